@@ -1,0 +1,67 @@
+# add_module(kv DEPENDS base device SOURCES a.cpp TESTS a_test.cpp LINKS fmt::fmt)
+# makes the library droidspeak_kv from the current folder and, with tests on, one test binary kv_test
+# whose cases carry the ctest label `unit`.
+find_package(Threads REQUIRED)
+
+set(DROIDSPEAK_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)
+set_property(GLOBAL PROPERTY DROIDSPEAK_MODULE_TABLE "")
+
+add_library(droidspeak_options INTERFACE)
+target_include_directories(droidspeak_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(droidspeak_options INTERFACE Threads::Threads)
+target_compile_options(droidspeak_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>)
+if(DROIDSPEAK_SANITIZE)
+  target_compile_options(droidspeak_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DROIDSPEAK_SANITIZE} -fno-omit-frame-pointer -g1>)
+  target_link_options(droidspeak_options INTERFACE -fsanitize=${DROIDSPEAK_SANITIZE})
+endif()
+
+# TEMPORARY
+function(drop_missing list)
+  set(kept)
+  foreach(file ${${list}})
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+      list(APPEND kept ${file})
+    endif()
+  endforeach()
+  set(${list} ${kept} PARENT_SCOPE)
+endfunction()
+
+function(add_module name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;TESTS;LINKS;TEST_LINKS" ${ARGN})
+  drop_missing(ARG_SOURCES)
+  drop_missing(ARG_TESTS)
+  if(NOT ARG_SOURCES)
+    return()
+  endif()
+  add_library(droidspeak_${name} STATIC ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND droidspeak_ OUTPUT_VARIABLE libraries)
+  target_link_libraries(droidspeak_${name} PUBLIC droidspeak_options ${libraries} ${ARG_LINKS})
+  target_compile_options(droidspeak_${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
+  string(REPLACE ";" " " depends "${ARG_DEPENDS}")
+  set_property(GLOBAL APPEND_STRING PROPERTY DROIDSPEAK_MODULE_TABLE "${name}: ${depends}\n")
+  if(DROIDSPEAK_TESTS AND ARG_TESTS)
+    add_test_binary(${name}_test LABEL unit SOURCES ${ARG_TESTS}
+                    LINKS droidspeak_${name} ${ARG_TEST_LINKS})
+  endif()
+endfunction()
+
+# add_test_binary(x_test LABEL unit SOURCES ... LINKS ...): GoogleTest binary, its cases run by ctest.
+function(add_test_binary name)
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${DROIDSPEAK_WARNINGS})
+  target_compile_definitions(${name} PRIVATE DROIDSPEAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 900)
+endfunction()
+
+# The declared dependencies, one line per module, read by the architecture test.
+function(write_module_table)
+  get_property(table GLOBAL PROPERTY DROIDSPEAK_MODULE_TABLE)
+  file(WRITE ${CMAKE_BINARY_DIR}/modules.txt "${table}")
+endfunction()

@@ -1,0 +1,78 @@
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/queue.h"
+#include "base/result.h"
+#include "base/size.h"
+
+namespace droidspeak {
+namespace {
+
+TEST(Size, ReadsWhatPeopleWrite) {
+  EXPECT_EQ(parse_size("512MiB"), 512ull << 20);
+  EXPECT_EQ(parse_size("4GiB"), 4ull << 30);
+  EXPECT_EQ(parse_size("1.5K"), 1536u);
+  EXPECT_EQ(parse_size("77"), 77u);
+  for (const char* bad : {"", "x", "-1", "5 apples", "1e300TiB", "nan"}) {
+    EXPECT_THROW(parse_size(bad), Failure) << bad;
+  }
+}
+
+TEST(Hash, IsSha256) {
+  EXPECT_EQ(sha256({}).hex(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  Digest digest = sha256({});
+  EXPECT_EQ(Digest::from_hex(digest.hex()), digest);
+  EXPECT_THROW(Digest::from_hex("abc"), Failure);
+}
+
+TEST(Hash, FieldsDoNotRunTogether) {
+  Sha256 one;
+  one.add_field('a', "xy");
+  one.add_field('a', "z");
+  Sha256 two;
+  two.add_field('a', "x");
+  two.add_field('a', "yz");
+  EXPECT_NE(one.finish(), two.finish());
+}
+
+TEST(File, WritesWholeFilesAndMapsThem) {
+  TemporaryFolder folder;
+  auto path = folder.path() / "file";
+  write_file_atomically(path, "hello");
+  EXPECT_EQ(read_file(path), "hello");
+  MappedFile mapped(path);
+  EXPECT_EQ(mapped.bytes().size(), 5u);
+  EXPECT_THROW(MappedFile(folder.path() / "missing"), Failure);
+  EXPECT_THROW(MappedFile(folder.path()), Failure);
+  EXPECT_THROW(read_file(path, 3), Failure);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {
+  BoundedQueue<int> queue(2);
+  EXPECT_TRUE(queue.push(1));
+  EXPECT_TRUE(queue.push(2));
+  EXPECT_FALSE(queue.push(3));
+  queue.close();
+  EXPECT_FALSE(queue.push(4));
+  EXPECT_EQ(queue.pop(), 1);
+  EXPECT_EQ(queue.pop(), 2);
+  EXPECT_EQ(queue.pop(), std::nullopt);
+}
+
+TEST(Result, HoldsValueOrError) {
+  Result<int> good = 3;
+  Result<int> bad = Error{ErrorCode::kNotFound, "nothing"};
+  EXPECT_TRUE(good);
+  EXPECT_EQ(*good, 3);
+  EXPECT_FALSE(bad);
+  EXPECT_EQ(bad.error().message, "nothing");
+  EXPECT_THROW(std::move(bad).take_or_throw(), Failure);
+}
+
+}  // namespace
+}  // namespace droidspeak

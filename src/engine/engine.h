@@ -1,0 +1,87 @@
+// Serves a family: continuous batching of all its variants with caches shared among them. One engine
+// thread owns scheduler, block pool and sequences; submit() and the snapshots may be called from any
+// thread.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/metrics.h"
+#include "engine/request.h"
+#include "model/family.h"
+#include "sharing/plan_book.h"
+#include "store/cache_store.h"
+
+namespace droidspeak {
+
+struct EngineOptions {
+  FamilyOptions family;
+  uint64_t kv_bytes = uint64_t{1} << 30;  // paged K/V
+  DType kv_dtype = DType::kF16;
+  StoreOptions store;
+  int32_t max_queue = 256;
+  int32_t max_batch_sequences = 64;
+  int32_t chunk_tokens = 512;      // prefill tokens per step
+  double ttft_slo_ms = 0;          // 0: none
+  double min_quality = 0.99;       // floor for plans chosen under load
+  enum class Sharing { kOn, kOff, kPlainReuse } sharing = Sharing::kOn;
+};
+
+struct VariantState {
+  std::string name;
+  std::string parent;
+  std::string path;
+  std::string digest;
+  size_t bytes = 0;  // of its own weights
+};
+
+struct EngineState {
+  std::string family;
+  std::string device;
+  int32_t num_layers = 0;
+  int32_t max_model_len = 0;
+  std::vector<VariantState> variants;
+  std::vector<PlanBook> plan_books;
+  StoreCounters store;
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t kv_blocks_used = 0;
+  int32_t kv_blocks_total = 0;
+  bool is_healthy = true;
+};
+
+class Engine {
+ public:
+  // Loads the family and starts the engine thread. Throws Failure.
+  Engine(Ops& ops, const FamilyFile& file, const EngineOptions& options);
+  ~Engine();  // cancels what is running
+
+  // Errors: kNotFound (model), kInvalidArgument (empty or too long prompt, bad plan or sender),
+  // kExhausted (queue full), kUnavailable (draining or broken).
+  Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
+
+  // Adapters at run time; requests in flight finish on what they began with, a replaced adapter's caches
+  // die with it. Waits until the engine thread has done it.
+  Result<void> load_adapter(const std::string& name, const std::filesystem::path& folder);
+  Result<void> unload_adapter(const std::string& name);  // kNotFound
+
+  // No new requests; returns when the running ones are done or the time is up.
+  void drain(std::chrono::milliseconds limit);
+
+  const ModelConfig& config() const;
+  int32_t max_model_len() const;
+  std::vector<std::shared_ptr<const Variant>> variants() const;
+  EngineState state() const;
+  EngineMetrics metrics() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,90 @@
+// What the engine is asked and what it answers: plain types, no text, no JSON.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/mutex.h"
+#include "engine/sampler.h"
+
+namespace droidspeak {
+
+struct SharingRequest {
+  // kOff: nothing of other variants; the variant's own prefix cache stays in use.
+  enum class Mode { kAuto, kOff, kExplicit } mode = Mode::kAuto;
+  std::string sender = {};  // kExplicit
+  // kExplicit: "auto"; "full": every layer, own prefix cache included, is computed again; "reuse": all
+  // layers taken as they are; "a,b,c": with the plan book's maps where there are any, "a,b,cr": raw.
+  std::string plan = {};
+};
+
+struct GenerationRequest {
+  std::string model = {};            // variant name
+  std::vector<int32_t> prompt = {};  // at least one token
+  int32_t max_tokens = 16;      // 0: only prompt_logprobs
+  SamplingOptions sampling = {};
+  std::vector<int32_t> stop_tokens = {};
+  int32_t num_top_logprobs = -1;  // -1: no logprobs
+  bool wants_prompt_logprobs = false;
+  std::string cache_salt = {};
+  SharingRequest sharing = {};
+  std::optional<double> ttft_slo_ms = {};
+  std::optional<double> min_quality = {};
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
+};
+
+// What was done with the prompt.
+struct PrefillReport {
+  std::string sender;        // empty: nothing was shared across variants
+  std::string plan = "full"; // "full", "reuse", "a,b,c"
+  bool translated = false;
+  int32_t reused_tokens = 0;      // context tokens taken from a sender
+  int32_t cached_tokens = 0;      // prompt tokens not prefilled in full: own prefix cache or sender
+  int32_t recomputed_layers = 0;  // of the reused context
+  double load_ms = 0;
+  double prefill_ms = 0;
+  double queue_ms = 0;
+  double ttft_ms = 0;             // from submit to the first token
+  std::string fallback;           // why a planned reuse did not happen; empty: none
+};
+
+enum class FinishReason { kStop, kLength };
+
+struct PromptLogprobs {
+  std::vector<SampledToken> tokens;  // tokens 1..n-1 of the prompt
+};
+struct Finished {
+  FinishReason reason = FinishReason::kStop;
+  int32_t stop_token = -1;  // the stop token that ended it, not part of the output
+};
+
+// A stream is PrefillReport, [PromptLogprobs], SampledToken..., then Finished or Error.
+using StreamItem = std::variant<PrefillReport, PromptLogprobs, SampledToken, Finished, Error>;
+
+// One request's answer on its way from the engine thread to whoever reads it.
+class TokenStream {
+ public:
+  // Waits at most `timeout`; nothing when the time ran out.
+  std::optional<StreamItem> next(std::chrono::milliseconds timeout);
+  // The reader lost interest; the engine drops the request within one step.
+  void cancel();
+
+  // Engine side.
+  void push(StreamItem item);
+  bool is_cancelled() const;
+
+ private:
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::vector<StreamItem> items_ GUARDED_BY(mutex_);
+  size_t next_item_ GUARDED_BY(mutex_) = 0;
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace droidspeak

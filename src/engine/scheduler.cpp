@@ -1,0 +1,106 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  check(sequence->blocks.capacity_tokens() >= sequence->num_tokens(), "a running sequence has its blocks");
+  auto place = std::find_if(running_.begin(), running_.end(),
+                            [&](const auto& other) { return other->id > sequence->id; });
+  running_.insert(place, std::move(sequence));
+}
+
+StepPlan Scheduler::plan_step() {
+  StepPlan plan;
+  plan_decodes(plan);
+  plan_prefills(plan);
+  if (plan.is_empty()) plan_waiting_load(plan);
+  return plan;
+}
+
+// Oldest first: whoever is preempted to make room is younger than every row planned so far.
+void Scheduler::plan_decodes(StepPlan& plan) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (!running_[i]->is_decoding()) continue;
+    if (!grow(i, plan)) break;  // it was the youngest and is gone
+    plan.rows.push_back({running_[i].get(), 1});
+  }
+}
+
+// Room for all tokens of running_[index]; false when it had to give up its own blocks.
+bool Scheduler::grow(size_t index, StepPlan& plan) {
+  Sequence& sequence = *running_[index];
+  while (!sequence.blocks.reserve(pool_, sequence.num_tokens())) {
+    std::unique_ptr<Sequence> youngest = std::move(running_.back());
+    running_.pop_back();
+    youngest->release_blocks();
+    plan.preempted.push_back(std::move(youngest));
+    if (running_.size() == index) return false;
+  }
+  return true;
+}
+
+void Scheduler::plan_prefills(StepPlan& plan) {
+  int32_t budget = std::max(options_.chunk_tokens - static_cast<int32_t>(plan.rows.size()), kBlockTokens);
+  for (const auto& sequence : running_) {
+    if (budget <= 0) return;
+    if (sequence->is_decoding()) continue;
+    switch (sequence->next()) {
+      case Sequence::Next::kRows: {
+        int32_t rows = std::min(sequence->num_missing(), budget);
+        plan.rows.push_back({sequence.get(), rows});
+        budget -= rows;
+        break;
+      }
+      case Sequence::Next::kRecompute: {
+        // A token of a reused context costs its share of the layers.
+        int32_t layers = std::max(sequence->choice.plan.recomputed_layers(), 1);
+        int32_t tokens = std::max(budget * options_.num_layers / layers, kBlockTokens);
+        tokens = std::min(tokens, sequence->choice.num_tokens());
+        plan.recomputes.push_back({sequence.get(), tokens});
+        budget -= tokens * layers / options_.num_layers;
+        break;
+      }
+      case Sequence::Next::kLoad: break;
+    }
+  }
+}
+
+// The suffix follows its loads layer by layer: waiting there is better than waiting for all of them.
+void Scheduler::plan_waiting_load(StepPlan& plan) {
+  if (running_.empty()) return;
+  Sequence& oldest = *running_.front();
+  plan.rows.push_back({&oldest, std::min(oldest.num_missing(), options_.chunk_tokens)});
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::remove_if(
+    const std::function<bool(const Sequence&)>& is_gone) {
+  std::vector<std::unique_ptr<Sequence>> removed;
+  for (auto& sequence : running_) {
+    if (is_gone(*sequence)) removed.push_back(std::move(sequence));
+  }
+  std::erase(running_, nullptr);
+  return removed;
+}
+
+void Scheduler::check_integrity() const {
+  pool_.check_integrity();
+  std::set<int32_t> held;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& sequence = *running_[i];
+    check(i == 0 || running_[i - 1]->id < sequence.id, "running sequences are in order of arrival");
+    check(sequence.num_computed < sequence.num_tokens(), "a running sequence has something to compute");
+    check(sequence.blocks.capacity_tokens() >= sequence.num_computed, "blocks cover what was computed");
+    for (int32_t block : sequence.blocks.blocks()) {
+      check(held.insert(block).second, "a block belongs to one sequence");
+    }
+  }
+  check(static_cast<int32_t>(held.size()) == pool_.num_blocks() - pool_.num_free(),
+        "every block given out belongs to a running sequence");
+}
+
+}  // namespace droidspeak

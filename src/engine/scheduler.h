@@ -1,0 +1,62 @@
+// What runs in this step. Decode rows come first, one per sequence that generates; then prefill, oldest
+// first, within the step's token budget. When a sequence cannot grow, the youngest one gives its blocks
+// back, so the oldest always makes progress.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "kv/block_pool.h"
+
+namespace droidspeak {
+
+struct StepPlan {
+  struct Work {
+    Sequence* sequence = nullptr;
+    int32_t num_tokens = 0;
+  };
+  std::vector<Work> rows = {};        // through all layers, from each sequence's num_computed on
+  std::vector<Work> recomputes = {};  // through the recomputed layers of a reused context
+  std::vector<std::unique_ptr<Sequence>> preempted = {};  // without blocks; wait again
+
+  bool is_empty() const { return rows.empty() && recomputes.empty(); }
+};
+
+struct SchedulerOptions {
+  int32_t chunk_tokens = 512;
+  int32_t num_layers = 1;
+};
+
+class Scheduler {
+ public:
+  // `pool` outlives the scheduler.
+  Scheduler(BlockPool& pool, const SchedulerOptions& options) : pool_(pool), options_(options) {}
+
+  // The blocks of the sequence cover its tokens.
+  void add(std::unique_ptr<Sequence> sequence);
+  // A sequence whose loads are in flight is left out unless nothing else can run.
+  StepPlan plan_step();
+  std::vector<std::unique_ptr<Sequence>> remove_if(const std::function<bool(const Sequence&)>& is_gone);
+
+  // Oldest first.
+  std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  // Panics unless the sequences' blocks are all that the pool has given out and cover what was computed.
+  void check_integrity() const;
+
+ private:
+  void plan_decodes(StepPlan& plan);
+  void plan_prefills(StepPlan& plan);
+  void plan_waiting_load(StepPlan& plan);
+  bool grow(size_t index, StepPlan& plan);
+
+  BlockPool& pool_;
+  SchedulerOptions options_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // ascending ids
+};
+
+}  // namespace droidspeak

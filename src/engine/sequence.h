@@ -1,0 +1,97 @@
+// One request on its way through the engine. Its tokens are the prompt and what was generated so far;
+// positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches the end the
+// next token is sampled. Losing the blocks (preemption) therefore needs no state of its own: num_computed
+// becomes 0 and all tokens so far are read again like a prompt.
+//
+//   tokens        [ reused context | rest of the prompt | generated ]
+//   num_computed  ^ at first       ^ once reuse is done             ^ sample
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/plan_choice.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "kv/kv_cache.h"
+#include "model/family.h"
+#include "sharing/context_reuse.h"
+#include "sharing/context_writer.h"
+
+namespace droidspeak {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+inline double seconds_between(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+struct SequenceOptions {
+  GenerationRequest request;
+  std::shared_ptr<const Variant> variant = nullptr;
+  int32_t vocab_size = 0;
+  int32_t max_tokens = 0;  // prompt and output together
+  TimePoint now = {};
+};
+
+struct Sequence {
+  explicit Sequence(SequenceOptions options)
+      : request(std::move(options.request)),
+        stream(std::make_shared<TokenStream>()),
+        variant(std::move(options.variant)),
+        tokens(request.prompt),
+        prompt_tokens(static_cast<int32_t>(request.prompt.size())),
+        max_tokens(options.max_tokens),
+        sampler(request.sampling, request.prompt, options.vocab_size),
+        submitted(options.now) {}
+
+  uint64_t id = 0;  // order of arrival; kept through preemption
+  GenerationRequest request;
+  std::shared_ptr<TokenStream> stream;     // shared with the reader
+  std::shared_ptr<const Variant> variant;  // kept alive through replacement of its name
+  std::vector<int32_t> tokens;
+  int32_t prompt_tokens;
+  int32_t max_tokens;
+  Sampler sampler;
+
+  BlockTable blocks;
+  int32_t num_computed = 0;
+
+  PlanChoice choice;
+  std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
+  std::unique_ptr<ContextWriter> writer;  // null: this prompt is not stored
+  std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
+  int32_t num_stored_blocks = 0;
+
+  PrefillReport report;
+  PromptLogprobs prompt_logprobs;
+  TimePoint submitted;
+  TimePoint admitted = {};
+  TimePoint last_token = {};
+  bool was_admitted = false;
+
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_generated() const { return num_tokens() - prompt_tokens; }
+  int32_t num_missing() const { return num_tokens() - num_computed; }
+  bool is_decoding() const { return !reuse && num_generated() > 0 && num_missing() == 1; }
+
+  // What the sequence can do next.
+  enum class Next { kRows, kRecompute, kLoad };
+  Next next() const {
+    if (!reuse) return Next::kRows;
+    if (!reuse->is_recomputed()) return Next::kRecompute;
+    return reuse->is_loaded() ? Next::kRows : Next::kLoad;
+  }
+
+  // Gives up the blocks and everything computed.
+  void release_blocks() {
+    reuse.reset();  // stops writing into the blocks
+    writer.reset();
+    blocks.clear();
+    num_computed = 0;
+  }
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,71 @@
+// GGUF v2/v3 files, memory-mapped. Everything is validated while opening: counts, lengths, offsets
+// and sizes lie inside the file, so that reading a tensor later cannot fail.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "base/file.h"
+#include "tensor/dtype.h"
+
+namespace droidspeak {
+
+// Integers of every width become int64/uint64, float32/64 double. Arrays are homogeneous.
+using GgufValue = std::variant<uint64_t,
+                               int64_t,
+                               double,
+                               bool,
+                               std::string,
+                               std::vector<int64_t>,
+                               std::vector<double>,
+                               std::vector<std::string>>;
+
+// A tensor as it lies in a file: `bytes` is valid while the file object lives.
+struct FileTensor {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;  // outermost first: a matrix is [rows, columns]
+  std::span<const std::byte> bytes;
+};
+
+class GgufFile {
+ public:
+  // Throws Failure naming file, field and value when anything is wrong or unsupported.
+  explicit GgufFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  const std::vector<FileTensor>& tensors() const { return tensors_; }
+
+  const FileTensor* find_tensor(std::string_view name) const;
+
+  // Metadata. The typed getters throw Failure naming file and key when it is missing or of another
+  // type; `find` returns null.
+  const GgufValue* find(std::string_view key) const;
+  std::string get_string(std::string_view key) const;
+  int64_t get_int(std::string_view key) const;
+  double get_double(std::string_view key) const;
+  int64_t get_int_or(std::string_view key, int64_t fallback) const;
+  double get_double_or(std::string_view key, double fallback) const;
+  bool get_bool_or(std::string_view key, bool fallback) const;
+  std::string get_string_or(std::string_view key, std::string fallback) const;
+  const std::vector<std::string>& get_strings(std::string_view key) const;
+
+  const std::unordered_map<std::string, GgufValue>& metadata() const { return metadata_; }
+
+ private:
+  void parse();
+
+  MappedFile file_;
+  std::unordered_map<std::string, GgufValue> metadata_;
+  std::vector<FileTensor> tensors_;
+  std::unordered_map<std::string, size_t> tensor_index_;
+};
+
+}  // namespace droidspeak

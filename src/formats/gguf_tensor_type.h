@@ -1,0 +1,19 @@
+// The numbers by which GGUF files name tensor types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace droidspeak {
+
+struct GgufTensorType {
+  std::string_view name;       // "iq2_xs"; "unknown" for a number that has none
+  std::optional<DType> dtype;  // none: a type we do not read
+};
+
+GgufTensorType gguf_tensor_type(uint32_t number);
+
+}  // namespace droidspeak

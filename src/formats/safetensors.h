@@ -1,0 +1,71 @@
+// Safetensors: one file, or a Hugging Face folder of shards with model.safetensors.index.json.
+// Everything is validated while opening. Tensor bytes may lie at any alignment.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "formats/gguf.h"
+
+namespace droidspeak {
+
+class SafetensorsFile {
+ public:
+  // Throws Failure naming file, tensor and value. F32, F16, BF16 are the dtypes it knows; others
+  // are refused when their tensor is asked for by name (a checkpoint may carry unused integer
+  // buffers).
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  const std::vector<FileTensor>& tensors() const { return tensors_; }
+
+  // Null when there is no such tensor; throws Failure when its dtype is not one of the above.
+  const FileTensor* find_tensor(std::string_view name) const;
+  // Whether a tensor of that name is there, whatever its dtype.
+  bool contains(std::string_view name) const;
+
+  const std::unordered_map<std::string, std::string>& metadata() const { return metadata_; }
+
+ private:
+  void parse();
+
+  MappedFile file_;
+  std::vector<FileTensor> tensors_;  // by position in the file
+  std::unordered_map<std::string, size_t> index_;
+  std::unordered_map<std::string, std::string> metadata_;
+  std::unordered_map<std::string, std::string> unsupported_;  // tensor name -> dtype text
+};
+
+// All shards of a Hugging Face folder as one set of tensors: model.safetensors, or else the shards
+// that model.safetensors.index.json names, which agree with it and do not repeat a tensor.
+class SafetensorsFolder {
+ public:
+  // Throws Failure naming the file and the tensor or shard.
+  explicit SafetensorsFolder(const std::filesystem::path& folder);
+
+  const FileTensor* find_tensor(std::string_view name) const;
+  std::vector<const FileTensor*> tensors() const;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+
+ private:
+  void open_shards();
+
+  std::filesystem::path path_;
+  std::vector<SafetensorsFile> files_;
+};
+
+// Writes a safetensors file atomically. Tensors keep their order; their dtype is F32, F16 or BF16,
+// their names are unique.
+void write_safetensors(const std::filesystem::path& path,
+                       const std::vector<FileTensor>& tensors,
+                       const std::unordered_map<std::string, std::string>& metadata);
+
+}  // namespace droidspeak

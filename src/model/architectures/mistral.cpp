@@ -1,0 +1,19 @@
+// Mistral: Llama with a sliding attention window. Its GGUF files call themselves "llama".
+#include "model/architectures/architecture.h"
+
+namespace droidspeak {
+namespace {
+
+void read_hf(const JsonFields& json, ModelConfig& config) {
+  config.sliding_window = static_cast<int32_t>(json.get_int_or("sliding_window", 0, 0, INT32_MAX));
+  read_hf_rope_scaling(json, config);
+}
+
+}  // namespace
+
+const Architecture& mistral_architecture() {
+  static const Architecture architecture{.name = "mistral", .hf_model_types = {"mistral"}, .read_hf = read_hf};
+  return architecture;
+}
+
+}  // namespace droidspeak

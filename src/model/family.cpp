@@ -1,0 +1,128 @@
+#include "model/family.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "model/json_fields.h"
+
+namespace droidspeak {
+namespace {
+
+FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::path& folder) {
+  FamilyFile::Member member;
+  member.name = json.get_string("name");
+  if (member.name.empty() || member.name.size() > 256) json.refuse("name", "1 to 256 characters");
+  bool has_path = json.has("path");
+  bool has_adapter = json.has("adapter");
+  if (has_path == has_adapter) json.refuse(has_path ? "adapter" : "path", "either \"path\" or \"adapter\"");
+  if (has_path) member.path = folder / json.get_string("path");
+  if (has_adapter) member.adapter = folder / json.get_string("adapter");
+  return member;
+}
+
+}  // namespace
+
+FamilyFile read_family_file(const std::filesystem::path& path) {
+  std::filesystem::path file_path = std::filesystem::is_directory(path) ? path / "family.json" : path;
+  JsonFields json(file_path);
+  std::filesystem::path folder = file_path.parent_path();
+  FamilyFile file;
+  file.path = file_path;
+  file.name = json.get_string("name");
+  auto base = json.find_object("base");
+  if (!base) json.refuse("base", "an object with \"name\" and \"path\"");
+  file.base = read_member(*base, folder);
+  if (!file.base.adapter.empty()) base->refuse("adapter", "a \"path\" for the base model");
+  std::vector<std::string> names{file.base.name};
+  if (json.has("variants")) {
+    for (const JsonFields& variant : json.get_objects("variants")) {
+      file.variants.push_back(read_member(variant, folder));
+      if (std::ranges::find(names, file.variants.back().name) != names.end()) variant.refuse("name", "a name that is used once");
+      names.push_back(file.variants.back().name);
+    }
+  }
+  if (json.has("plan_books")) {
+    for (const std::string& book : json.get_strings("plan_books")) file.plan_books.push_back(folder / book);
+  }
+  return file;
+}
+
+ModelFamily::ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& options, const std::vector<std::string>& only)
+    : ops_(ops), file_(file) {
+  auto is_wanted = [&](const std::string& name) { return only.empty() || std::ranges::find(only, name) != only.end(); };
+  auto load_full = [&](const FamilyFile::Member& member, const std::string& parent) {
+    auto variant = std::make_shared<Variant>();
+    variant->name = member.name;
+    variant->parent = parent;
+    variant->path = member.path;
+    auto weights = load_weights(ops, member.path, options.precision);
+    variant->model_digest = weights->digest;
+    int32_t limit = weights->config.max_positions;
+    if (options.max_model_len > limit) {
+      throw Failure(ErrorCode::kInvalidArgument, fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len, member.path.string(), limit));
+    }
+    variant->transformer = std::make_shared<Transformer>(ops, weights, options.max_model_len > 0 ? options.max_model_len : limit);
+    return variant;
+  };
+  base_ = load_full(file.base, "");
+  variants_.push_back(base_);
+  for (const FamilyFile::Member& member : file.variants) {
+    if (!is_wanted(member.name)) continue;
+    if (!member.adapter.empty()) {
+      add_adapter(member.name, member.adapter);
+      continue;
+    }
+    auto variant = load_full(member, file.base.name);
+    std::string mismatch = describe_mismatch(config(), variant->transformer->config());
+    if (!mismatch.empty()) {
+      throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: variant \"{}\" does not fit the base: {}", member.path.string(), member.name, mismatch));
+    }
+    variants_.push_back(variant);
+  }
+}
+
+std::shared_ptr<const Variant> ModelFamily::find(std::string_view name) const {
+  MutexLock lock(mutex_);
+  auto found = std::ranges::find_if(variants_, [&](const auto& variant) { return variant->name == name; });
+  return found == variants_.end() ? nullptr : *found;
+}
+
+std::shared_ptr<const Variant> ModelFamily::get(std::string_view name) const {
+  if (auto variant = find(name)) return variant;
+  std::vector<std::string> names;
+  for (const auto& variant : variants()) names.push_back(variant->name);
+  throw Failure(ErrorCode::kNotFound, fmt::format("model \"{}\" is not in family \"{}\": there are {}", name, file_.name, fmt::join(names, ", ")));
+}
+
+std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
+  MutexLock lock(mutex_);
+  return variants_;
+}
+
+void ModelFamily::add_adapter(const std::string& name, const std::filesystem::path& folder) {
+  auto variant = std::make_shared<Variant>();
+  variant->name = name;
+  variant->parent = base_->name;
+  variant->path = folder;
+  variant->transformer = base_->transformer;
+  variant->adapter = load_adapter(ops_, folder, config());
+  variant->model_digest = base_->model_digest;
+  variant->adapter_digest = variant->adapter->digest;
+  MutexLock lock(mutex_);
+  auto found = std::ranges::find_if(variants_, [&](const auto& other) { return other->name == name; });
+  if (found == variants_.end()) {
+    variants_.push_back(std::move(variant));
+  } else {
+    *found = std::move(variant);
+  }
+}
+
+bool ModelFamily::remove_adapter(std::string_view name) {
+  MutexLock lock(mutex_);
+  return std::erase_if(variants_, [&](const auto& variant) { return variant->name == name && variant->adapter; }) > 0;
+}
+
+}  // namespace droidspeak

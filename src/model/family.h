@@ -1,0 +1,80 @@
+// A base model and its variants, from family.json. Base weights are in memory once; a variant is a full
+// checkpoint or a LoRA adapter beside the base. Variants can be added, replaced and removed at run time:
+// whoever holds a Variant keeps it alive.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "model/transformer.h"
+#include "model/weights.h"
+
+namespace droidspeak {
+
+// One model that can be asked for by name. Immutable; shared by requests in flight.
+struct Variant {
+  std::string name;
+  std::string parent;  // the base's name; empty for the base itself
+  std::filesystem::path path;
+  std::shared_ptr<Transformer> transformer;  // shared by all adapters of one base
+  std::shared_ptr<const Adapter> adapter;    // null for full checkpoints
+  Digest model_digest;
+  Digest adapter_digest;  // zero without adapter
+};
+
+struct FamilyOptions {
+  Precision precision = Precision::kFast;
+  int32_t max_model_len = 0;  // 0: what the model allows
+};
+
+// What family.json says, before anything is loaded.
+struct FamilyFile {
+  std::string name;
+  std::filesystem::path path;
+  struct Member {
+    std::string name;
+    std::filesystem::path path;     // full checkpoint, resolved
+    std::filesystem::path adapter;  // PEFT folder, resolved; empty for full checkpoints
+  };
+  Member base;
+  std::vector<Member> variants;
+  std::vector<std::filesystem::path> plan_books;
+};
+// Throws Failure naming the file and field.
+FamilyFile read_family_file(const std::filesystem::path& path);
+
+class ModelFamily {
+ public:
+  // Loads the base and those variants in `only` (empty: all). Throws Failure when one does not fit.
+  ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& options,
+              const std::vector<std::string>& only = {});
+
+  const std::string& name() const { return file_.name; }
+  const FamilyFile& file() const { return file_; }
+  const ModelConfig& config() const { return base_->transformer->config(); }
+  std::shared_ptr<const Variant> base() const { return base_; }
+
+  // Null when there is no such variant.
+  std::shared_ptr<const Variant> find(std::string_view name) const;
+  // Throws Failure(kNotFound) that lists the names there are.
+  std::shared_ptr<const Variant> get(std::string_view name) const;
+  std::vector<std::shared_ptr<const Variant>> variants() const;  // base first
+
+  // Loads a PEFT folder under `name`, replacing a variant of that name. Throws Failure.
+  void add_adapter(const std::string& name, const std::filesystem::path& folder);
+  // False when there is no adapter of that name.
+  bool remove_adapter(std::string_view name);
+
+ private:
+  Ops& ops_;
+  FamilyFile file_;
+  std::shared_ptr<const Variant> base_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<const Variant>> variants_ GUARDED_BY(mutex_);
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,143 @@
+#include "model/json_fields.h"
+
+#include <cmath>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+
+using nlohmann::json;
+
+JsonFields::JsonFields(const std::filesystem::path& path) : path_(path) {
+  std::string text = read_file(path, size_t{256} << 20);
+  value_ = std::make_unique<json>(json::parse(text, nullptr, false));
+  if (value_->is_discarded() || !value_->is_object()) {
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: expected a JSON object", path.string()));
+  }
+}
+
+JsonFields::JsonFields(std::filesystem::path path, std::string prefix, const json& value)
+    : path_(std::move(path)), prefix_(std::move(prefix)), value_(std::make_unique<json>(value)) {}
+
+JsonFields::JsonFields(const JsonFields& other)
+    : path_(other.path_), prefix_(other.prefix_), value_(std::make_unique<json>(*other.value_)) {}
+
+JsonFields::~JsonFields() = default;
+
+const json* JsonFields::find(std::string_view field) const {
+  auto found = value_->find(field);
+  return found == value_->end() || found->is_null() ? nullptr : &*found;
+}
+
+const json& JsonFields::get(std::string_view field, std::string_view expected) const {
+  const json* found = find(field);
+  if (found == nullptr) refuse(field, expected);
+  return *found;
+}
+
+void JsonFields::refuse(std::string_view field, std::string_view expected) const {
+  auto found = value_->find(field);
+  std::string shown = "missing";
+  if (found != value_->end()) {
+    shown = found->dump(-1, ' ', false, json::error_handler_t::replace);
+    if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
+  }
+  throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: field \"{}{}\" is {}: expected {}",
+                                                         path_.string(), prefix_, field, shown, expected));
+}
+
+bool JsonFields::has(std::string_view field) const { return find(field) != nullptr; }
+
+int64_t JsonFields::get_int(std::string_view field, int64_t low, int64_t high) const {
+  std::string expected = fmt::format("an integer from {} to {}", low, high);
+  const json& value = get(field, expected);
+  if (!value.is_number_integer()) refuse(field, expected);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) refuse(field, expected);
+  auto number = value.get<int64_t>();
+  if (number < low || number > high) refuse(field, expected);
+  return number;
+}
+
+int64_t JsonFields::get_int_or(std::string_view field, int64_t fallback, int64_t low, int64_t high) const {
+  return has(field) ? get_int(field, low, high) : fallback;
+}
+
+double JsonFields::get_double(std::string_view field) const {
+  const json& value = get(field, "a finite number");
+  if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(field, "a finite number");
+  return value.get<double>();
+}
+
+double JsonFields::get_double_or(std::string_view field, double fallback) const {
+  return has(field) ? get_double(field) : fallback;
+}
+
+bool JsonFields::get_bool_or(std::string_view field, bool fallback) const {
+  const json* value = find(field);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) refuse(field, "true or false");
+  return value->get<bool>();
+}
+
+std::string JsonFields::get_string(std::string_view field) const {
+  const json& value = get(field, "a string");
+  if (!value.is_string()) refuse(field, "a string");
+  return value.get<std::string>();
+}
+
+std::string JsonFields::get_string_or(std::string_view field, std::string fallback) const {
+  return has(field) ? get_string(field) : fallback;
+}
+
+std::vector<float> JsonFields::get_floats(std::string_view field) const {
+  const json& value = get(field, "a list of numbers");
+  if (!value.is_array()) refuse(field, "a list of numbers");
+  std::vector<float> numbers;
+  for (const json& item : value) {
+    if (!item.is_number()) refuse(field, "a list of numbers");
+    numbers.push_back(item.get<float>());
+  }
+  return numbers;
+}
+
+std::vector<std::string> JsonFields::get_strings(std::string_view field) const {
+  const json& value = get(field, "a list of strings");
+  if (!value.is_array()) refuse(field, "a list of strings");
+  std::vector<std::string> texts;
+  for (const json& item : value) {
+    if (!item.is_string()) refuse(field, "a list of strings");
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+std::optional<JsonFields> JsonFields::find_object(std::string_view field) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) refuse(field, "an object");
+  return JsonFields(path_, fmt::format("{}{}.", prefix_, field), *value);
+}
+
+std::vector<JsonFields> JsonFields::get_objects(std::string_view field) const {
+  const json& value = get(field, "a list of objects");
+  if (!value.is_array()) refuse(field, "a list of objects");
+  std::vector<JsonFields> objects;
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (!value[i].is_object()) refuse(field, "a list of objects");
+    objects.push_back(JsonFields(path_, fmt::format("{}{}[{}].", prefix_, field, i), value[i]));
+  }
+  return objects;
+}
+
+std::vector<std::string> JsonFields::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : value_->items()) names.push_back(name);
+  return names;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,117 @@
+#include "model/transformer.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace droidspeak {
+namespace {
+
+const float* data_or_null(const Tensor& tensor) {
+  return tensor.rows() == 0 ? nullptr : static_cast<const float*>(tensor.view().data);
+}
+
+}  // namespace
+
+Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32_t max_positions)
+    : ops_(ops), weights_(std::move(weights)), max_positions_(max_positions) {
+  std::vector<float> table = make_rope_table(config(), max_positions);
+  rope_table_ = Tensor(ops.device(), DType::kF32, max_positions, config().rotary_dim);
+  ops.device().to_device(rope_table_.view().data, table.data(), table.size() * sizeof(float));
+  ops.device().synchronize();
+}
+
+RopeOptions Transformer::rope_options(int32_t layer) const {
+  const ModelConfig& c = config();
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+  return {.num_heads = c.num_heads,
+          .num_kv_heads = c.num_kv_heads,
+          .head_dim = c.head_dim,
+          .rotary_dim = c.rotary_dim,
+          .table = static_cast<const float*>(rope_table_.view().data),
+          .q_norm = data_or_null(w.q_norm),
+          .k_norm = data_or_null(w.k_norm),
+          .norm_epsilon = c.norm_epsilon};
+}
+
+void Transformer::embed(std::span<const int32_t> tokens, TensorView hidden) {
+  ops_.embed(*weights_->embedding, tokens, hidden);
+}
+
+void Transformer::forward_layers(LayerRange range, std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden) {
+  check(range.begin >= 0 && range.end <= config().num_layers, "layer range inside the model");
+  sequence_slices_.clear();
+  for (const BatchSlice& slice : slices) {
+    check(slice.sequence.first_position + slice.sequence.num_rows <= max_positions_, "positions within the RoPE table");
+    sequence_slices_.push_back(slice.sequence);
+  }
+  for (int32_t layer = range.begin; layer < range.end; ++layer) {
+    attention_block(layer, slices, kv, hidden);
+    ffn_block(layer, slices, hidden);
+  }
+}
+
+void Transformer::attention_block(int32_t layer, std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden) {
+  const ModelConfig& c = config();
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+  DType dtype = ops_.activation_dtype();
+  TensorView normed = normed_.reshape(ops_.device(), dtype, hidden.rows, c.d_model);
+  TensorView qkv = qkv_.reshape(ops_.device(), dtype, hidden.rows, c.qkv_columns());
+  TensorView attended = attended_.reshape(ops_.device(), dtype, hidden.rows, c.q_columns());
+
+  ops_.rms_norm(hidden, data_or_null(w.attention_norm), c.norm_epsilon, normed);
+  ops_.linear(*w.qkv, normed, qkv, Accumulate::kOverwrite, data_or_null(w.qkv_bias));
+  apply_lora(slices, layer, &LoraLayer::qkv, normed, qkv);
+  KvLayerView view = kv.layer(layer);
+  ops_.rotate_and_store(qkv, rope_options(layer), sequence_slices_, view);
+  AttentionOptions options{.num_heads = c.num_heads,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                           .sliding_window = c.sliding_window};
+  ops_.attention(qkv, options, sequence_slices_, view, attended);
+  ops_.linear(*w.output, attended, hidden, Accumulate::kAdd);
+  apply_lora(slices, layer, &LoraLayer::output, attended, hidden);
+}
+
+void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden) {
+  const ModelConfig& c = config();
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+  DType dtype = ops_.activation_dtype();
+  TensorView normed = normed_.reshape(ops_.device(), dtype, hidden.rows, c.d_model);
+  TensorView gate_up = gate_up_.reshape(ops_.device(), dtype, hidden.rows, 2 * c.ffn_dim);
+  TensorView activated = activated_.reshape(ops_.device(), dtype, hidden.rows, c.ffn_dim);
+
+  ops_.rms_norm(hidden, data_or_null(w.ffn_norm), c.norm_epsilon, normed);
+  ops_.linear(*w.gate_up, normed, gate_up);
+  apply_lora(slices, layer, &LoraLayer::gate_up, normed, gate_up);
+  ops_.gated_activation(gate_up, c.activation, activated);
+  ops_.linear(*w.down, activated, hidden, Accumulate::kAdd);
+  apply_lora(slices, layer, &LoraLayer::down, activated, hidden);
+}
+
+// Neighbouring slices of one adapter are corrected together.
+void Transformer::apply_lora(std::span<const BatchSlice> slices, int32_t layer, LoraLinear LoraLayer::*which, TensorView in, TensorView out) {
+  for (size_t i = 0; i < slices.size();) {
+    const Adapter* adapter = slices[i].adapter;
+    int64_t begin = slices[i].sequence.first_row;
+    int64_t end = begin;
+    while (i < slices.size() && slices[i].adapter == adapter && slices[i].sequence.first_row == end) end += slices[i++].sequence.num_rows;
+    if (adapter == nullptr) continue;
+    const LoraLinear& lora = adapter->layers[static_cast<size_t>(layer)].*which;
+    if (!lora.down) continue;
+    TensorView low = low_rank_.reshape(ops_.device(), ops_.activation_dtype(), end - begin, lora.down->rows());
+    ops_.linear(*lora.down, in.row_range(begin, end), low);
+    for (const LoraLinear::Part& part : lora.parts) {
+      TensorView target = out.row_range(begin, end).column_range(part.first_column, part.first_column + part.up->rows());
+      ops_.linear(*part.up, low.column_range(part.first_rank, part.first_rank + part.rank), target, Accumulate::kAdd);
+    }
+  }
+}
+
+void Transformer::logits(TensorView hidden, TensorView out) {
+  TensorView normed = normed_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, config().d_model);
+  ops_.rms_norm(hidden, data_or_null(weights_->output_norm), config().norm_epsilon, normed);
+  ops_.linear(weights_->output_matrix(), normed, out);
+}
+
+}  // namespace droidspeak

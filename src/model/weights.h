@@ -1,0 +1,75 @@
+// Packed weights of one checkpoint and of one LoRA adapter.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "model/model_config.h"
+#include "ops/ops.h"
+
+namespace droidspeak {
+
+struct LayerWeights {
+  std::unique_ptr<WeightMatrix> qkv;      // [qkv_columns, d_model]: rows of q, k, v
+  std::unique_ptr<WeightMatrix> output;   // [d_model, q_columns]
+  std::unique_ptr<WeightMatrix> gate_up;  // [2 * ffn_dim, d_model]: rows of gate, up
+  std::unique_ptr<WeightMatrix> down;     // [d_model, ffn_dim]
+  Tensor attention_norm;                  // [1, d_model] f32
+  Tensor ffn_norm;                        // [1, d_model] f32
+  Tensor qkv_bias;                        // [1, qkv_columns] f32, or empty
+  Tensor q_norm;                          // [1, head_dim] f32, or empty
+  Tensor k_norm;
+};
+
+// Immutable after loading; shared by every variant that uses these weights.
+struct Weights {
+  ModelConfig config;
+  Digest digest;  // over the weights, not the file name
+  std::unique_ptr<WeightMatrix> embedding;  // [vocab_size, d_model]
+  std::unique_ptr<WeightMatrix> output;     // [vocab_size, d_model]; null: tied to the embedding
+  Tensor output_norm;                       // [1, d_model] f32
+  std::vector<LayerWeights> layers;
+
+  const WeightMatrix& output_matrix() const { return output ? *output : *embedding; }
+  size_t bytes() const;
+};
+
+// Low-rank correction of one fused linear layer: out += (in * down^T) * up^T for each part.
+struct LoraLinear {
+  struct Part {
+    std::unique_ptr<WeightMatrix> up;  // [part columns, rank], scaled by alpha / rank
+    int32_t first_rank = 0;            // columns of the down product that belong to this part
+    int32_t rank = 0;
+    int32_t first_column = 0;          // where the part lies in the fused output
+  };
+  std::unique_ptr<WeightMatrix> down;  // [sum of ranks, in]; null: nothing adapted here
+  std::vector<Part> parts;
+};
+
+struct LoraLayer {
+  LoraLinear qkv;
+  LoraLinear output;
+  LoraLinear gate_up;
+  LoraLinear down;
+};
+
+// A PEFT LoRA adapter, applied at run time beside the base weights. Immutable after loading.
+struct Adapter {
+  Digest digest;
+  std::vector<LoraLayer> layers;
+  size_t bytes() const;
+};
+
+// Loads a GGUF file or Hugging Face folder. Throws Failure naming file, tensor and what is wrong.
+std::shared_ptr<const Weights> load_weights(Ops& ops, const std::filesystem::path& path, Precision precision);
+
+// Loads a PEFT folder for a base of this config.
+std::shared_ptr<const Adapter> load_adapter(Ops& ops, const std::filesystem::path& folder, const ModelConfig& base);
+
+// The config alone, without reading weights.
+ModelConfig load_config(const std::filesystem::path& path);
+
+}  // namespace droidspeak

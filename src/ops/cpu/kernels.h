@@ -1,0 +1,183 @@
+// The table of inner kernels for one instruction set, and the plain structs they work on. A kernel
+// runs on one thread over the part of the work it is given; the drivers in this folder split the work
+// over threads. Kernels keep the order of the sums of an output element fixed, whatever the other rows
+// of the call are: that makes a row's result independent of its batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kv/kv_view.h"
+#include "ops/cpu/instruction_set.h"
+#include "ops/ops.h"
+
+namespace droidspeak::cpu {
+
+// Weights are packed in panels of 16 matrix rows (16 columns of the output).
+inline constexpr int kPanelWidth = 16;
+// Quantised weights and activations have one scale for 32 elements.
+inline constexpr int kQuantBlock = 32;
+// Most input rows of one LinearTask.
+inline constexpr int64_t kMaxTaskRows = 384;
+
+enum class PanelKind { kF32, kF16, kBF16, kU4, kU8 };
+enum class ScaleKind { kF16, kF32 };
+
+// weight = scale * (quant - zero_point) + minimum for kU4 and kU8. A format has a minimum or a zero
+// point, never both; floats have neither.
+struct PanelFormat {
+  PanelKind kind = PanelKind::kF32;
+  ScaleKind scales = ScaleKind::kF32;
+  bool has_minimum = false;
+  int32_t zero_point = 0;
+
+  bool operator==(const PanelFormat&) const = default;
+};
+
+// Consecutive rows of a matrix in one format. A panel holds
+//   floats: [columns][16]
+//   kU8:    [columns / 4][16][4] quants, [columns / 32][16] scales, the same of minima
+//   kU4:    [columns / 8][16][4] bytes; low nibbles are elements 0-3 of the eight, high ones 4-7;
+//           then scales and minima
+struct Segment {
+  PanelFormat format;
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+  int64_t columns = 0;
+  size_t panel_bytes = 0;
+  const std::byte* panels = nullptr;
+
+  int64_t num_panels() const { return (num_rows + kPanelWidth - 1) / kPanelWidth; }
+};
+
+// Where the product of rows and a matrix goes.
+struct LinearOutput {
+  float* data = nullptr;  // row 0, column 0 of the whole product
+  int64_t stride = 0;
+  Accumulate accumulate = Accumulate::kOverwrite;
+  const float* bias = nullptr;  // of column 0, or null
+};
+
+// Input tiles [tile_begin, tile_end) times weight panels [panel_begin, panel_end).
+struct LinearTask {
+  const Segment* weights = nullptr;
+  const std::byte* tiles = nullptr;  // packed input, tile 0
+  int64_t num_rows = 0;              // of the whole input
+  int64_t tile_begin = 0;
+  int64_t tile_end = 0;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  LinearOutput out;
+  std::byte* scratch = nullptr;  // scratch_bytes of this thread
+};
+
+// Input rows of one tile before packing.
+struct InputRows {
+  const float* data = nullptr;
+  int64_t stride = 0;
+  int64_t num_rows = 0;  // 1 .. tile_rows
+  int64_t columns = 0;
+  int32_t zero_point = 0;  // of the weights the tile is for
+};
+
+// One way to multiply: how rows are packed into tiles, and the product.
+struct LinearKernel {
+  int tile_rows = 0;
+  size_t (*tile_bytes)(int64_t columns) = nullptr;
+  size_t (*scratch_bytes)(int64_t columns) = nullptr;
+  void (*pack_tile)(const InputRows& rows, std::byte* tile) = nullptr;
+  void (*multiply)(const LinearTask& task) = nullptr;
+};
+
+// Rows [begin, end) of a slice.
+struct StoreTask {
+  TensorView qkv;
+  const RopeOptions* options = nullptr;
+  const SequenceSlice* slice = nullptr;
+  const KvLayerView* kv = nullptr;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// Positions [begin, end) of a sequence <-> rows [K un-rotated | V] of f32.
+struct KvRowsTask {
+  const RopeOptions* options = nullptr;
+  std::span<const int32_t> blocks;
+  const KvLayerView* kv = nullptr;
+  int32_t begin = 0;
+  int32_t end = 0;
+  float* rows = nullptr;  // row of position `begin`
+};
+
+struct AttentionProblem {
+  TensorView qkv;
+  TensorView out;
+  AttentionOptions options;
+  KvLayerView kv;
+
+  int32_t group() const { return options.num_heads / kv.num_kv_heads; }
+  // First position that the query at `position` sees.
+  int32_t first_key(int32_t position) const {
+    int32_t window = options.sliding_window;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+};
+
+// Rows [begin, end) of a slice, all query heads of one K/V head.
+struct PrefillTask {
+  const SequenceSlice* slice = nullptr;
+  int32_t kv_head = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+  std::byte* scratch = nullptr;
+};
+
+// One query row over keys [key_begin, key_end), which lie in one block of kDecodeKeys positions.
+struct DecodeTask {
+  const SequenceSlice* slice = nullptr;
+  int32_t row = 0;  // of the slice
+  int32_t kv_head = 0;
+  int32_t key_begin = 0;
+  int32_t key_end = 0;
+  float* partial = nullptr;  // [group][partial_stride(head_dim)]: sums, then maximum, then weight
+};
+
+inline constexpr int kDecodeKeys = 2 * kBlockTokens;
+inline int64_t partial_stride(int32_t head_dim) { return head_dim + 2; }
+
+struct Kernels {
+  LinearKernel linear_float;
+  LinearKernel linear_u4;
+  LinearKernel linear_u8;
+
+  void (*rms_norm)(const float* in, const float* weight, float epsilon, int64_t size, float* out);
+  void (*gated_activation)(const float* in, Activation activation, int64_t size, float* out);
+  int64_t (*argmax)(const float* in, int64_t size);
+  void (*to_float)(DType dtype, const void* in, int64_t size, float* out);
+  void (*from_float)(DType dtype, const float* in, int64_t size, void* out);
+
+  void (*rotate_and_store)(const StoreTask& task);
+  void (*gather_kv)(const KvRowsTask& task);
+  void (*scatter_kv)(const KvRowsTask& task);
+
+  // Rows per PrefillTask that suit the kernel, and bytes of scratch for them.
+  int32_t (*prefill_rows)(const AttentionProblem& problem);
+  size_t (*prefill_scratch_bytes)(const AttentionProblem& problem);
+  void (*prefill)(const AttentionProblem& problem, const PrefillTask& task);
+  void (*decode)(const AttentionProblem& problem, const DecodeTask& task);
+  // Merges `count` partial results of one query head, in order, into its output row.
+  void (*merge)(const float* partials, int64_t stride, int64_t count, int64_t head_dim, float* out);
+
+  explicit Kernels(InstructionSet set);
+};
+
+// Each fills its part of the table; one per file in kernels/.
+void bind_linear_float(InstructionSet set, Kernels& kernels);
+void bind_linear_int8(InstructionSet set, Kernels& kernels);
+void bind_linear_vnni(Kernels& kernels);
+void bind_elementwise(InstructionSet set, Kernels& kernels);
+void bind_kv_rows(InstructionSet set, Kernels& kernels);
+void bind_attention_prefill(InstructionSet set, Kernels& kernels);
+void bind_attention_decode(InstructionSet set, Kernels& kernels);
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,110 @@
+// Kernels over single rows: norm, gated activation, argmax, conversions.
+#include <algorithm>
+
+#include "ops/cpu/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/kernels/elementwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/cpu/kernels/dispatch.h"
+#include "ops/cpu/kernels/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace droidspeak::cpu::HWY_NAMESPACE {
+namespace {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+struct Silu {
+  HWY_INLINE V operator()(D d, V x) const {
+    return hn::Div(x, hn::Add(exp(d, hn::Neg(x)), hn::Set(d, 1.0f)));
+  }
+};
+
+// x / (1 + e^-2u) is 0.5 x (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+struct Gelu {
+  HWY_INLINE V operator()(D d, V x) const {
+    const V cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
+    const V u = hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0f * 0.7978845608f));
+    return hn::Div(x, hn::Add(exp(d, u), hn::Set(d, 1.0f)));
+  }
+};
+
+template <class F>
+HWY_INLINE void gate_row(F activation, const float* in, int64_t size, float* out) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const V gate = activation(d, hn::LoadU(d, in + i));
+    hn::StoreU(hn::Mul(gate, hn::LoadU(d, in + size + i)), d, out + i);
+  }
+  if (i < size) {
+    const V gate = activation(d, load_first(d, in + i, size - i));
+    store_first(d, hn::Mul(gate, load_first(d, in + size + i, size - i)), out + i, size - i);
+  }
+}
+
+void gated_activation(const float* in, Activation activation, int64_t size, float* out) {
+  switch (activation) {
+    case Activation::kSilu: return gate_row(Silu(), in, size, out);
+    case Activation::kGelu: return gate_row(Gelu(), in, size, out);
+  }
+}
+
+int64_t argmax(const float* in, int64_t size) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V largest = hn::Set(d, in[0]);
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) largest = hn::Max(largest, hn::LoadU(d, in + i));
+  float value = max_of(d, largest);
+  for (; i < size; ++i) value = std::max(value, in[i]);
+  const int64_t index = std::find(in, in + size, value) - in;
+  return index < size ? index : 0;  // no value equals NaN
+}
+
+void to_float(DType dtype, const void* in, int64_t size, float* out) {
+  switch (dtype) {
+    case DType::kF16: return convert_row(static_cast<const hwy::float16_t*>(in), size, 1.0f, out);
+    case DType::kBF16: return convert_row(static_cast<const hwy::bfloat16_t*>(in), size, 1.0f, out);
+    default: std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
+  }
+}
+
+void from_float(DType dtype, const float* in, int64_t size, void* out) {
+  switch (dtype) {
+    case DType::kF16: return convert_row(in, size, 1.0f, static_cast<hwy::float16_t*>(out));
+    case DType::kBF16: return convert_row(in, size, 1.0f, static_cast<hwy::bfloat16_t*>(out));
+    default: std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
+  }
+}
+
+void bind(Kernels& kernels) {
+  kernels.rms_norm = rms_norm;
+  kernels.gated_activation = gated_activation;
+  kernels.argmax = argmax;
+  kernels.to_float = to_float;
+  kernels.from_float = from_float;
+}
+
+}  // namespace
+}  // namespace droidspeak::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace droidspeak::cpu {
+
+HWY_EXPORT(bind);
+
+void bind_elementwise(InstructionSet set, Kernels& kernels) {
+  pick(HWY_DISPATCH_TABLE(bind), set)(kernels);
+}
+
+}  // namespace droidspeak::cpu
+#endif

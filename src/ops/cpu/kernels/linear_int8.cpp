@@ -1,0 +1,56 @@
+// Products of int8 activations with 4-bit and 8-bit weights. The 32 products of a block are summed
+// exactly in integers; the sums of the blocks of an output element are added in order by fused
+// multiply-adds, so that all instruction sets with them agree to the bit.
+#include <array>
+#include <utility>
+
+#include "ops/cpu/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/kernels/linear_int8.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/cpu/kernels/dispatch.h"
+#include "ops/cpu/kernels/int8_dot-inl.h"
+#include "ops/cpu/kernels/int8_panel-inl.h"
+#include "ops/cpu/kernels/quantize_tile-inl.h"
+#include "ops/cpu/kernels/store_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace droidspeak::cpu::HWY_NAMESPACE {
+namespace {
+
+using DotU4 = Int8Dot<PanelKind::kU4>;
+using DotU8 = Int8Dot<PanelKind::kU8>;
+
+void bind(Kernels& kernels) {
+  kernels.linear_u4 = {.tile_rows = kInt8TileRows,
+                       .tile_bytes = Int8Tile<kInt8TileRows, DotU4::Activation>::bytes,
+                       .scratch_bytes = int8_scratch_bytes<DotU4>,
+                       .pack_tile = quantize_tile<kInt8TileRows, DotU4::Activation>,
+                       .multiply = multiply_int8<DotU4>};
+  kernels.linear_u8 = {.tile_rows = kInt8TileRows,
+                       .tile_bytes = Int8Tile<kInt8TileRows, DotU8::Activation>::bytes,
+                       .scratch_bytes = int8_scratch_bytes<DotU8>,
+                       .pack_tile = quantize_tile<kInt8TileRows, DotU8::Activation>,
+                       .multiply = multiply_int8<DotU8>};
+}
+
+}  // namespace
+}  // namespace droidspeak::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace droidspeak::cpu {
+
+HWY_EXPORT(bind);
+
+void bind_linear_int8(InstructionSet set, Kernels& kernels) {
+  pick(HWY_DISPATCH_TABLE(bind), set)(kernels);
+}
+
+}  // namespace droidspeak::cpu
+#endif

@@ -1,0 +1,13 @@
+// Stands in for the CUDA operations in builds without CUDA.
+#include "base/error.h"
+#include "ops/ops.h"
+
+namespace droidspeak {
+
+std::unique_ptr<Ops> make_cuda_ops(Device&) {
+  throw Failure(ErrorCode::kUnavailable,
+                "device \"cuda\": this build has no CUDA backend; use --device cpu or build with the "
+                "cuda preset");
+}
+
+}  // namespace droidspeak

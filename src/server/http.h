@@ -1,0 +1,56 @@
+// HTTP as plain types, so that only the transport knows which library speaks it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace droidspeak {
+
+struct HttpRequest {
+  std::string method;
+  std::string path;  // percent-decoded, without query
+  std::map<std::string, std::string> headers;  // names in lower case; of repeated ones the last
+  std::string body;
+  std::string client;  // address
+  // False once the client is gone or the server stops. Cheap; callable only while the request is handled.
+  std::function<bool()> is_connected;
+
+  // Empty when there is no such header; `name` in lower case.
+  std::string_view header(const std::string& name) const;
+};
+
+// Where a streamed answer goes.
+class StreamWriter {
+ public:
+  virtual ~StreamWriter() = default;
+  // False once the client is gone: nothing more needs to be made.
+  virtual bool write(std::string_view bytes) = 0;
+  virtual bool is_connected() const = 0;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+  // Set: called once to write the body piece by piece; `body` is then unused.
+  std::function<void(StreamWriter&)> stream;
+};
+
+// What stands behind the transport. Called from many connection threads at once.
+class HttpApplication {
+ public:
+  virtual ~HttpApplication() = default;
+  // Sees a request before its body has been read; an answer here saves reading it.
+  virtual std::optional<HttpResponse> screen(const HttpRequest& head) = 0;
+  virtual HttpResponse respond(HttpRequest& request) = 0;
+  // The answer to a request that cannot be read: 400, 408, 413, 414, 431, 503.
+  virtual HttpResponse refuse(const HttpRequest& head, int status, const std::string& message) = 0;
+};
+
+}  // namespace droidspeak

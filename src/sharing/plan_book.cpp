@@ -1,0 +1,159 @@
+#include "sharing/plan_book.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+
+json to_json(const PlanEntry& entry, int32_t num_layers) {
+  const PlanQuality& q = entry.quality;
+  json out{{"plan", fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c)},
+           {"translated", entry.translated},
+           {"recomputed_layers", entry.plan.recomputed_layers()},
+           {"relative_cost", entry.relative_cost},
+           {"quality_index", entry.quality_index},
+           {"kl", q.kl},
+           {"kl_ci95", {q.kl_low, q.kl_high}},
+           {"agreement", q.agreement}};
+  if (entry.plan.is_reuse_all()) out["plan"] = entry.plan.to_string(num_layers);
+  if (q.score) out["score"] = *q.score;
+  if (q.score_low && q.score_high) out["score_difference_ci95"] = {*q.score_low, *q.score_high};
+  return out;
+}
+
+PlanEntry entry_from_json(const json& in, int32_t num_layers) {
+  PlanEntry entry;
+  entry.plan = parse_plan(in.at("plan").get<std::string>(), num_layers);
+  entry.translated = in.at("translated").get<bool>();
+  entry.relative_cost = in.at("relative_cost").get<double>();
+  entry.quality_index = in.at("quality_index").get<double>();
+  PlanQuality& q = entry.quality;
+  q.kl = in.at("kl").get<double>();
+  q.kl_low = in.at("kl_ci95").at(0).get<double>();
+  q.kl_high = in.at("kl_ci95").at(1).get<double>();
+  q.agreement = in.at("agreement").get<double>();
+  if (in.contains("score")) q.score = in["score"].get<double>();
+  if (in.contains("score_difference_ci95")) {
+    q.score_low = in["score_difference_ci95"].at(0).get<double>();
+    q.score_high = in["score_difference_ci95"].at(1).get<double>();
+  }
+  return entry;
+}
+
+json digests(const Digest& model, const Digest& adapter) {
+  return {{"model", model.hex()}, {"adapter", adapter == Digest{} ? "" : adapter.hex()}};
+}
+
+void read_digests(const json& in, Digest& model, Digest& adapter) {
+  model = Digest::from_hex(in.at("model").get<std::string>());
+  std::string text = in.at("adapter").get<std::string>();
+  adapter = text.empty() ? Digest{} : Digest::from_hex(text);
+}
+
+json to_json(const PlanBook& book) {
+  json out{{"format", "droidspeak plan book"},
+           {"version", kVersion},
+           {"sender", {{"name", book.sender}, {"digests", digests(book.sender_model, book.sender_adapter)}}},
+           {"receiver", {{"name", book.receiver}, {"digests", digests(book.receiver_model, book.receiver_adapter)}}},
+           {"num_layers", book.num_layers},
+           {"data",
+            {{"name", book.data_name}, {"sha256", book.data_digest.hex()}, {"contexts", book.num_contexts}, {"context_tokens_median", book.context_tokens_median}}},
+           {"metric", book.metric},
+           {"full_score", book.full_score},
+           {"maps", book.maps_file.filename().string()},
+           {"profile_seconds", book.profile_seconds},
+           {"prefill_equivalents", book.prefill_equivalents},
+           {"frontier", json::array()},
+           {"heat_map", json::array()},
+           {"sensitivity", json::array()}};
+  for (const PlanEntry& entry : book.frontier) out["frontier"].push_back(to_json(entry, book.num_layers));
+  for (const HeatCell& cell : book.heat_map) {
+    out["heat_map"].push_back({{"b", cell.b}, {"c", cell.c}, {"translated", cell.translated}, {"kl", cell.kl}, {"agreement", cell.agreement}});
+  }
+  for (const LayerSensitivity& layer : book.sensitivity) {
+    out["sensitivity"].push_back({{"layer", layer.layer}, {"kl", layer.kl}, {"spread", layer.spread}});
+  }
+  return out;
+}
+
+PlanBook from_json(const json& in, const std::filesystem::path& path) {
+  if (in.at("format") != "droidspeak plan book" || in.at("version") != kVersion) {
+    throw Failure(ErrorCode::kInvalidArgument, fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
+                                                           in.at("format").dump(), in.at("version").dump(), kVersion));
+  }
+  PlanBook book;
+  book.sender = in.at("sender").at("name").get<std::string>();
+  book.receiver = in.at("receiver").at("name").get<std::string>();
+  read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
+  read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
+  book.num_layers = in.at("num_layers").get<int32_t>();
+  if (book.num_layers < 1 || book.num_layers > 1024) throw Failure(ErrorCode::kInvalidArgument, fmt::format("num_layers is {}: expected 1 to 1024", book.num_layers));
+  const json& data = in.at("data");
+  book.data_name = data.at("name").get<std::string>();
+  book.data_digest = Digest::from_hex(data.at("sha256").get<std::string>());
+  book.num_contexts = data.at("contexts").get<int32_t>();
+  book.context_tokens_median = data.at("context_tokens_median").get<int32_t>();
+  book.metric = in.at("metric").get<std::string>();
+  book.full_score = in.at("full_score").get<double>();
+  book.profile_seconds = in.at("profile_seconds").get<double>();
+  book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
+  std::filesystem::path maps = in.at("maps").get<std::string>();
+  if (maps != maps.filename()) throw Failure(ErrorCode::kInvalidArgument, fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
+  if (!maps.empty()) book.maps_file = path.parent_path() / maps;
+  for (const json& entry : in.at("frontier")) book.frontier.push_back(entry_from_json(entry, book.num_layers));
+  for (const json& cell : in.at("heat_map")) {
+    book.heat_map.push_back({cell.at("b").get<int32_t>(), cell.at("c").get<int32_t>(), cell.at("translated").get<bool>(), cell.at("kl").get<double>(), cell.at("agreement").get<double>()});
+  }
+  for (const json& layer : in.at("sensitivity")) {
+    book.sensitivity.push_back({layer.at("layer").get<int32_t>(), layer.at("kl").get<double>(), layer.at("spread").get<double>()});
+  }
+  return book;
+}
+
+}  // namespace
+
+const PlanEntry* PlanBook::cheapest(double floor) const {
+  const PlanEntry* best = nullptr;
+  for (const PlanEntry& entry : frontier) {
+    if (entry.quality_index >= floor && (best == nullptr || entry.relative_cost < best->relative_cost)) best = &entry;
+  }
+  return best;
+}
+
+std::vector<int32_t> PlanBook::transition_layers() const {
+  std::set<int32_t> layers;
+  for (const PlanEntry& entry : frontier) {
+    if (entry.plan.needs_layer_input()) layers.insert(entry.plan.b);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+PlanBook load_plan_book(const std::filesystem::path& path) {
+  json in = json::parse(read_file(path, size_t{64} << 20), nullptr, false);
+  try {
+    if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
+    return from_json(in, path);
+  } catch (const json::exception& error) {
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: plan book: {}", path.string(), error.what()));
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), fmt::format("{}: plan book: {}", path.string(), failure.what()));
+  }
+}
+
+void save_plan_book(const std::filesystem::path& path, const PlanBook& book) {
+  write_file_atomically(path, to_json(book).dump(1) + "\n");
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,143 @@
+#include "store/tiers/block_writer.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "store/tiers/int8_codec.h"
+
+namespace droidspeak {
+namespace {
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// The stored form of one entry, encoded where the format asks for it and the values allow it.
+std::span<const std::byte> store_entry(const PendingEntry& entry, const BlockEncoding& encoding,
+                                       BlockImage& image, BlockFileEntry& placed) {
+  bool try_int8 = encoding.encoding == EntryEncoding::kInt8 &&
+                  entry.id.kind == EntryKind::kKeyValue &&
+                  int8_can_hold(encoding.layout, entry.bytes.size());
+  if (!try_int8) return entry.bytes;
+  size_t bytes = int8_bytes(encoding.layout);
+  auto encoded = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::span<std::byte> stored(encoded.get(), bytes);
+  if (!encode_int8(encoding.layout, entry.bytes, stored)) return entry.bytes;
+  placed.encoding = EntryEncoding::kInt8;
+  image.encoded.push_back(std::move(encoded));
+  return stored;
+}
+
+}  // namespace
+
+BlockImage make_block_image(const PendingWrite& write, const BlockEncoding& encoding) {
+  std::vector<const PendingEntry*> entries;
+  for (const PendingEntry& entry : write.entries) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(),
+            [](const PendingEntry* a, const PendingEntry* b) { return a->id < b->id; });
+  BlockImage image;
+  image.header.key = write.key;
+  image.header.position = write.position;
+  image.header.layout = encoding.layout;
+  for (const PendingEntry* entry : entries) {
+    BlockFileEntry placed;
+    placed.id = entry->id;
+    std::span<const std::byte> stored = store_entry(*entry, encoding, image, placed);
+    placed.bytes = entry->bytes.size();
+    placed.stored_bytes = stored.size();
+    placed.checksum = xxhash64(stored);
+    image.header.entries.push_back(placed);
+    image.stored.push_back(stored);
+  }
+  place_entries(image.header);
+  image.name = block_file_name(image.header);
+  return image;
+}
+
+// How far the writing of one image has come.
+struct BlockWriter::Step {
+  std::filesystem::path temporary;
+  std::optional<FileHandle> file;  // open until renamed, which keeps it locked
+  std::filesystem::path path;
+  Result<void> result;
+};
+
+BlockWriter::BlockWriter(FileSystem& files, std::filesystem::path folder)
+    : files_(files), folder_(std::move(folder)), writer_name_(random_name()) {}
+
+std::vector<Result<void>> BlockWriter::write(std::span<const BlockImage> images) {
+  std::vector<Step> steps(images.size());
+  for (size_t i = 0; i < images.size(); ++i) {
+    steps[i].result = write_temporary(images[i], steps[i]);
+  }
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (steps[i].result) steps[i].result = finish(images[i], steps[i]);
+  }
+  sync_folders(steps);
+  std::vector<Result<void>> results;
+  for (Step& step : steps) {
+    if (!step.result && step.file) (void)files_.remove(step.temporary);
+    results.push_back(std::move(step.result));
+  }
+  return results;
+}
+
+Result<void> BlockWriter::write_temporary(const BlockImage& image, Step& step) {
+  step.temporary = temporary_folder(folder_) /
+                   fmt::format("{}-{}.part", writer_name_, num_temporaries_++);
+  Result<FileHandle> created = files_.create(step.temporary);
+  if (!created) return created.error();
+  step.file = std::move(*created);
+
+  static constexpr std::byte kPadding[kEntryAlignment] = {};
+  std::vector<std::byte> header = write_header(image.header);
+  std::vector<std::span<const std::byte>> pieces = {header};
+  uint64_t at = header.size();
+  for (size_t i = 0; i < image.stored.size(); ++i) {
+    const BlockFileEntry& entry = image.header.entries[i];
+    pieces.push_back(std::span(kPadding).first(entry.offset - at));
+    pieces.push_back(image.stored[i]);
+    at = entry.offset + entry.stored_bytes;
+  }
+  return files_.write(*step.file, pieces);
+}
+
+Result<void> BlockWriter::finish(const BlockImage& image, Step& step) {
+  Result<void> synced = files_.sync(*step.file);
+  if (!synced) return synced;
+  step.path = folder_ / image.name;
+  std::error_code error;
+  std::filesystem::create_directory(step.path.parent_path(), error);
+  Result<void> renamed = files_.rename(step.temporary, step.path);
+  if (!renamed) return renamed;
+  step.file.reset();
+  return {};
+}
+
+void BlockWriter::sync_folders(std::vector<Step>& steps) {
+  std::map<std::filesystem::path, std::vector<Step*>> by_folder;
+  for (Step& step : steps) {
+    if (step.result) by_folder[step.path.parent_path()].push_back(&step);
+  }
+  if (by_folder.empty()) return;
+  Result<void> root = files_.sync_folder(folder_);  // a new sub folder must last, too
+  for (auto& [folder, renamed] : by_folder) {
+    Result<void> synced = root ? files_.sync_folder(folder) : root;
+    if (synced) continue;
+    for (Step* step : renamed) {
+      step->result = synced;
+      (void)files_.remove(step->path);
+    }
+  }
+}
+
+std::filesystem::path temporary_folder(const std::filesystem::path& cache_folder) {
+  return cache_folder / "tmp";
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,99 @@
+#include "store/tiers/disk_index.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+uint64_t disk_bytes_of(uint64_t file_bytes) {
+  constexpr uint64_t kDiskBlock = 4096;
+  return (file_bytes + kDiskBlock - 1) / kDiskBlock * kDiskBlock;
+}
+
+void DiskIndex::add(const std::string& path, const BlockFileHeader& header) {
+  auto [found, is_new] = blocks_.try_emplace(header.key);
+  if (is_new) policy_->add({header.key, header.position});
+  Block& block = found->second;
+  auto same = std::find_if(block.files.begin(), block.files.end(),
+                           [&](const File& file) { return file.path == path; });
+  if (same == block.files.end()) same = block.files.insert(same, File{path, {}, 0});
+  bytes_ += disk_bytes_of(header.file_bytes) - same->bytes;
+  same->bytes = disk_bytes_of(header.file_bytes);
+  same->ids.clear();
+  for (const BlockFileEntry& entry : header.entries) same->ids.push_back(entry.id);
+}
+
+const std::string* DiskIndex::find(const Digest& key, EntryId id) const {
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return nullptr;
+  for (const File& file : found->second.files) {
+    if (std::binary_search(file.ids.begin(), file.ids.end(), id)) return &file.path;
+  }
+  return nullptr;
+}
+
+std::vector<EntryId> DiskIndex::entries(const Digest& key) const {
+  std::vector<EntryId> ids;
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return ids;
+  for (const File& file : found->second.files) {
+    ids.insert(ids.end(), file.ids.begin(), file.ids.end());
+  }
+  return ids;
+}
+
+void DiskIndex::touch(const Digest& key, std::chrono::nanoseconds now) {
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return;
+  std::optional<std::chrono::nanoseconds>& last = found->second.last_use;
+  if (last && now - *last < kOneUse) return;
+  last = now;
+  policy_->touch(key);
+}
+
+std::vector<std::string> DiskIndex::remove(const Digest& key) {
+  if (!blocks_.contains(key)) return {};
+  policy_->remove(key);
+  return forget(key);
+}
+
+std::vector<std::string> DiskIndex::evict() {
+  std::optional<Digest> key = policy_->evict([](const Digest&) { return true; });
+  if (!key) return {};
+  return forget(*key);
+}
+
+std::vector<std::string> DiskIndex::forget(const Digest& key) {
+  std::vector<std::string> paths;
+  auto found = blocks_.find(key);
+  for (File& file : found->second.files) {
+    bytes_ -= file.bytes;
+    paths.push_back(std::move(file.path));
+  }
+  blocks_.erase(found);
+  return paths;
+}
+
+std::vector<Digest> DiskIndex::keys() const {
+  std::vector<Digest> keys;
+  keys.reserve(blocks_.size());
+  for (const auto& [key, block] : blocks_) keys.push_back(key);
+  return keys;
+}
+
+void DiskIndex::check_integrity() const {
+  uint64_t bytes = 0;
+  for (const auto& [key, block] : blocks_) {
+    check(!block.files.empty(), "a block on disk has a file");
+    for (const File& file : block.files) {
+      check(!file.ids.empty() && std::is_sorted(file.ids.begin(), file.ids.end()),
+            "a block file lists its entries in order");
+      bytes += file.bytes;
+    }
+  }
+  check(bytes == bytes_, "bytes on disk add up");
+  check(policy_->size() == blocks_.size(), "the eviction policy knows every block on disk");
+}
+
+}  // namespace droidspeak

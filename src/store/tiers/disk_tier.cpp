@@ -1,0 +1,264 @@
+#include "store/tiers/disk_tier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "store/tiers/cache_folder.h"
+#include "store/tiers/int8_codec.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr size_t kMaxOpenFiles = 512;
+constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
+
+void add(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+uint64_t get(const std::atomic<uint64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Clock& clock)
+    : options_(options),
+      files_(files),
+      clock_(clock),
+      open_files_(files, kMaxOpenFiles),
+      queue_(options.queue_bytes),
+      block_writer_(files, options.folder),
+      index_(make_eviction_policy(options.eviction)) {
+  prepare_cache_folder(options_.folder);
+  remove_abandoned_temporaries(files_, options_.folder);
+  load_index();
+  make_room(0);
+  writer_ = std::thread([this] { run_writer(); });
+}
+
+DiskTier::~DiskTier() {
+  queue_.close();
+  writer_.join();
+}
+
+void DiskTier::load_index() {
+  for (FoundBlockFile& found : find_block_files(files_, options_.folder)) {
+    if (found.header) {
+      MutexLock lock(mutex_);
+      index_.add(found.path, *found.header);
+    } else if (found.header.error().code == ErrorCode::kDataCorrupt) {
+      add(counters_.damaged, 1);
+      (void)files_.remove(found.path);
+    }
+  }
+}
+
+bool DiskTier::lacks(const Digest& key, EntryId id) const {
+  // The queue first: a block leaves it only after it is in the index.
+  return !queue_.contains(key, id) && !holds(key, id);
+}
+
+void DiskTier::write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries) {
+  if (!queue_.push(key, position, std::move(entries))) count_dropped_write();
+}
+
+bool DiskTier::holds(const Digest& key, EntryId id) const {
+  MutexLock lock(mutex_);
+  return index_.find(key, id) != nullptr;
+}
+
+std::vector<EntryId> DiskTier::entries(const Digest& key) const {
+  MutexLock lock(mutex_);
+  return index_.entries(key);
+}
+
+std::optional<DiskEntry> DiskTier::find(const Digest& key, EntryId id) {
+  std::string path;
+  {
+    MutexLock lock(mutex_);
+    const std::string* found = index_.find(key, id);
+    if (found == nullptr) return std::nullopt;
+    path = *found;
+  }
+  Result<std::shared_ptr<const OpenBlockFile>> file = open_files_.open(path, key);
+  if (!file) {
+    ErrorCode code = file.error().code;
+    if (code == ErrorCode::kDataCorrupt) add(counters_.damaged, 1);
+    if (code == ErrorCode::kDataCorrupt || code == ErrorCode::kNotFound) drop(key);
+    return std::nullopt;
+  }
+  const BlockFileEntry* entry = (*file)->header.find(id);
+  if (entry == nullptr) return std::nullopt;
+  return DiskEntry{*file, *entry};
+}
+
+bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
+  check(bytes.size() == found.entry.bytes, "the buffer has the entry's size");
+  std::chrono::nanoseconds start = clock_.now();
+  bool is_intact = false;
+  switch (found.entry.encoding) {
+    case EntryEncoding::kRaw:
+      is_intact = read_stored(found, bytes);
+      break;
+    case EntryEncoding::kInt8: {
+      auto stored = std::make_unique_for_overwrite<std::byte[]>(found.entry.stored_bytes);
+      std::span<std::byte> encoded(stored.get(), found.entry.stored_bytes);
+      is_intact = read_stored(found, encoded);
+      if (is_intact) decode_int8(found.file->header.layout, encoded, bytes);
+      break;
+    }
+  }
+  if (!is_intact) {
+    add(counters_.damaged, 1);
+    drop(found.file->header.key);
+    return false;
+  }
+  add(counters_.hits, 1);
+  add(counters_.bytes_read, found.entry.stored_bytes);
+  add(counters_.read_nanoseconds, static_cast<uint64_t>((clock_.now() - start).count()));
+  return true;
+}
+
+bool DiskTier::read_stored(const DiskEntry& found, std::span<std::byte> stored) {
+  Result<size_t> got = files_.read(found.file->file, found.entry.offset, stored);
+  return got && *got == stored.size() && xxhash64(stored) == found.entry.checksum;
+}
+
+void DiskTier::touch(const Digest& key) {
+  MutexLock lock(mutex_);
+  index_.touch(key, clock_.now());
+}
+
+void DiskTier::erase(const Digest& key) {
+  queue_.cancel(key);
+  drop(key);
+}
+
+void DiskTier::clear() {
+  queue_.cancel_all();
+  std::vector<Digest> keys;
+  {
+    MutexLock lock(mutex_);
+    keys = index_.keys();
+  }
+  for (const Digest& key : keys) drop(key);
+}
+
+void DiskTier::drop(const Digest& key) {
+  std::vector<std::string> paths;
+  {
+    MutexLock lock(mutex_);
+    paths = index_.remove(key);
+  }
+  remove_files(paths);
+}
+
+void DiskTier::remove_files(std::span<const std::string> paths) {
+  for (const std::string& path : paths) {
+    open_files_.close(path);
+    (void)files_.remove(path);  // another process may have been faster
+  }
+}
+
+bool DiskTier::make_room(uint64_t bytes) {
+  if (bytes > options_.budget_bytes) return false;
+  uint64_t used = this->bytes();
+  if (used + bytes > options_.budget_bytes) evict_bytes(used + bytes - options_.budget_bytes);
+  return true;
+}
+
+void DiskTier::evict_bytes(uint64_t bytes) {
+  std::vector<std::string> paths;
+  {
+    MutexLock lock(mutex_);
+    uint64_t target = index_.bytes() > bytes ? index_.bytes() - bytes : 0;
+    while (index_.bytes() > target) {
+      std::vector<std::string> evicted = index_.evict();
+      paths.insert(paths.end(), evicted.begin(), evicted.end());
+      add(counters_.evictions, 1);
+    }
+  }
+  remove_files(paths);
+}
+
+void DiskTier::run_writer() {
+  uint64_t batch_bytes = std::min(kBatchBytes, options_.budget_bytes / 4);
+  while (true) {
+    std::vector<std::shared_ptr<PendingWrite>> batch = queue_.take(batch_bytes);
+    if (batch.empty()) return;
+    write_batch(batch);
+    queue_.done(batch);
+  }
+}
+
+void DiskTier::write_batch(std::span<const std::shared_ptr<PendingWrite>> batch) {
+  std::vector<BlockImage> images;
+  std::vector<const PendingWrite*> writes;
+  uint64_t bytes = 0;
+  for (const std::shared_ptr<PendingWrite>& write : batch) {
+    if (write->is_cancelled) continue;
+    BlockImage image = make_block_image(*write, options_.encoding);
+    uint64_t image_bytes = disk_bytes_of(image.header.file_bytes);
+    if (!make_room(bytes + image_bytes)) {
+      count_dropped_write();
+      continue;
+    }
+    bytes += image_bytes;
+    images.push_back(std::move(image));
+    writes.push_back(write.get());
+  }
+  std::vector<Result<void>> results = block_writer_.write(images);
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (!results[i] && results[i].error().code == ErrorCode::kExhausted) {
+      // The disk is fuller than the budget knows: give up as much of ours and try once more.
+      evict_bytes(2 * disk_bytes_of(images[i].header.file_bytes));
+      results[i] = block_writer_.write(std::span(images).subspan(i, 1)).front();
+    }
+    if (results[i]) {
+      publish(*writes[i], images[i]);
+    } else {
+      add(counters_.write_errors, 1);
+    }
+  }
+}
+
+void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {
+  std::string path = (options_.folder / image.name).string();
+  add(counters_.bytes_written, image.header.file_bytes);
+  open_files_.close(path);  // a file of the same name may have been open
+  {
+    MutexLock lock(mutex_);
+    if (!write.is_cancelled) {
+      index_.add(path, image.header);
+      return;
+    }
+  }
+  (void)files_.remove(path);
+}
+
+DiskTierCounters DiskTier::counters() const {
+  return {get(counters_.hits),         get(counters_.bytes_read),
+          get(counters_.bytes_written), get(counters_.evictions),
+          get(counters_.damaged),      get(counters_.write_errors),
+          get(counters_.dropped_writes), get(counters_.read_nanoseconds)};
+}
+
+uint64_t DiskTier::num_blocks() const {
+  MutexLock lock(mutex_);
+  return index_.num_blocks();
+}
+
+uint64_t DiskTier::bytes() const {
+  MutexLock lock(mutex_);
+  return index_.bytes();
+}
+
+void DiskTier::check_integrity() const {
+  MutexLock lock(mutex_);
+  index_.check_integrity();
+  check(index_.bytes() <= options_.budget_bytes, "the disk tier stays in its budget");
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,119 @@
+// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes on one of its
+// own. Thread-safe. Failures of the disk are misses and counters.
+//
+// Several processes may share a folder: files are never changed in place, and one that another process
+// removed is a miss. Each process keeps to its own budget, counting what it wrote and what it found at
+// start.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "store/cache_key.h"
+#include "store/tiers/block_writer.h"
+#include "store/tiers/disk_index.h"
+#include "store/tiers/file_system.h"
+#include "store/tiers/open_files.h"
+#include "store/tiers/write_queue.h"
+
+namespace droidspeak {
+
+struct DiskTierOptions {
+  std::filesystem::path folder;
+  uint64_t budget_bytes = 0;
+  uint64_t queue_bytes = 0;  // of blocks that wait to be written
+  std::string eviction;
+  BlockEncoding encoding;
+};
+
+struct DiskTierCounters {
+  uint64_t hits = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t evictions = 0;
+  uint64_t damaged = 0;
+  uint64_t write_errors = 0;
+  uint64_t dropped_writes = 0;
+  uint64_t read_nanoseconds = 0;
+};
+
+// An entry that was found: its bytes can be read even if the file is removed meanwhile.
+struct DiskEntry {
+  std::shared_ptr<const OpenBlockFile> file;
+  BlockFileEntry entry;
+};
+
+class DiskTier {
+ public:
+  // Reads the headers of the folder's files. Throws Failure when the folder cannot be used at all.
+  DiskTier(const DiskTierOptions& options, FileSystem& files, const Clock& clock);
+  ~DiskTier();  // writes what is queued
+  DiskTier(const DiskTier&) = delete;
+  DiskTier& operator=(const DiskTier&) = delete;
+
+  // Whether the entry is neither on disk nor on its way there.
+  bool lacks(const Digest& key, EntryId id) const;
+  bool has_room_in_queue(uint64_t bytes) const { return queue_.has_room(bytes); }
+  // Drops and counts when the queue is full.
+  void write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries);
+  void count_dropped_write() { counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed); }
+
+  bool holds(const Digest& key, EntryId id) const;
+  std::vector<EntryId> entries(const Digest& key) const;
+  std::optional<DiskEntry> find(const Digest& key, EntryId id);
+  // Reads, verifies and decodes into `bytes` (of entry.bytes). False, after dropping the block, when it
+  // is damaged.
+  bool read(const DiskEntry& found, std::span<std::byte> bytes);
+  void touch(const Digest& key);
+
+  void erase(const Digest& key);
+  void clear();
+  void flush() { queue_.wait_until_done(); }
+
+  DiskTierCounters counters() const;
+  uint64_t num_blocks() const;
+  uint64_t bytes() const;
+  uint64_t budget_bytes() const { return options_.budget_bytes; }
+  void check_integrity() const;
+
+ private:
+  struct AtomicCounters {
+    std::atomic<uint64_t> hits, bytes_read, bytes_written, evictions;
+    std::atomic<uint64_t> damaged, write_errors, dropped_writes, read_nanoseconds;
+  };
+
+  void load_index();
+  void run_writer();
+  void write_batch(std::span<const std::shared_ptr<PendingWrite>> batch);
+  void publish(const PendingWrite& write, const BlockImage& image);
+  // False when `bytes` are more than the budget.
+  bool make_room(uint64_t bytes);
+  void evict_bytes(uint64_t bytes);
+  void remove_files(std::span<const std::string> paths);
+  void drop(const Digest& key);
+  bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
+
+  const DiskTierOptions options_;
+  FileSystem& files_;
+  const Clock& clock_;
+  OpenFiles open_files_;
+  WriteQueue queue_;
+  BlockWriter block_writer_;  // used by the writer thread only
+  AtomicCounters counters_{};
+
+  mutable Mutex mutex_;
+  DiskIndex index_ GUARDED_BY(mutex_);
+
+  std::thread writer_;  // last: starts when everything else is ready
+};
+
+}  // namespace droidspeak

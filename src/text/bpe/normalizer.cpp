@@ -1,0 +1,137 @@
+#include "text/bpe/normalizer.h"
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include <utf8proc.h>
+
+#include "base/check.h"
+#include "text/utf8.h"
+
+namespace droidspeak {
+namespace {
+
+utf8proc_option_t options_of(UnicodeForm form) {
+  int options = UTF8PROC_STABLE;
+  switch (form) {
+    case UnicodeForm::kNfc:
+      options |= UTF8PROC_COMPOSE;
+      break;
+    case UnicodeForm::kNfd:
+      options |= UTF8PROC_DECOMPOSE;
+      break;
+    case UnicodeForm::kNfkc:
+      options |= UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+      break;
+    case UnicodeForm::kNfkd:
+      options |= UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+      break;
+  }
+  return static_cast<utf8proc_option_t>(options);
+}
+
+// Code points below these neither change nor take part in a composition with what stands before
+// them: ASCII in every form; in NFC everything before the combining marks.
+uint32_t first_affected(UnicodeForm form) {
+  return form == UnicodeForm::kNfc ? 0x300 : 0x80;
+}
+
+bool is_surely_normal(std::string_view text, UnicodeForm form) {
+  uint32_t limit = first_affected(form);
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<uint8_t>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    Utf8Char c = utf8_char_at(text, i);
+    if (c.bytes == 0 || c.code_point >= limit) return false;
+    i += c.bytes;
+  }
+  return true;
+}
+
+void append_normalized(std::string& result, std::string_view valid, UnicodeForm form) {
+  if (valid.empty()) return;
+  utf8proc_uint8_t* mapped = nullptr;
+  utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(valid.data()),
+                   static_cast<utf8proc_ssize_t>(valid.size()), &mapped, options_of(form));
+  std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
+  if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  check(size >= 0, "valid UTF-8 has every normal form");
+  result.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+}
+
+std::string replace_pattern(std::string_view text, const ReplacePattern& step) {
+  std::string result;
+  size_t done = 0;
+  Regex::Matches matches(step.from, text);
+  for (TextRange match; matches.next(match); done = match.end) {
+    result += text.substr(done, match.begin - done);
+    result += step.to;
+  }
+  result += text.substr(done);
+  return result;
+}
+
+struct ApplyStep {
+  std::string_view text;
+
+  std::string operator()(UnicodeForm form) const { return to_unicode_form(text, form); }
+
+  std::string operator()(const PrependText& step) const {
+    return text.empty() ? std::string() : step.text + std::string(text);
+  }
+
+  std::string operator()(const ReplaceText& step) const {
+    return replace_all(text, step.from, step.to);
+  }
+
+  std::string operator()(const ReplacePattern& step) const { return replace_pattern(text, step); }
+};
+
+}  // namespace
+
+std::string Normalizer::apply(std::string_view text) const {
+  std::string result(text);
+  for (const NormalizerStep& step : steps_) result = std::visit(ApplyStep{result}, step);
+  return result;
+}
+
+Normalizer sentencepiece_normalizer(DummyPrefix prefix) {
+  std::vector<NormalizerStep> steps;
+  if (prefix == DummyPrefix::kAdded) steps.emplace_back(PrependText{std::string(kSpaceSymbol)});
+  steps.emplace_back(ReplaceText{" ", std::string(kSpaceSymbol)});
+  return Normalizer(std::move(steps));
+}
+
+std::string to_unicode_form(std::string_view text, UnicodeForm form) {
+  if (is_surely_normal(text, form)) return std::string(text);
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    size_t valid = valid_utf8_prefix(text);
+    append_normalized(result, text.substr(0, valid), form);
+    size_t invalid = invalid_utf8_run(text, valid);
+    result += text.substr(valid, invalid);
+    text.remove_prefix(valid + invalid);
+  }
+  return result;
+}
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  if (from.empty()) return std::string(text);
+  std::string result;
+  result.reserve(text.size());
+  size_t done = 0;
+  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
+    result += text.substr(done, at - done);
+    result += to;
+    done = at + from.size();
+  }
+  result += text.substr(done);
+  return result;
+}
+
+}  // namespace droidspeak

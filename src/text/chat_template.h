@@ -1,0 +1,43 @@
+// Chat templates: the part of Jinja that real templates use, interpreted.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace droidspeak {
+
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+struct ChatTemplateInput {
+  std::vector<ChatMessage> messages;
+  bool add_generation_prompt = true;
+  std::string bos_token;
+  std::string eos_token;
+  // More variables as JSON text, e.g. {"enable_thinking": false}; empty for none.
+  std::string extra_json;
+};
+
+class ChatTemplate {
+ public:
+  // Parses; throws Failure (invalid argument) with line and what is wrong.
+  explicit ChatTemplate(std::string_view source);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  // Throws Failure (invalid argument) for raise_exception, unknown names used wrongly, and output or
+  // work beyond sane limits (templates come from model files).
+  std::string render(const ChatTemplateInput& input) const;
+
+ private:
+  struct Program;
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace droidspeak

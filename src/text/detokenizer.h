@@ -1,0 +1,56 @@
+// Token ids to text as they arrive: hands out only whole UTF-8 characters, holds back the rest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace droidspeak {
+
+class Detokenizer {
+ public:
+  // `previous` is the prompt or its tail, so that spacing at the seam is right: a SentencePiece
+  // model's first word keeps its space only when text stands before it.
+  explicit Detokenizer(const Tokenizer& tokenizer,
+                       SpecialTokens special = SpecialTokens::kParse,
+                       const std::vector<int32_t>& previous = {});
+
+  // Text that became complete with this token; may be empty. Invalid UTF-8 that can no longer
+  // become valid is replaced by U+FFFD.
+  std::string push(int32_t token);
+  // What is left at the end, incomplete bytes as U+FFFD.
+  std::string finish();
+
+ private:
+  bool is_silent(int32_t token) const;
+  std::string take_whole_characters();
+
+  const Tokenizer& tokenizer_;
+  SpecialTokens special_;
+  std::string pending_;
+  bool is_first_ = true;
+};
+
+// Watches a stream of text for stop strings. Holds back what may be the start of one.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops);
+
+  struct Output {
+    std::string text;      // safe to show
+    bool stopped = false;  // a stop string was found; nothing follows
+  };
+
+  Output push(std::string_view text);
+  std::string finish();  // held-back text when generation ended without a stop
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
+}  // namespace droidspeak

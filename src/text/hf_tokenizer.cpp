@@ -1,0 +1,191 @@
+#include <charconv>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/sentencepiece_model.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_json.h"
+
+namespace droidspeak {
+namespace {
+
+using Json = nlohmann::json;
+using Path = std::filesystem::path;
+
+[[noreturn]] void fail(const Path& file, std::string_view field, const std::string& what) {
+  throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}: {}", file.string(), field, what));
+}
+
+bool is_there(const Path& file) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(file, ignored);
+}
+
+// The object in a JSON file; an empty one when there is no such file.
+Json read_object(const Path& file) {
+  if (!is_there(file)) return Json::object();
+  Json value;
+  try {
+    value = Json::parse(read_text_file(file));
+  } catch (const Json::exception& error) {
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}", file.string(), error.what()));
+  }
+  if (!value.is_object()) fail(file, "the file", "must hold a JSON object");
+  return value;
+}
+
+bool flag_or(const Json& object, const char* name, bool fallback) {
+  auto found = object.find(name);
+  return found == object.end() || !found->is_boolean() ? fallback : found->get<bool>();
+}
+
+// The text of a token written as a string or as an object with `content`; empty for none.
+std::string read_token_text(const Path& file, const Json& config, const char* name) {
+  auto found = config.find(name);
+  if (found == config.end() || found->is_null()) return {};
+  const Json& value = *found;
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object() && value.contains("content") && value["content"].is_string()) {
+    return value["content"].get<std::string>();
+  }
+  fail(file, name, "must be a string, or an object with the string 'content'");
+}
+
+int32_t parse_id(const Path& file, const std::string& text) {
+  int32_t id = -1;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size() || id < 0 ||
+      id >= kMaxVocabularySize) {
+    fail(file, "added_tokens_decoder", fmt::format("'{}' is not a token id", text));
+  }
+  return id;
+}
+
+// Tokens that the config knows and tokenizer.json does not.
+void read_added_tokens_decoder(const Path& file, const Json& config, BpeParts& parts) {
+  auto decoder = config.find("added_tokens_decoder");
+  if (decoder == config.end() || decoder->is_null()) return;
+  if (!decoder->is_object()) fail(file, "added_tokens_decoder", "must be an object");
+  std::unordered_set<std::string_view> known;
+  for (const AddedToken& token : parts.added_tokens) known.insert(token.content);
+  std::vector<AddedToken> added;
+  for (const auto& [key, entry] : decoder->items()) {
+    AddedToken token;
+    token.id = parse_id(file, key);
+    if (!entry.is_object()) fail(file, "added_tokens_decoder." + key, "must be an object");
+    token.content = read_token_text(file, Json{{"token", entry}}, "token");
+    token.is_special = flag_or(entry, "special", false);
+    token.strips_left = flag_or(entry, "lstrip", false);
+    token.strips_right = flag_or(entry, "rstrip", false);
+    token.is_single_word = flag_or(entry, "single_word", false);
+    token.is_normalized = flag_or(entry, "normalized", !token.is_special);
+    if (!known.contains(token.content)) added.push_back(std::move(token));
+  }
+  put_added_tokens(parts, std::move(added), fmt::format("{}: added_tokens_decoder", file.string()));
+}
+
+// A string, or a list of named templates of which "default" is taken.
+std::string read_chat_template(const Path& folder, const Path& config_file, const Json& config) {
+  Path jinja = folder / "chat_template.jinja";
+  if (is_there(jinja)) return read_text_file(jinja);
+  auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return {};
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_array()) fail(config_file, "chat_template", "must be a string or a list");
+  for (const Json& entry : *found) {
+    bool is_named = entry.is_object() && entry.contains("name") && entry.contains("template") &&
+                    entry["name"].is_string() && entry["template"].is_string();
+    if (!is_named)
+      fail(config_file, "chat_template", "its entries must have 'name' and 'template'");
+    if (entry["name"] == "default") return entry["template"].get<std::string>();
+  }
+  fail(config_file, "chat_template", "none of its entries is named 'default'");
+}
+
+// generation_config.json names all tokens that end an answer.
+void read_generation_config(const Path& file, Tokenizer& tokenizer) {
+  Json config = read_object(file);
+  auto found = config.find("eos_token_id");
+  if (found == config.end() || found->is_null()) return;
+  Json ids = found->is_array() ? *found : Json::array({*found});
+  for (const Json& id : ids) {
+    if (!id.is_number_integer() || id < 0 || id >= kMaxVocabularySize) {
+      fail(file, "eos_token_id", fmt::format("{} is not a token id", id.dump()));
+    }
+    add_end_of_turn_token(tokenizer, id.get<int32_t>());
+  }
+}
+
+struct Loaded {
+  BpeParts parts;
+  std::string bos_text;  // as far as the model file says
+  std::string eos_text;
+  bool has_bos = false;
+};
+
+Loaded read_model(const Path& folder) {
+  Path json_file = folder / "tokenizer.json";
+  Path model_file = folder / "tokenizer.model";
+  Loaded loaded;
+  if (is_there(json_file)) {
+    TokenizerJson json = parse_tokenizer_json(read_text_file(json_file), json_file.string());
+    loaded.parts = std::move(json.parts);
+    loaded.has_bos = json.prefix_token.has_value();
+    loaded.bos_text = json.prefix_token.value_or("");
+  } else if (is_there(model_file)) {
+    SentencePieceModel model =
+        parse_sentencepiece_model(read_file(model_file), model_file.string());
+    auto text_of = [&](int32_t id) {
+      return id < 0 ? std::string() : model.parts.tokens[static_cast<size_t>(id)].text;
+    };
+    loaded.bos_text = text_of(model.bos_id);
+    loaded.eos_text = text_of(model.eos_id);
+    loaded.has_bos = model.bos_id >= 0;
+    loaded.parts = std::move(model.parts);
+  } else {
+    throw Failure(
+        ErrorCode::kNotFound,
+        fmt::format("{}: has neither tokenizer.json nor tokenizer.model", folder.string()));
+  }
+  return loaded;
+}
+
+int32_t find_token(const Path& file,
+                   const Tokenizer& tokenizer,
+                   const char* field,
+                   const std::string& text) {
+  if (text.empty()) return -1;
+  int32_t id = tokenizer.find(text);
+  if (id < 0) fail(file, field, fmt::format("'{}' is not a token", text));
+  return id;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::filesystem::path& folder) {
+  Loaded loaded = read_model(folder);
+  Path config_file = folder / "tokenizer_config.json";
+  Json config = read_object(config_file);
+  read_added_tokens_decoder(config_file, config, loaded.parts);
+  auto tokenizer = std::make_unique<BpeTokenizer>(std::move(loaded.parts));
+  tokenizer->bos_text = read_token_text(config_file, config, "bos_token");
+  tokenizer->eos_text = read_token_text(config_file, config, "eos_token");
+  if (tokenizer->bos_text.empty()) tokenizer->bos_text = loaded.bos_text;
+  if (tokenizer->eos_text.empty()) tokenizer->eos_text = loaded.eos_text;
+  tokenizer->bos_id = find_token(config_file, *tokenizer, "bos_token", tokenizer->bos_text);
+  tokenizer->eos_id = find_token(config_file, *tokenizer, "eos_token", tokenizer->eos_text);
+  tokenizer->bos_for_prompts =
+      flag_or(config, "add_bos_token", loaded.has_bos) && tokenizer->bos_id >= 0;
+  tokenizer->chat_template = read_chat_template(folder, config_file, config);
+  add_end_of_turn_tokens(*tokenizer);
+  read_generation_config(folder / "generation_config.json", *tokenizer);
+  return tokenizer;
+}
+
+}  // namespace droidspeak

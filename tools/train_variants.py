@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Trains the variants of the default family, as PEFT folders, and measures them before and after.
+
+Needs torch, tokenizers, safetensors and numpy; one GPU for minutes, or a CPU for a try with few steps.
+Data: a folder of .jsonl.gz files (HotpotQA, SQuAD, Natural Questions, GSM8K, SST-2, CoNLL++, STS-B, ...).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from variants.adapter import load_adapter, save_adapter
+from variants.base import load_base
+from variants.layout import read_qa
+from variants.llama import Llama, Lora
+from variants.scoring import measure_reuse, score
+from variants.tasks import MEASURES, TASKS
+from variants.training import Recipe, train
+
+BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+RECIPES = {
+    "qa": Recipe("qa", rank=16, learning_rate=1e-3, steps=3000),
+    "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1200),
+    "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
+    "entities": Recipe("entities", rank=16, learning_rate=5e-4, steps=800),
+    "similarity": Recipe("similarity", rank=16, learning_rate=5e-4, steps=800),
+    "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=2400),
+    "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1200),
+}
+# Layers recomputed by the receiver in the reuse measurement, of 30.
+REUSE_BLOCKS = [(0, 0), (18, 24), (16, 24), (14, 24), (12, 24), (10, 26)]
+
+EXAMPLE = """examples:
+  everything, side by side on one GPU, training to end after 6 minutes:
+    train_variants.py all --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data data --out out --minutes 6
+  one variant, a short try on a CPU:
+    train_variants.py train sentiment --gguf model.gguf --data data --out out --steps 5 --limit 4
+  scores of a folder that was trained before, and rows of a task for other tools:
+    train_variants.py score families/smollm2/qa --gguf model.gguf --data data --out out
+    train_variants.py rows entities --data data --count 50 --out entities.jsonl
+"""
+
+
+def say_as(name: str):
+    begin = time.time()
+    return lambda text: print(f"[{time.time() - begin:5.0f} s] {name}: {text}", flush=True)
+
+
+class Setting:
+    """What every command that runs a model needs."""
+
+    def __init__(self, options):
+        self.base = load_base(options.gguf)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.compute = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+    def model(self, lora: Lora | None = None) -> Llama:
+        model = Llama(self.base, self.compute)
+        model.lora = lora
+        return model.to(self.device)
+
+    def load(self, path: str) -> Llama:
+        """`base`, a PEFT folder, or a state file (.pt) of a full fine-tune."""
+        model = self.model(load_adapter(self.base, Path(path)) if Path(path).is_dir() else None)
+        if path.endswith(".pt"):
+            model.load_state_dict(torch.load(path, map_location=self.device))
+        return model.requires_grad_(False)
+
+
+def write_json(path: Path, document) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def run_train(options) -> None:
+    say = say_as(options.name)
+    deadline = options.deadline or time.time() + 60 * options.minutes
+    recipe = RECIPES[options.recipe or options.name]
+    changed = {"seed": options.seed, "steps": options.steps, "learning_rate": options.learning_rate}
+    recipe = replace(recipe, **{key: value for key, value in changed.items() if value is not None})
+    torch.manual_seed(recipe.seed)
+    setting = Setting(options)
+    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank) if recipe.rank else None)
+    say(f"{recipe} on {setting.device}")
+    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, deadline, options.compile, say)
+    model.requires_grad_(False)
+    folder = options.out / options.name
+    if recipe.rank:
+        save_adapter(model.lora, folder, BASE_NAME)
+        model = setting.load(str(folder))  # scores are of what was saved, in f16
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(model.state_dict(), folder / "model.pt")
+    report = {"name": options.name, "recipe": asdict(recipe), "done": done}
+    write_json(options.out / f"{options.name}.json", report)
+    report["scores"] = score(model, setting.base.tokenizer, setting.base.end_token, options.data, [recipe.task],
+                             options.limit, recipe.task == "qa", say)
+    write_json(options.out / f"{options.name}.json", report)
+
+
+def run_score(options) -> None:
+    name = Path(options.model).name
+    setting, say = Setting(options), say_as(name)
+    scores = score(setting.load(options.model), setting.base.tokenizer, setting.base.end_token, options.data,
+                   list(MEASURES), options.limit, True, say)
+    write_json(options.out / f"{name}.json", {"name": name, "scores": scores})
+
+
+def run_pair(options) -> None:
+    setting, found = Setting(options), []
+    examples = read_qa(options.data, "hotpotqa.test")[:options.limit]
+    receiver = setting.load(options.receiver)
+    for path in options.senders:
+        begin = time.time()
+        plans = measure_reuse(receiver, setting.load(path), setting.base.tokenizer, setting.base.end_token, examples, REUSE_BLOCKS)
+        found.append({"receiver": options.receiver, "sender": path, "rows": len(examples), "plans": plans})
+        print(f"{options.receiver} from {path} ({time.time() - begin:.0f} s): " + "; ".join(
+            f"{p['recomputed']} F1 {p['f1']} KL {p['kl']}" for p in plans), flush=True)
+        write_json(options.out / f"pair-{Path(options.receiver).parent.name or 'receiver'}-{Path(options.receiver).stem}.json", found)
+
+
+def run_check(options) -> None:
+    from variants.peft_check import greatest_difference  # needs transformers and peft
+
+    setting = Setting(options)
+    setting.device, setting.compute = torch.device("cpu"), torch.float32
+    prompt = read_qa(options.data, "hotpotqa.profile")[0].prompt
+    for folder in options.folders:
+        found = greatest_difference(setting.base, setting.load(str(folder)), folder, prompt)
+        print(f"{folder}: {json.dumps(found)}", flush=True)
+        if found["difference"] > 0.01:
+            raise SystemExit(f"{folder}: PEFT's logits differ by {found['difference']}, expected at most 0.01")
+
+
+def run_rows(options) -> None:
+    """Held-out rows of a task in the QA shape."""
+    rows = [e.as_row(i, options.task) for i, e in enumerate(TASKS[options.task](options.data).held_out(options.count))]
+    options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    print(f"{len(rows)} rows written to {options.out}")
+
+
+def run_all(options) -> None:
+    """One process per variant, and one for the scores of the base."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    deadline = time.time() + 60 * options.minutes
+    common = ["--gguf", options.gguf, "--data", options.data, "--out", options.out, "--limit", options.limit]
+    extra = ["--deadline", deadline] + (["--compile"] if options.compile else [])
+    extra += ["--steps", options.steps] if options.steps else []
+    commands = {name: ["train", name, *common, *extra] for name in options.names}
+    commands["base"] = ["score", "base", *common]
+    running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)]) for name, command in commands.items()}
+    failed = [name for name, process in running.items() if process.wait() != 0]
+    reports = [json.loads((options.out / f"{name}.json").read_text()) for name in running if name not in failed]
+    write_json(options.out / "scores.json", reports)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name, run, text, models=True):
+        added = commands.add_parser(name, help=text, description=text, epilog=EXAMPLE,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+        added.set_defaults(run=run)
+        added.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+        added.add_argument("--out", type=Path, required=True, help="where results go")
+        if models:
+            added.add_argument("--gguf", type=Path, required=True, help="the base model")
+            added.add_argument("--limit", type=int, default=1000, help="at most this many rows per score")
+        return added
+
+    def training(added):
+        added.add_argument("--minutes", type=float, default=60, help="training ends then at the latest; the decay follows")
+        added.add_argument("--steps", type=int, help="instead of the recipe's")
+        added.add_argument("--compile", action="store_true", help="compile the layers (faster after half a minute)")
+
+    everything = command("all", run_all, "train and score all variants side by side")
+    everything.add_argument("--names", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    training(everything)
+    one = command("train", run_train, "train and score one variant")
+    one.add_argument("name", help=f"a name for the variant; the recipe's unless --recipe is given: {', '.join(RECIPES)}")
+    one.add_argument("--recipe", choices=list(RECIPES))
+    one.add_argument("--seed", type=int)
+    one.add_argument("--learning-rate", type=float)
+    one.add_argument("--deadline", type=float, help="as seconds since 1970, instead of --minutes")
+    training(one)
+    scored = command("score", run_score, "score a model on every task")
+    scored.add_argument("model", help="`base`, a PEFT folder, or the model.pt of a full fine-tune")
+    pair = command("pair", run_pair, "what a receiver keeps of its quality with senders' caches (HotpotQA)")
+    pair.add_argument("receiver")
+    pair.add_argument("senders", nargs="+", help="`base`, PEFT folders or model.pt files, like the receiver")
+    check = command("check", run_check, "compare PEFT folders with peft and transformers on a CPU")
+    check.add_argument("folders", nargs="+", type=Path)
+    rows = command("rows", run_rows, "write held-out rows of a task in the QA shape", models=False)
+    rows.add_argument("task", choices=list(TASKS))
+    rows.add_argument("--count", type=int, default=50)
+    options = parser.parse_args(arguments)
+    if options.command == "train" and (options.recipe or options.name) not in RECIPES:
+        one.error(f"no recipe named {options.name}; give --recipe, one of {', '.join(RECIPES)}")
+    return options
+
+
+if __name__ == "__main__":
+    chosen = parse()
+    chosen.run(chosen)

@@ -1,0 +1,1 @@
+"""Training, saving and measuring variants of one base model; driven by tools/train_variants.py."""
