@@ -7,6 +7,7 @@ Data: a folder of .jsonl.gz files (HotpotQA, SQuAD, Natural Questions, GSM8K, SS
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -69,6 +70,8 @@ class Setting:
 
     def load(self, path: str) -> Llama:
         """`base`, a PEFT folder, or a state file (.pt) of a full fine-tune."""
+        if path != "base" and not Path(path).exists():
+            raise SystemExit(f"{path}: no such model; expected `base`, a PEFT folder or a model.pt")
         model = self.model(load_adapter(self.base, Path(path)) if Path(path).is_dir() else None)
         if path.endswith(".pt"):
             model.load_state_dict(torch.load(path, map_location=self.device))
@@ -90,7 +93,7 @@ def run_train(options) -> None:
     setting = Setting(options)
     model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank) if recipe.rank else None)
     say(f"{recipe} on {setting.device}")
-    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, deadline, options.compile, say)
+    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, deadline, say)
     model.requires_grad_(False)
     folder = options.out / options.name
     if recipe.rank:
@@ -120,11 +123,12 @@ def run_pair(options) -> None:
     receiver = setting.load(options.receiver)
     for path in options.senders:
         begin = time.time()
-        plans = measure_reuse(receiver, setting.load(path), setting.base.tokenizer, setting.base.end_token, examples, REUSE_BLOCKS)
+        plans = measure_reuse(receiver, setting.load(path), setting.base.tokenizer, setting.base.end_token, examples,
+                              REUSE_BLOCKS)
         found.append({"receiver": options.receiver, "sender": path, "rows": len(examples), "plans": plans})
         print(f"{options.receiver} from {path} ({time.time() - begin:.0f} s): " + "; ".join(
             f"{p['recomputed']} F1 {p['f1']} KL {p['kl']}" for p in plans), flush=True)
-        write_json(options.out / f"pair-{Path(options.receiver).parent.name or 'receiver'}-{Path(options.receiver).stem}.json", found)
+        write_json(options.out / "pairs.json", found)
 
 
 def run_check(options) -> None:
@@ -148,15 +152,18 @@ def run_rows(options) -> None:
 
 
 def run_all(options) -> None:
-    """One process per variant, and one for the scores of the base."""
+    """One process per variant, and one for the scores of the base. Kernels of different processes overlap on a GPU only
+    under the multi-process service: run `nvidia-cuda-mps-control -d` before."""
     options.out.mkdir(parents=True, exist_ok=True)
     deadline = time.time() + 60 * options.minutes
     common = ["--gguf", options.gguf, "--data", options.data, "--out", options.out, "--limit", options.limit]
-    extra = ["--deadline", deadline] + (["--compile"] if options.compile else [])
+    extra = ["--deadline", deadline]
     extra += ["--steps", options.steps] if options.steps else []
     commands = {name: ["train", name, *common, *extra] for name in options.names}
     commands["base"] = ["score", "base", *common]
-    running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)]) for name, command in commands.items()}
+    environment = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}  # many processes share the memory
+    running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)], env=environment)
+               for name, command in commands.items()}
     failed = [name for name, process in running.items() if process.wait() != 0]
     reports = [json.loads((options.out / f"{name}.json").read_text()) for name in running if name not in failed]
     write_json(options.out / "scores.json", reports)
@@ -182,7 +189,6 @@ def parse(arguments=None):
     def training(added):
         added.add_argument("--minutes", type=float, default=60, help="training ends then at the latest; the decay follows")
         added.add_argument("--steps", type=int, help="instead of the recipe's")
-        added.add_argument("--compile", action="store_true", help="compile the layers (faster after half a minute)")
 
     everything = command("all", run_all, "train and score all variants side by side")
     everything.add_argument("--names", nargs="+", default=list(RECIPES), choices=list(RECIPES))

@@ -9,7 +9,8 @@ namespace {
 
 // Takes the first admitted sequence of a line; `held` tells that the line must not be passed.
 std::unique_ptr<Sequence> take_from(std::deque<std::unique_ptr<Sequence>>& line,
-                                    const std::function<Admit(Sequence&)>& decide, bool& held) {
+                                    const std::function<Admit(Sequence&)>& decide,
+                                    bool& held) {
   for (auto place = line.begin(); place != line.end(); ++place) {
     switch (decide(**place)) {
       case Admit::kNow: {
@@ -17,8 +18,11 @@ std::unique_ptr<Sequence> take_from(std::deque<std::unique_ptr<Sequence>>& line,
         line.erase(place);
         return taken;
       }
-      case Admit::kLater: break;
-      case Admit::kFull: held = true; return nullptr;
+      case Admit::kLater:
+        break;
+      case Admit::kFull:
+        held = true;
+        return nullptr;
     }
   }
   return nullptr;
@@ -80,7 +84,8 @@ std::vector<std::unique_ptr<Sequence>> WaitingLine::remove_if(
 void WaitingLine::check_integrity() const {
   size_t counted = preempted_.size();
   auto is_ascending = [](const Line& line) {
-    return std::is_sorted(line.begin(), line.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
+    return std::is_sorted(line.begin(), line.end(),
+                          [](const auto& a, const auto& b) { return a->id < b->id; });
   };
   check(is_ascending(preempted_), "preempted sequences wait in order of arrival");
   check(turns_.size() == lines_.size(), "every line has one turn");
@@ -92,11 +97,14 @@ void WaitingLine::check_integrity() const {
   check(counted == size_, "the waiting line's size is what it holds");
 }
 
-Admit decide_admission(const Sequence& sequence, const BlockPool& pool, int32_t num_running,
+Admit decide_admission(const Sequence& sequence,
+                       const BlockPool& pool,
+                       int32_t num_running,
                        const AdmissionOptions& options) {
   if (num_running >= options.max_running) return Admit::kFull;
   int32_t needed = blocks_for(sequence.num_tokens() + 1);
-  return pool.num_free() >= std::min(needed + num_running, pool.num_blocks()) ? Admit::kNow : Admit::kFull;
+  return pool.num_free() >= std::min(needed + num_running, pool.num_blocks()) ? Admit::kNow
+                                                                              : Admit::kFull;
 }
 
 }  // namespace droidspeak

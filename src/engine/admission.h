@@ -20,8 +20,8 @@ enum class Admit {
   kFull,   // nobody may pass it, so that a long prompt is not starved by short ones
 };
 
-// Preempted sequences first, oldest first; then one of each variant in turn, in order of arrival within
-// a variant, so that one variant's flood does not hold up the others.
+// Preempted sequences first, oldest first; then one of each variant in turn, in order of arrival
+// within a variant, so that one variant's flood does not hold up the others.
 class WaitingLine {
  public:
   void push(std::unique_ptr<Sequence> sequence);
@@ -29,18 +29,20 @@ class WaitingLine {
 
   // The first one in fair order that `decide` admits; null when there is none or the line is held.
   std::unique_ptr<Sequence> take(const std::function<Admit(Sequence&)>& decide);
-  std::vector<std::unique_ptr<Sequence>> remove_if(const std::function<bool(const Sequence&)>& is_gone);
+  std::vector<std::unique_ptr<Sequence>> remove_if(
+      const std::function<bool(const Sequence&)>& is_gone);
 
   size_t size() const { return size_; }
+
   // Panics unless sizes and orders agree.
   void check_integrity() const;
 
  private:
   using Line = std::deque<std::unique_ptr<Sequence>>;
 
-  Line preempted_;                   // ascending ids
+  Line preempted_;                     // ascending ids
   std::map<std::string, Line> lines_;  // by variant; never empty
-  std::deque<std::string> turns_;    // names of lines_, next first
+  std::deque<std::string> turns_;      // names of lines_, next first
   size_t size_ = 0;
 };
 
@@ -49,7 +51,9 @@ struct AdmissionOptions {
 };
 
 // A sequence is admitted when its tokens so far fit, with a block to grow for each one running.
-Admit decide_admission(const Sequence& sequence, const BlockPool& pool, int32_t num_running,
+Admit decide_admission(const Sequence& sequence,
+                       const BlockPool& pool,
+                       int32_t num_running,
                        const AdmissionOptions& options);
 
 }  // namespace droidspeak

@@ -1,6 +1,6 @@
-// Serves a family: continuous batching of all its variants with caches shared among them. One engine
-// thread owns scheduler, block pool and sequences; submit() and the snapshots may be called from any
-// thread.
+// Serves a family: continuous batching of all its variants with caches shared among them. One
+// engine thread owns scheduler, block pool and sequences; submit() and the snapshots may be called
+// from any thread.
 #pragma once
 
 #include <filesystem>
@@ -26,10 +26,13 @@ struct EngineOptions {
   StoreOptions store;
   int32_t max_queue = 256;
   int32_t max_batch_sequences = 64;
-  int32_t chunk_tokens = 512;      // prefill tokens per step
-  double ttft_slo_ms = 0;          // 0: none
-  double min_quality = 0.99;       // floor for plans chosen under load
-  enum class Sharing { kOn, kOff, kPlainReuse } sharing = Sharing::kOn;
+  int32_t chunk_tokens = 512;  // prefill tokens per step
+  double ttft_slo_ms = 0;      // 0: none
+  double min_quality = 0.99;   // floor for plans chosen under load
+  using Sharing = SharingMode;
+  Sharing sharing = Sharing::kOn;
+  // Verifies scheduler, pool and store after every step and panics when they disagree; for tests.
+  enum class Checks { kNone, kEachStep } checks = Checks::kNone;
 };
 
 struct VariantState {
@@ -65,8 +68,8 @@ class Engine {
   // kExhausted (queue full), kUnavailable (draining or broken).
   Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
 
-  // Adapters at run time; requests in flight finish on what they began with, a replaced adapter's caches
-  // die with it. Waits until the engine thread has done it.
+  // Adapters at run time; requests in flight finish on what they began with, a replaced adapter's
+  // caches die with it. Waits until the engine thread has done it.
   Result<void> load_adapter(const std::string& name, const std::filesystem::path& folder);
   Result<void> unload_adapter(const std::string& name);  // kNotFound
 

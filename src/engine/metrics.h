@@ -1,4 +1,5 @@
-// Counters and histograms of the engine, as a snapshot. Names for the outside are the server's matter.
+// Counters and histograms of the engine, as a snapshot. Names for the outside are the server's
+// matter.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace droidspeak {
 
 struct Histogram {
-  std::vector<double> bounds;     // upper bounds, ascending; one more bucket beyond the last
-  std::vector<uint64_t> counts;   // bounds.size() + 1
+  std::vector<double> bounds;    // upper bounds, ascending; one more bucket beyond the last
+  std::vector<uint64_t> counts;  // bounds.size() + 1
   double sum = 0;
   uint64_t count = 0;
 

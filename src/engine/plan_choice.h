@@ -21,16 +21,19 @@ struct PlanChoice {
     kSender,    // another variant's exact cache (or its own, when asked for by name)
   };
   Source source = Source::kCompute;
-  ReusePlan plan = ReusePlan::reuse_all();  // of the reused blocks; for kOwnMixed the one behind the cache
+  ReusePlan plan =
+      ReusePlan::reuse_all();  // of the reused blocks; for kOwnMixed the one behind the cache
   std::shared_ptr<const Variant> sender = nullptr;         // kSender, kOwnMixed
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
-  std::vector<Digest> keys = {};      // of the blocks to load
-  std::string provenance = {};        // of what the prompt becomes; empty: exact
-  double quality = 1;                 // 1: as good as full prefill
-  double predicted_seconds = 0;       // from admission to the first token
-  std::string fallback = {};          // why what was asked for by name cannot be done
+  bool is_translated = false;     // now (translator) or when the mixed cache was made
+  std::vector<Digest> keys = {};  // of the blocks to load
+  std::string provenance = {};    // of what the prompt becomes; empty: exact
+  double quality = 1;             // 1: as good as full prefill
+  double predicted_seconds = 0;   // from admission to the first token
+  std::string fallback = {};      // why what was asked for by name cannot be done
 
   bool is_exact() const { return provenance.empty(); }
+
   int32_t num_tokens() const { return static_cast<int32_t>(keys.size()) * kBlockTokens; }
 };
 

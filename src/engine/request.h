@@ -15,19 +15,23 @@
 
 namespace droidspeak {
 
+// What a whole engine does across variants; kPlainReuse takes every layer as it is, for comparison.
+enum class SharingMode { kOn, kOff, kPlainReuse };
+
 struct SharingRequest {
   // kOff: nothing of other variants; the variant's own prefix cache stays in use.
   enum class Mode { kAuto, kOff, kExplicit } mode = Mode::kAuto;
   std::string sender = {};  // kExplicit
-  // kExplicit: "auto"; "full": every layer, own prefix cache included, is computed again; "reuse": all
-  // layers taken as they are; "a,b,c": with the plan book's maps where there are any, "a,b,cr": raw.
+  // kExplicit: "auto"; "full": every layer, own prefix cache included, is computed again; "reuse":
+  // all layers taken as they are; "a,b,c": with the plan book's maps where there are any, "a,b,cr":
+  // raw.
   std::string plan = {};
 };
 
 struct GenerationRequest {
   std::string model = {};            // variant name
   std::vector<int32_t> prompt = {};  // at least one token
-  int32_t max_tokens = 16;      // 0: only prompt_logprobs
+  int32_t max_tokens = 16;           // 0: only prompt_logprobs
   SamplingOptions sampling = {};
   std::vector<int32_t> stop_tokens = {};
   int32_t num_top_logprobs = -1;  // -1: no logprobs
@@ -41,8 +45,8 @@ struct GenerationRequest {
 
 // What was done with the prompt.
 struct PrefillReport {
-  std::string sender;        // empty: nothing was shared across variants
-  std::string plan = "full"; // "full", "reuse", "a,b,c"
+  std::string sender;         // empty: nothing was shared across variants
+  std::string plan = "full";  // "full", "reuse", "a,b,c"
   bool translated = false;
   int32_t reused_tokens = 0;      // context tokens taken from a sender
   int32_t cached_tokens = 0;      // prompt tokens not prefilled in full: own prefix cache or sender
@@ -50,8 +54,8 @@ struct PrefillReport {
   double load_ms = 0;
   double prefill_ms = 0;
   double queue_ms = 0;
-  double ttft_ms = 0;             // from submit to the first token
-  std::string fallback;           // why a planned reuse did not happen; empty: none
+  double ttft_ms = 0;    // from submit to the first token
+  std::string fallback;  // why a planned reuse did not happen; empty: none
 };
 
 enum class FinishReason { kStop, kLength };
@@ -59,6 +63,7 @@ enum class FinishReason { kStop, kLength };
 struct PromptLogprobs {
   std::vector<SampledToken> tokens;  // tokens 1..n-1 of the prompt
 };
+
 struct Finished {
   FinishReason reason = FinishReason::kStop;
   int32_t stop_token = -1;  // the stop token that ended it, not part of the output

@@ -33,7 +33,9 @@ double log_sum_exp(std::span<const float> logits) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingOptions& options, std::span<const int32_t> prompt, int32_t vocab_size)
+Sampler::Sampler(const SamplingOptions& options,
+                 std::span<const int32_t> prompt,
+                 int32_t vocab_size)
     : options_(options), random_(options.seed) {
   if (options_.repetition_penalty == 1) return;
   was_seen_.resize(static_cast<size_t>(vocab_size));
@@ -48,7 +50,8 @@ SampledToken Sampler::sample(std::span<float> logits, int32_t num_top) {
     result.top = top_logprobs(logits, num_top);
     if (changes_logits()) raw_logits_.assign(logits.begin(), logits.end());
   }
-  std::span<const float> raw = num_top >= 0 && changes_logits() ? std::span<const float>(raw_logits_) : logits;
+  std::span<const float> raw =
+      num_top >= 0 && changes_logits() ? std::span<const float>(raw_logits_) : logits;
   apply_penalties(logits);
   result.token = choose(logits);
   if (num_top >= 0) {
@@ -74,11 +77,13 @@ bool Sampler::changes_logits() const {
 
 void Sampler::apply_penalties(std::span<float> logits) {
   for (auto [token, bias] : options_.logit_bias) {
-    if (token >= 0 && static_cast<size_t>(token) < logits.size()) logits[static_cast<size_t>(token)] += bias;
+    if (token >= 0 && static_cast<size_t>(token) < logits.size())
+      logits[static_cast<size_t>(token)] += bias;
   }
   for (size_t i = 0; i < was_seen_.size(); ++i) {
     if (!was_seen_[i]) continue;
-    logits[i] = logits[i] > 0 ? logits[i] / options_.repetition_penalty : logits[i] * options_.repetition_penalty;
+    logits[i] = logits[i] > 0 ? logits[i] / options_.repetition_penalty
+                              : logits[i] * options_.repetition_penalty;
   }
   for (auto [token, count] : output_counts_) {
     logits[static_cast<size_t>(token)] -=
@@ -94,7 +99,8 @@ int32_t Sampler::choose(std::span<float> logits) {
 
   float highest = std::max_element(candidates_.begin(), candidates_.end(), is_worse)->first;
   double total = 0;
-  for (const auto& [logit, token] : candidates_) total += std::exp(static_cast<double>(logit - highest));
+  for (const auto& [logit, token] : candidates_)
+    total += std::exp(static_cast<double>(logit - highest));
   double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
   for (const auto& [logit, token] : candidates_) {
     target -= std::exp(static_cast<double>(logit - highest));
@@ -129,7 +135,8 @@ void Sampler::keep_nucleus() {
   std::make_heap(candidates_.begin(), candidates_.end(), is_worse);
   float highest = candidates_.front().first;
   double total = 0;
-  for (const auto& [logit, token] : candidates_) total += std::exp(static_cast<double>(logit - highest));
+  for (const auto& [logit, token] : candidates_)
+    total += std::exp(static_cast<double>(logit - highest));
   double missing = static_cast<double>(options_.top_p) * total;
   auto heap_end = candidates_.end();
   while (missing > 0 && heap_end != candidates_.begin()) {
@@ -151,8 +158,10 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t co
   if (count <= 0) return top;
   std::vector<std::pair<float, int32_t>> ranked;
   ranked.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) ranked.emplace_back(logits[i], static_cast<int32_t>(i));
-  auto end = ranked.begin() + static_cast<std::ptrdiff_t>(std::min(ranked.size(), static_cast<size_t>(count)));
+  for (size_t i = 0; i < logits.size(); ++i)
+    ranked.emplace_back(logits[i], static_cast<int32_t>(i));
+  auto end = ranked.begin() +
+             static_cast<std::ptrdiff_t>(std::min(ranked.size(), static_cast<size_t>(count)));
   std::partial_sort(ranked.begin(), end, ranked.end(), is_better);
   double normalizer = log_sum_exp(logits);
   for (auto entry = ranked.begin(); entry != end; ++entry) {

@@ -1,6 +1,7 @@
-// From logits to a token. Order of the steps, as in vLLM: bias, penalties (repetition over prompt and
-// output, presence and frequency over output), temperature, min-p, top-k, top-p, one random number. What
-// is drawn depends on the options and on the sequence's own logits, never on what else is in the batch.
+// From logits to a token. Order of the steps, as in vLLM: bias, penalties (repetition over prompt
+// and output, presence and frequency over output), temperature, min-p, top-k, top-p, one random
+// number. What is drawn depends on the options and on the sequence's own logits, never on what else
+// is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct TokenLogprob {
 
 struct SampledToken {
   int32_t token = 0;
-  float logprob = 0;               // of the model's distribution, before temperature and filters
+  float logprob = 0;  // of the model's distribution, before temperature and filters
   std::vector<TokenLogprob> top = {};  // the `num_top` most likely ones, best first
 };
 

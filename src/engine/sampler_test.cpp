@@ -28,7 +28,8 @@ std::vector<double> softmax(const std::vector<double>& logits) {
 }
 
 // Masks one after the other over the whole vocabulary, straight from the definitions.
-std::vector<double> reference_distribution(const std::vector<float>& logits, const SamplingOptions& options) {
+std::vector<double> reference_distribution(const std::vector<float>& logits,
+                                           const SamplingOptions& options) {
   const double masked = -std::numeric_limits<double>::infinity();
   std::vector<double> scaled(logits.begin(), logits.end());
   for (double& logit : scaled) logit /= options.temperature;
@@ -39,9 +40,11 @@ std::vector<double> reference_distribution(const std::vector<float>& logits, con
   }
   std::vector<size_t> order(scaled.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scaled[a] > scaled[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return scaled[a] > scaled[b]; });
   for (size_t rank = 0; rank < order.size(); ++rank) {
-    if (options.top_k > 0 && rank >= static_cast<size_t>(options.top_k)) scaled[order[rank]] = masked;
+    if (options.top_k > 0 && rank >= static_cast<size_t>(options.top_k))
+      scaled[order[rank]] = masked;
   }
   probabilities = softmax(scaled);
   double before = 0;
@@ -79,7 +82,9 @@ TEST(Sampler, DrawsFromTheReferenceDistribution) {
     expect_distribution({.temperature = temperature, .top_k = 5, .seed = 7}, ++seed);
     expect_distribution({.temperature = temperature, .top_p = 0.6f, .seed = 7}, ++seed);
     expect_distribution({.temperature = temperature, .min_p = 0.1f, .seed = 7}, ++seed);
-    expect_distribution({.temperature = temperature, .top_k = 12, .top_p = 0.8f, .min_p = 0.02f, .seed = 7}, ++seed);
+    expect_distribution(
+        {.temperature = temperature, .top_k = 12, .top_p = 0.8f, .min_p = 0.02f, .seed = 7},
+        ++seed);
   }
 }
 
@@ -113,14 +118,17 @@ TEST(Sampler, LogprobsAreOfTheRawDistribution) {
   std::vector<float> logits = random_logits(9, 50);
   std::vector<double> raw(logits.begin(), logits.end());
   std::vector<double> probabilities = softmax(raw);
-  Sampler sampler({.temperature = 0.3f, .top_k = 3, .frequency_penalty = 1, .logit_bias = {{17, 50.0f}}}, {}, 50);
+  Sampler sampler(
+      {.temperature = 0.3f, .top_k = 3, .frequency_penalty = 1, .logit_bias = {{17, 50.0f}}}, {},
+      50);
   std::vector<float> row = logits;
   SampledToken token = sampler.sample(row, 4);
   EXPECT_EQ(token.token, 17);
   EXPECT_NEAR(token.logprob, std::log(probabilities[17]), 1e-4);
   ASSERT_EQ(token.top.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_NEAR(token.top[i].logprob, std::log(probabilities[static_cast<size_t>(token.top[i].token)]), 1e-4);
+    EXPECT_NEAR(token.top[i].logprob,
+                std::log(probabilities[static_cast<size_t>(token.top[i].token)]), 1e-4);
     if (i > 0) {
       EXPECT_LE(token.top[i].logprob, token.top[i - 1].logprob);
     }
@@ -129,8 +137,10 @@ TEST(Sampler, LogprobsAreOfTheRawDistribution) {
 }
 
 // The logits that greedy choice sees, by the formulas of the OpenAI and CTRL papers.
-int32_t reference_greedy(std::vector<float> logits, const SamplingOptions& options,
-                         const std::vector<int32_t>& prompt, const std::vector<int32_t>& output) {
+int32_t reference_greedy(std::vector<float> logits,
+                         const SamplingOptions& options,
+                         const std::vector<int32_t>& prompt,
+                         const std::vector<int32_t>& output) {
   for (auto [token, bias] : options.logit_bias) logits[static_cast<size_t>(token)] += bias;
   for (size_t i = 0; i < logits.size(); ++i) {
     auto id = static_cast<int32_t>(i);
@@ -138,7 +148,8 @@ int32_t reference_greedy(std::vector<float> logits, const SamplingOptions& optio
     if (in_output > 0 || std::count(prompt.begin(), prompt.end(), id) > 0) {
       logits[i] *= logits[i] > 0 ? 1 / options.repetition_penalty : options.repetition_penalty;
     }
-    logits[i] -= options.frequency_penalty * in_output + (in_output > 0 ? options.presence_penalty : 0);
+    logits[i] -=
+        options.frequency_penalty * in_output + (in_output > 0 ? options.presence_penalty : 0);
   }
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
@@ -148,7 +159,9 @@ TEST(Sampler, PenaltiesFollowTheReference) {
   const SamplingOptions cases[] = {{.repetition_penalty = 1.5f},
                                    {.presence_penalty = 0.9f},
                                    {.frequency_penalty = 0.4f},
-                                   {.repetition_penalty = 0.8f, .presence_penalty = -0.3f, .frequency_penalty = 0.2f,
+                                   {.repetition_penalty = 0.8f,
+                                    .presence_penalty = -0.3f,
+                                    .frequency_penalty = 0.2f,
                                     .logit_bias = {{3, 1.0f}, {5, -100.0f}}}};
   for (const SamplingOptions& options : cases) {
     Sampler sampler(options, prompt, 12);

@@ -8,7 +8,8 @@
 namespace droidspeak {
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  check(sequence->blocks.capacity_tokens() >= sequence->num_tokens(), "a running sequence has its blocks");
+  check(sequence->blocks.capacity_tokens() >= sequence->num_tokens(),
+        "a running sequence has its blocks");
   auto place = std::find_if(running_.begin(), running_.end(),
                             [&](const auto& other) { return other->id > sequence->id; });
   running_.insert(place, std::move(sequence));
@@ -45,7 +46,8 @@ bool Scheduler::grow(size_t index, StepPlan& plan) {
 }
 
 void Scheduler::plan_prefills(StepPlan& plan) {
-  int32_t budget = std::max(options_.chunk_tokens - static_cast<int32_t>(plan.rows.size()), kBlockTokens);
+  int32_t budget =
+      std::max(options_.chunk_tokens - static_cast<int32_t>(plan.rows.size()), kBlockTokens);
   for (const auto& sequence : running_) {
     if (budget <= 0) return;
     if (sequence->is_decoding()) continue;
@@ -65,12 +67,14 @@ void Scheduler::plan_prefills(StepPlan& plan) {
         budget -= tokens * layers / options_.num_layers;
         break;
       }
-      case Sequence::Next::kLoad: break;
+      case Sequence::Next::kLoad:
+        break;
     }
   }
 }
 
-// The suffix follows its loads layer by layer: waiting there is better than waiting for all of them.
+// The suffix follows its loads layer by layer: waiting there is better than waiting for all of
+// them.
 void Scheduler::plan_waiting_load(StepPlan& plan) {
   if (running_.empty()) return;
   Sequence& oldest = *running_.front();
@@ -93,8 +97,10 @@ void Scheduler::check_integrity() const {
   for (size_t i = 0; i < running_.size(); ++i) {
     const Sequence& sequence = *running_[i];
     check(i == 0 || running_[i - 1]->id < sequence.id, "running sequences are in order of arrival");
-    check(sequence.num_computed < sequence.num_tokens(), "a running sequence has something to compute");
-    check(sequence.blocks.capacity_tokens() >= sequence.num_computed, "blocks cover what was computed");
+    check(sequence.num_computed < sequence.num_tokens(),
+          "a running sequence has something to compute");
+    check(sequence.blocks.capacity_tokens() >= sequence.num_computed,
+          "blocks cover what was computed");
     for (int32_t block : sequence.blocks.blocks()) {
       check(held.insert(block).second, "a block belongs to one sequence");
     }

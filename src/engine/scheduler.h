@@ -1,6 +1,6 @@
-// What runs in this step. Decode rows come first, one per sequence that generates; then prefill, oldest
-// first, within the step's token budget. When a sequence cannot grow, the youngest one gives its blocks
-// back, so the oldest always makes progress.
+// What runs in this step. Decode rows come first, one per sequence that generates; then prefill,
+// oldest first, within the step's token budget. When a sequence cannot grow, the youngest one gives
+// its blocks back, so the oldest always makes progress.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct StepPlan {
     Sequence* sequence = nullptr;
     int32_t num_tokens = 0;
   };
+
   std::vector<Work> rows = {};        // through all layers, from each sequence's num_computed on
   std::vector<Work> recomputes = {};  // through the recomputed layers of a reused context
   std::vector<std::unique_ptr<Sequence>> preempted = {};  // without blocks; wait again
@@ -40,12 +41,16 @@ class Scheduler {
   void add(std::unique_ptr<Sequence> sequence);
   // A sequence whose loads are in flight is left out unless nothing else can run.
   StepPlan plan_step();
-  std::vector<std::unique_ptr<Sequence>> remove_if(const std::function<bool(const Sequence&)>& is_gone);
+  std::vector<std::unique_ptr<Sequence>> remove_if(
+      const std::function<bool(const Sequence&)>& is_gone);
 
   // Oldest first.
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }
+
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
-  // Panics unless the sequences' blocks are all that the pool has given out and cover what was computed.
+
+  // Panics unless the sequences' blocks are all that the pool has given out and cover what was
+  // computed.
   void check_integrity() const;
 
  private:

@@ -1,7 +1,7 @@
-// One request on its way through the engine. Its tokens are the prompt and what was generated so far;
-// positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches the end the
-// next token is sampled. Losing the blocks (preemption) therefore needs no state of its own: num_computed
-// becomes 0 and all tokens so far are read again like a prompt.
+// One request on its way through the engine. Its tokens are the prompt and what was generated so
+// far; positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches
+// the end the next token is sampled. Losing the blocks (preemption) therefore needs no state of its
+// own: num_computed becomes 0 and all tokens so far are read again like a prompt.
 //
 //   tokens        [ reused context | rest of the prompt | generated ]
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample
@@ -59,6 +59,8 @@ struct Sequence {
   BlockTable blocks;
   int32_t num_computed = 0;
 
+  std::vector<Digest>
+      exact_keys;  // of the prompt's full blocks as the variant itself computes them
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
   std::unique_ptr<ContextWriter> writer;  // null: this prompt is not stored
@@ -73,12 +75,21 @@ struct Sequence {
   bool was_admitted = false;
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+
   int32_t num_generated() const { return num_tokens() - prompt_tokens; }
+
+  // At least the last token of the prompt is always computed.
+  size_t num_shareable_blocks() const {
+    return static_cast<size_t>((prompt_tokens - 1) / kBlockTokens);
+  }
+
   int32_t num_missing() const { return num_tokens() - num_computed; }
+
   bool is_decoding() const { return !reuse && num_generated() > 0 && num_missing() == 1; }
 
   // What the sequence can do next.
   enum class Next { kRows, kRecompute, kLoad };
+
   Next next() const {
     if (!reuse) return Next::kRows;
     if (!reuse->is_recomputed()) return Next::kRecompute;

@@ -16,8 +16,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::filesystem::path kGoldens =
-    std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats";
+std::filesystem::path golden_path(const std::string& name) {
+  return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats" / name;
+}
 
 // Numbers of value and tensor types in the file.
 constexpr uint32_t kUint32 = 4;
@@ -26,7 +27,7 @@ constexpr uint32_t kString = 8;
 constexpr uint32_t kArray = 9;
 constexpr uint32_t kUint64 = 10;
 constexpr uint32_t kF32 = 0;
-constexpr uint32_t kQ8_0 = 8;
+constexpr uint32_t kQ80 = 8;
 constexpr uint32_t kIq2Xs = 17;
 
 // Bytes of a GGUF file, right or wrong.
@@ -123,7 +124,7 @@ class Gguf : public testing::Test {
 class GgufGolden : public testing::TestWithParam<DType> {};
 
 TEST_P(GgufGolden, DequantisesToTheValuesOfTheReference) {
-  GgufFile file(kGoldens / (std::string(name_of(GetParam())) + ".gguf"));
+  GgufFile file(golden_path(std::string(name_of(GetParam())) + ".gguf"));
   const FileTensor* weight = file.find_tensor("weight");
   const FileTensor* expected = file.find_tensor("expected");
   ASSERT_NE(weight, nullptr);
@@ -155,13 +156,13 @@ INSTANTIATE_TEST_SUITE_P(AllTypes,
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_F(Gguf, ReadsVersion2) {
-  GgufFile file(kGoldens / "version_2.gguf");
+  GgufFile file(golden_path("version_2.gguf"));
   EXPECT_EQ(file.tensors().size(), 2u);
   EXPECT_EQ(file.get_string("general.architecture"), "llama");
 }
 
 TEST_F(Gguf, ReadsEveryKindOfMetadata) {
-  GgufFile file(kGoldens / "metadata.gguf");
+  GgufFile file(golden_path("metadata.gguf"));
   EXPECT_EQ(file.get_int("test.uint8"), 200);
   EXPECT_EQ(file.get_int("test.int8"), -100);
   EXPECT_EQ(file.get_int("test.uint16"), 60000);
@@ -184,7 +185,7 @@ TEST_F(Gguf, ReadsEveryKindOfMetadata) {
 }
 
 TEST_F(Gguf, TensorsHaveTheOutermostDimensionFirstAndFollowTheAlignment) {
-  GgufFile file(kGoldens / "metadata.gguf");
+  GgufFile file(golden_path("metadata.gguf"));
   ASSERT_EQ(file.tensors().size(), 2u);
   EXPECT_EQ(file.tensors()[0].name, "cube");
   EXPECT_THAT(file.tensors()[0].shape, ElementsAre(2, 3, 4));
@@ -197,7 +198,7 @@ TEST_F(Gguf, TensorsHaveTheOutermostDimensionFirstAndFollowTheAlignment) {
 }
 
 TEST_F(Gguf, GettersNameFileAndKey) {
-  GgufFile file(kGoldens / "metadata.gguf");
+  GgufFile file(golden_path("metadata.gguf"));
   auto message = [&](auto get) -> std::string {
     try {
       get();
@@ -218,7 +219,7 @@ TEST_F(Gguf, GettersNameFileAndKey) {
 }
 
 TEST_F(Gguf, MissingKeysFallBack) {
-  GgufFile file(kGoldens / "metadata.gguf");
+  GgufFile file(golden_path("metadata.gguf"));
   EXPECT_EQ(file.get_int_or("none", 5), 5);
   EXPECT_EQ(file.get_double_or("none", 0.5), 0.5);
   EXPECT_TRUE(file.get_bool_or("none", true));
@@ -228,7 +229,7 @@ TEST_F(Gguf, MissingKeysFallBack) {
 }
 
 TEST_F(Gguf, TensorsStayValidWhenTheFileObjectMoves) {
-  GgufFile first(kGoldens / "f32.gguf");
+  GgufFile first(golden_path("f32.gguf"));
   const std::byte* data = first.find_tensor("weight")->bytes.data();
   GgufFile second = std::move(first);
   EXPECT_EQ(second.find_tensor("weight")->bytes.data(), data);
@@ -246,7 +247,7 @@ TEST_F(Gguf, RefusesWhatIsNoGguf) {
   EXPECT_THAT(failure("GG"), HasSubstr("magic"));
   EXPECT_THAT(failure(FileParts{.version = 1}), HasSubstr("GGUF version 1; versions 2 and 3"));
   EXPECT_THAT(failure(FileParts{.version = 4}), HasSubstr("GGUF version 4"));
-  EXPECT_THROW(GgufFile(kGoldens / "big_endian.gguf"), Failure);
+  EXPECT_THROW(GgufFile(golden_path("big_endian.gguf")), Failure);
   EXPECT_THAT(failure(FileParts{.version = 0x03000000}), HasSubstr("big-endian"));
 }
 
@@ -303,9 +304,9 @@ TEST_F(Gguf, RefusesBadShapes) {
   EXPECT_THAT(failure(TensorEntry{.dims = {~uint64_t{0}}}), HasSubstr("2^63 - 1"));
   EXPECT_THAT(failure(TensorEntry{.dims = {1ull << 32, 1ull << 32}}), HasSubstr("2^63 - 1"));
   EXPECT_THAT(failure(TensorEntry{.dims = {1ull << 62}}), HasSubstr("more bytes than the file"));
-  EXPECT_THAT(failure(TensorEntry{.dims = {33}, .type = kQ8_0}),
+  EXPECT_THAT(failure(TensorEntry{.dims = {33}, .type = kQ80}),
               HasSubstr("no multiple of the q8_0"));
-  EXPECT_THAT(failure(TensorEntry{.dims = {16, 2}, .type = kQ8_0}), HasSubstr("rows of 16"));
+  EXPECT_THAT(failure(TensorEntry{.dims = {16, 2}, .type = kQ80}), HasSubstr("rows of 16"));
 }
 
 TEST_F(Gguf, RefusesBadTensorNames) {

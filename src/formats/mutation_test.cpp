@@ -18,8 +18,9 @@
 namespace droidspeak {
 namespace {
 
-const std::filesystem::path kGoldens =
-    std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats";
+std::filesystem::path golden_path(const std::string& name) {
+  return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats" / name;
+}
 
 // Opens damaged forms of one file and reads all of what it finds.
 template <class File>
@@ -105,14 +106,10 @@ void damage_at_random(Mutant<File>& mutant, int rounds) {
   }
 }
 
-std::string golden(const char* name) {
-  return read_file(kGoldens / name);
-}
-
 class GgufDamage : public testing::TestWithParam<const char*> {};
 
 TEST_P(GgufDamage, NeverDoesMoreThanFail) {
-  Mutant<GgufFile> mutant(golden(GetParam()));
+  Mutant<GgufFile> mutant(read_file(golden_path(GetParam())));
   ASSERT_TRUE(mutant.opens(mutant.original()));
   constexpr size_t kMaxPadding = 64;  // behind the last tensor, may be missing
   expect_every_truncation_fails(mutant, mutant.original().size() - kMaxPadding);
@@ -129,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens,
                          });
 
 TEST(SafetensorsDamage, NeverDoesMoreThanFail) {
-  Mutant<SafetensorsFile> mutant(golden("model.safetensors"));
+  Mutant<SafetensorsFile> mutant(read_file(golden_path("model.safetensors")));
   ASSERT_TRUE(mutant.opens(mutant.original()));
   expect_every_truncation_fails(mutant, mutant.original().size() - 1);
   change_every_byte(mutant);
@@ -138,7 +135,7 @@ TEST(SafetensorsDamage, NeverDoesMoreThanFail) {
 
 TEST(SafetensorsDamage, OfAnIndexNeverDoesMoreThanFail) {
   TemporaryFolder folder;
-  std::filesystem::copy(kGoldens / "sharded", folder.path());
+  std::filesystem::copy(golden_path("sharded"), folder.path());
   std::filesystem::path index = folder.path() / "model.safetensors.index.json";
   std::string original = read_file(index);
   for (size_t position = 0; position < original.size(); ++position) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <unordered_set>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -243,8 +243,13 @@ void write_safetensors(const std::filesystem::path& path,
   std::unordered_set<std::string_view> names;
   auto add = [&](std::string_view name, const json& value) {
     header += header.size() > 1 ? "," : "";
-    header += json(name).dump(-1, ' ', false, json::error_handler_t::replace) + ":" +
-              value.dump(-1, ' ', false, json::error_handler_t::replace);
+    try {
+      header += json(name).dump() + ":" + value.dump();
+    } catch (const json::exception&) {
+      throw Failure(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: {} or its value is not UTF-8 and cannot be written",
+                                path.string(), in_quotes(name)));
+    }
   };
   if (!metadata.empty()) add(kMetadataKey, json(metadata));
   for (const FileTensor& tensor : tensors) {

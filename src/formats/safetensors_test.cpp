@@ -16,8 +16,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::filesystem::path kGoldens =
-    std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats";
+std::filesystem::path golden_path(const std::string& name) {
+  return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats" / name;
+}
 
 std::vector<float> values_of(const FileTensor* tensor) {
   if (tensor == nullptr) return {};
@@ -70,7 +71,7 @@ class Safetensors : public testing::Test {
 };
 
 TEST_F(Safetensors, ReadsTheThreeDTypesAndTheMetadata) {
-  SafetensorsFile file(kGoldens / "model.safetensors");
+  SafetensorsFile file(golden_path("model.safetensors"));
   EXPECT_EQ(file.find_tensor("full")->dtype, DType::kF32);
   EXPECT_EQ(file.find_tensor("half")->dtype, DType::kF16);
   EXPECT_EQ(file.find_tensor("brain")->dtype, DType::kBF16);
@@ -86,7 +87,7 @@ TEST_F(Safetensors, ReadsTheThreeDTypesAndTheMetadata) {
 }
 
 TEST_F(Safetensors, RefusesAnUnsupportedDTypeOnlyWhenItsTensorIsAskedFor) {
-  SafetensorsFile file(kGoldens / "model.safetensors");
+  SafetensorsFile file(golden_path("model.safetensors"));
   EXPECT_EQ(file.tensors().size(), 5u);
   EXPECT_TRUE(file.contains("positions"));
   EXPECT_FALSE(file.contains("none"));
@@ -152,7 +153,7 @@ TEST_F(Safetensors, RefusesOffsetsThatDoNotFitTheFileOrTheShape) {
 
 class SafetensorsShards : public Safetensors {
  protected:
-  void SetUp() override { std::filesystem::copy(kGoldens / "sharded", folder_.path()); }
+  void SetUp() override { std::filesystem::copy(golden_path("sharded"), folder_.path()); }
 
   std::string index_failure(std::string_view index) {
     write(folder_.path() / "model.safetensors.index.json", index);
@@ -182,7 +183,7 @@ TEST_F(SafetensorsShards, StayValidWhenTheFolderObjectMoves) {
 
 TEST_F(SafetensorsShards, ASingleFileNeedsNoIndex) {
   TemporaryFolder other;
-  std::filesystem::copy(kGoldens / "model.safetensors", other.path());
+  std::filesystem::copy(golden_path("model.safetensors"), other.path());
   EXPECT_EQ(values_of(SafetensorsFolder(other.path()).find_tensor("half")).size(), 12u);
 }
 
@@ -236,7 +237,7 @@ TEST_F(SafetensorsShards, RefusesABadIndex) {
 }
 
 TEST_F(Safetensors, WhatIsWrittenReadsBackAlike) {
-  SafetensorsFile source(kGoldens / "model.safetensors");
+  SafetensorsFile source(golden_path("model.safetensors"));
   write_safetensors(path_, source.tensors(), {{"format", "pt"}, {"note", "\"quoted\"\n"}});
   SafetensorsFile copy(path_);
   ASSERT_EQ(copy.tensors().size(), source.tensors().size());
@@ -252,6 +253,13 @@ TEST_F(Safetensors, WhatIsWrittenReadsBackAlike) {
 TEST_F(Safetensors, AFileWithoutTensorsCanBeWritten) {
   write_safetensors(path_, {}, {});
   EXPECT_TRUE(SafetensorsFile(path_).tensors().empty());
+}
+
+TEST_F(Safetensors, RefusesToWriteANameThatIsNotUtf8) {
+  EXPECT_THAT(failure_of([&] {
+                write_safetensors(path_, {{"\xff", DType::kF32, {0}, {}}}, {});
+              }),
+              HasSubstr("'\\xff' or its value is not UTF-8"));
 }
 
 TEST_F(Safetensors, AFailedWriteLeavesNothing) {

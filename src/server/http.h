@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,12 @@ class StreamWriter {
   virtual bool is_connected() const = 0;
 };
 
+// What the request log says beside method, path and status; a streamed answer fills it while it runs.
+struct RequestNotes {
+  bool client_left = false;
+  std::vector<std::pair<std::string, std::string>> fields;  // name, JSON value
+};
+
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
@@ -40,6 +47,7 @@ struct HttpResponse {
   std::string body;
   // Set: called once to write the body piece by piece; `body` is then unused.
   std::function<void(StreamWriter&)> stream;
+  std::shared_ptr<RequestNotes> notes;  // shared by the answer and the log; may be null
 };
 
 // What stands behind the transport. Called from many connection threads at once.

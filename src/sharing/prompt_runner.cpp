@@ -76,6 +76,18 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens, int32_t begin, 
   return true;
 }
 
+TensorView PromptRunner::decode(const Variant& variant, int32_t token, int32_t position, BlockTable& table) {
+  if (!table.reserve(kv_.pool(), position + 1)) {
+    throw Failure(ErrorCode::kExhausted, fmt::format("K/V memory is full at {} tokens (raise --kv-memory)", position));
+  }
+  Transformer& transformer = *variant.transformer;
+  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), 1, transformer.config().d_model);
+  transformer.embed(std::span(&token, 1), hidden);
+  BatchSlice slice{{0, 1, position, table.blocks()}, variant.adapter.get()};
+  transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_, hidden);
+  return hidden;
+}
+
 double PromptRunner::ensure_cached(const Variant& variant, std::span<const int32_t> tokens, const std::vector<int32_t>& layers, const std::string& salt) {
   tokens = tokens.first(tokens.size() / kBlockTokens * kBlockTokens);
   std::vector<Digest> keys = keys_of(variant, tokens, salt);

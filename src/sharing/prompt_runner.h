@@ -53,6 +53,9 @@ class PromptRunner {
   // least the last token's row.
   PromptTimings prefill(std::span<const int32_t> tokens, const PromptPlan& plan, BlockTable& table, const Visit& visit);
 
+  // Hidden row of one more token at `position`. Throws Failure(kExhausted) when the table cannot grow.
+  TensorView decode(const Variant& variant, int32_t token, int32_t position, BlockTable& table);
+
   // Makes sure the store holds the variant's own caches of all full blocks of `tokens` and E at
   // `layers`; reads the context when it does not. Returns milliseconds spent, 0 when all was there.
   double ensure_cached(const Variant& variant, std::span<const int32_t> tokens, const std::vector<int32_t>& layers, const std::string& salt = "");

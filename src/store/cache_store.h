@@ -22,14 +22,23 @@
 
 namespace droidspeak {
 
+class FileSystem;
+
 enum class Tier : uint8_t { kHost, kDisk };
 
 struct StoreOptions {
   uint64_t host_bytes = uint64_t{1} << 30;
   std::filesystem::path disk_folder;  // empty: no disk tier
   uint64_t disk_bytes = uint64_t{8} << 30;
-  std::string eviction = "lru";       // by name; see eviction/
+  std::string eviction = "s3fifo";    // or "lru"; bench/micro/store_eviction_bench compares
   enum class DiskFormat { kRaw, kInt8 } disk_format = DiskFormat::kRaw;
+  // Of the K/V that is put: noted in the files, and needed for kInt8 (K/V of other sizes stays raw).
+  KvLayout kv_layout;
+  // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the disk
+  // out. 0: half of host_bytes, at least 64 MiB.
+  uint64_t write_queue_bytes = 0;
+  Device* device = nullptr;           // whose pinned memory the host tier uses; none: plain memory
+  FileSystem* file_system = nullptr;  // none: the real one. Both outlive the store and its pins.
 };
 
 struct StoreCounters {
@@ -41,12 +50,14 @@ struct StoreCounters {
     uint64_t entries = 0;  // blocks held now
     uint64_t bytes = 0;    // held now
     uint64_t capacity_bytes = 0;
+    double read_seconds = 0;  // spent in reads, for estimates of bandwidth; 0 for host memory
   };
   PerTier host;
   PerTier disk;
   uint64_t misses = 0;
   uint64_t damaged = 0;       // checksum, header or length was wrong
   uint64_t write_errors = 0;  // disk full, read-only, ...
+  uint64_t dropped_writes = 0;  // blocks that never went to disk because the writer was too far behind
 };
 
 // Bytes of one entry, kept alive (and, in host memory, unevictable) while the handle lives.
@@ -80,15 +91,16 @@ class CacheStore {
   CacheStore& operator=(const CacheStore&) = delete;
 
   // Adds a block's entries (copies the bytes). Entries already there are kept; new ones join the block,
-  // so E of a further layer can be added later. Disk writes happen on a writer thread.
-  void put(const Digest& key, std::span<const EntryBytes> entries);
+  // so E of a further layer can be added later. Disk writes happen on a writer thread. `position` is the
+  // block's place in its context: a hint for eviction, which gives up tails before heads.
+  void put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position = 0);
 
-  // How many leading blocks of `keys` hold all of `wanted`, in any tier.
+  // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these blocks.
   size_t longest_prefix(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
-  // Slowest tier that the first `num_blocks` blocks would be read from.
-  Tier tier_of(std::span<const Digest> keys) const;
+  // Slowest tier that `wanted` (empty: everything) of these blocks would be read from.
+  Tier tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted = {}) const;
 
-  // One entry. Reads from disk (verifying its checksum) and promotes the block to host memory when it is
+  // One entry. Reads from disk (verifying its checksum) and promotes the entry to host memory when it is
   // not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
 

@@ -1,7 +1,9 @@
 // Chat templates: the part of Jinja that real templates use, interpreted.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,9 @@ namespace droidspeak {
 struct ChatMessage {
   std::string role;
   std::string content;
+  // More fields as a JSON object, e.g. {"tool_calls": [...]}; they win over role and content, so that
+  // {"content": null} is possible. Empty for none.
+  std::string extra_json = {};
 };
 
 struct ChatTemplateInput {
@@ -21,6 +26,8 @@ struct ChatTemplateInput {
   std::string eos_token;
   // More variables as JSON text, e.g. {"enable_thinking": false}; empty for none.
   std::string extra_json;
+  // What strftime_now() shows, in local time; the present when empty.
+  std::optional<std::chrono::system_clock::time_point> now = {};
 };
 
 class ChatTemplate {

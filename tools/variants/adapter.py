@@ -24,7 +24,7 @@ def save_adapter(lora: Lora, folder: Path, base_name: str) -> None:
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     config = {
         "base_model_name_or_path": base_name, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
-        "init_lora_weights": True, "lora_alpha": lora.alpha, "lora_dropout": 0.0, "modules_to_save": None,
+        "init_lora_weights": True, "lora_alpha": int(lora.alpha), "lora_dropout": 0.0, "modules_to_save": None,
         "peft_type": "LORA", "r": lora.rank, "target_modules": sorted(m.split(".")[-1] for m in LINEAR_MODULES),
         "task_type": "CAUSAL_LM", "use_dora": False, "use_rslora": False,
     }

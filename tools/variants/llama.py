@@ -45,7 +45,6 @@ class Llama(torch.nn.Module):
             for module in LAYER_MODULES.values()})
         half = torch.arange(0, base.shape.head_width, 2).float() / base.shape.head_width
         self.register_buffer("frequencies", 1.0 / base.shape.rope_theta ** half, persistent=False)
-        self.block = block
 
     def layer_weights(self) -> list[dict[str, torch.Tensor]]:
         """One dict of ready-to-multiply weights per layer, adapter merged in."""
@@ -57,15 +56,6 @@ class Llama(torch.nn.Module):
             name = module.split(".")[-1]
             ready[name] = (weight.to(self.compute) if module in LINEAR_MODULES else weight).unbind(0)
         return [{name: stack[i] for name, stack in ready.items()} for i in range(self.shape.layers)]
-
-    @torch.no_grad()
-    def fold_adapter(self) -> None:
-        """Adds the adapter into the weights, as a model of its own."""
-        if self.lora is not None:
-            for module in LINEAR_MODULES:
-                stack = self.stacks[key_of(module)]
-                stack.copy_(self.lora.merged(module, stack))
-            self.lora = None
 
     def rope(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         angles = positions[..., None].float() * self.frequencies
@@ -81,7 +71,7 @@ class Llama(torch.nn.Module):
         hidden = F.embedding(ids, self.embedding)
         rope = self.rope(torch.arange(ids.shape[1], device=ids.device))
         for weights in self.layer_weights():
-            hidden = self.block(hidden, *rope, weights, self.shape)
+            hidden = block(hidden, *rope, weights, self.shape)
         return hidden
 
 
@@ -135,17 +125,18 @@ class Runner:
             self.weights = model.layer_weights()
 
     @torch.no_grad()
-    def prefill(self, ids: torch.Tensor, cache: Cache) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Fills slots [0, tokens); returns the last hidden state and the input of every layer."""
-        return self.run_layers(F.embedding(ids, self.model.embedding), cache, 0, self.shape.layers)
+    def prefill(self, ids: torch.Tensor, cache: Cache, wanted: set[int] = frozenset()):
+        """Fills slots [0, tokens); returns the last hidden state and the inputs of the wanted layers by layer."""
+        return self.run_layers(F.embedding(ids, self.model.embedding), cache, 0, self.shape.layers, wanted)
 
     @torch.no_grad()
-    def run_layers(self, hidden, cache: Cache, first: int, last: int):
+    def run_layers(self, hidden, cache: Cache, first: int, last: int, wanted: set[int] = frozenset()):
         """Layers [first, last) over whole sequences from the given layer input; fills their slots of the cache."""
-        tokens, inputs = hidden.shape[1], []
+        tokens, inputs = hidden.shape[1], {}
         rope = self.model.rope(torch.arange(tokens, device=hidden.device))
         for i in range(first, last):
-            inputs.append(hidden)
+            if i in wanted:
+                inputs[i] = hidden
             query, key, value = project(hidden, *rope, self.weights[i], self.shape)
             cache.keys[i, :, :, :tokens], cache.values[i, :, :, :tokens] = key, value
             attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)

@@ -35,4 +35,5 @@ def greatest_difference(base: Base, own: Llama, folder: Path, text: str) -> dict
     after = PeftModel.from_pretrained(plain, folder).eval()(ids).logits
     mine = own.logits(own(ids))
     return {"tokens": ids.shape[1], "difference": float((mine - after).abs().max()),
-            "adapter_moves": float((after - before).abs().max()), "same_argmax": float((mine.argmax(-1) == after.argmax(-1)).float().mean())}
+            "adapter_moves": float((after - before).abs().max()),
+            "same_argmax": float((mine.argmax(-1) == after.argmax(-1)).float().mean())}

@@ -153,7 +153,8 @@ class QaTask:
             if not names:
                 return None
             name = rng.choice(names)
-            question = rng.choice(["Which is connected with " + name + ", {} or {}?", "Which one is about " + name + ", {} or {}?",
+            question = rng.choice(["Which is connected with " + name + ", {} or {}?",
+                                   "Which one is about " + name + ", {} or {}?",
                                    "Between {} and {}, which has to do with " + name + "?",
                                    "Which of the two, {} or {}, involves " + name + "?"])
         return self._among_distractors(rng, question.format(first[0], second[0]), answer[0], [first, second])

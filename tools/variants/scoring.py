@@ -81,9 +81,9 @@ def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[
 
 @torch.no_grad()
 def measure_reuse(receiver: Llama, sender: Llama, tokenizer: Tokenizer, end: int, examples: list[Example],
-                  blocks: list[tuple[int, int]], batch: int = 50) -> list[dict]:
+                  blocks: list[tuple[int, int]], batch: int = 25) -> list[dict]:
     """Receiver's F1 and mean KL against its own full prefill, when layers outside [first, last) take the sender's K/V of
-    the context and layers inside are recomputed from the sender's layer input. (0, layers) from its own embedding is full."""
+    the context and layers inside are recomputed from the sender's layer input."""
     device, layers = receiver.embedding.device, receiver.shape.layers
     run_receiver, run_sender = Runner(receiver), Runner(sender)
     plans = ["full"] + blocks
@@ -100,7 +100,7 @@ def measure_reuse(receiver: Llama, sender: Llama, tokenizer: Tokenizer, end: int
         room = context.shape[1] + max(forced.shape[1], suffix.shape[1] + QA_TOKENS)
         rows = torch.arange(len(part), device=device)
         sent = Cache(sender, len(part), room, device)
-        _, inputs = run_sender.prefill(context, sent)
+        _, inputs = run_sender.prefill(context, sent, {first for first, _ in blocks})
         reference = None
         for plan in plans:
             cache = Cache(receiver, len(part), room, device)

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
-from .llama import Llama, block
+from .llama import Llama
 from .tasks import Task
 
 WARM_UP_STEPS = 40
 WINDOW_STEPS = 12           # examples of this many steps are sorted by length together, so that padding stays small
-TOKENS_PER_PASS = 24_576    # padded tokens of one forward and backward pass; a step may take several
+TOKENS_PER_PASS = 16_384    # padded tokens of one forward and backward pass; a step may take several
 LENGTH_MULTIPLE = 64
 IGNORED = -100
 
@@ -80,7 +80,7 @@ def _passes(batch: list[Sequence], device) -> Iterator[tuple[torch.Tensor, torch
         yield ids.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
 
-def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadline: float, compiled: bool, say) -> dict:
+def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadline: float, say) -> dict:
     """Trains until the recipe's steps are done or the deadline (of time.time()) is reached; the decay follows whichever
     comes first. Returns what was done."""
     device = model.embedding.device
@@ -91,7 +91,6 @@ def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadli
         parameter.requires_grad_(True)
     optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0,
                                   fused=device.type == "cuda")
-    model.block = torch.compile(block, dynamic=True) if compiled else block
     steps = _prefetched(_steps(task, tokenizer, recipe, model.shape.context))
     begin, tokens, smooth, step, done, shown = time.time(), 0, None, 0, 0.0, -1.0
     while step < recipe.steps and done < 1.0:
@@ -113,10 +112,9 @@ def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadli
         now = time.time()
         done = max(step / recipe.steps, (now - begin) / max(1.0, deadline - begin))
         if step % 10 == 0 or step == 1:
-            smooth = float(loss_sum) if smooth is None else 0.9 * smooth + 0.1 * float(loss_sum)
+            smooth = float(loss_sum) if smooth is None else 0.8 * smooth + 0.2 * float(loss_sum)
         if done - shown >= 0.1 or done >= 1.0:
             shown = done
             left = (now - begin) * (1 - min(1.0, done)) / max(done, 1e-6)
             say(f"step {step}/{recipe.steps}  loss {smooth:.3f}  {tokens / (now - begin):,.0f} tokens/s  {left:.0f} s left")
-    model.block = block
     return {"steps": step, "tokens": tokens, "seconds": round(time.time() - begin), "loss": round(smooth or 0.0, 4)}

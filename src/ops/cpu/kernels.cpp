@@ -5,7 +5,6 @@ namespace droidspeak::cpu {
 Kernels::Kernels(InstructionSet set) {
   bind_linear_float(set, *this);
   bind_linear_int8(set, *this);
-  if (set == InstructionSet::kAvx512Vnni) bind_linear_vnni(*this);
   bind_elementwise(set, *this);
   bind_kv_rows(set, *this);
   bind_attention_prefill(set, *this);

@@ -139,6 +139,7 @@ struct DecodeTask {
   int32_t kv_head = 0;
   int32_t key_begin = 0;
   int32_t key_end = 0;
+  int64_t partial_index = 0;
   float* partial = nullptr;  // [group][partial_stride(head_dim)]: sums, then maximum, then weight
 };
 
@@ -174,7 +175,6 @@ struct Kernels {
 // Each fills its part of the table; one per file in kernels/.
 void bind_linear_float(InstructionSet set, Kernels& kernels);
 void bind_linear_int8(InstructionSet set, Kernels& kernels);
-void bind_linear_vnni(Kernels& kernels);
 void bind_elementwise(InstructionSet set, Kernels& kernels);
 void bind_kv_rows(InstructionSet set, Kernels& kernels);
 void bind_attention_prefill(InstructionSet set, Kernels& kernels);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "store/eviction/lru.h"
+#include "store/eviction/s3_fifo.h"
 
 namespace droidspeak {
 namespace {
@@ -22,6 +23,7 @@ std::unique_ptr<EvictionPolicy> make() {
 }
 
 constexpr std::array kPolicies = {
+    NamedPolicy{"s3fifo", make<S3FifoPolicy>},
     NamedPolicy{"lru", make<LruPolicy>},
 };
 

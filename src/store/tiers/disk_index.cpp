@@ -11,24 +11,29 @@ uint64_t disk_bytes_of(uint64_t file_bytes) {
   return (file_bytes + kDiskBlock - 1) / kDiskBlock * kDiskBlock;
 }
 
-void DiskIndex::add(const std::string& path, const BlockFileHeader& header) {
+void DiskIndex::add(const std::string& path, const BlockFileHeader& header,
+                    std::chrono::nanoseconds now) {
   auto [found, is_new] = blocks_.try_emplace(header.key);
-  if (is_new) policy_->add({header.key, header.position});
   Block& block = found->second;
+  if (is_new) {
+    policy_->add({header.key, header.position});
+    block.last_use = now;
+  }
   auto same = std::find_if(block.files.begin(), block.files.end(),
-                           [&](const File& file) { return file.path == path; });
-  if (same == block.files.end()) same = block.files.insert(same, File{path, {}, 0});
+                           [&](const DiskFile& file) { return file.path == path; });
+  if (same == block.files.end()) same = block.files.insert(same, DiskFile{path, 0, 0, {}});
   bytes_ += disk_bytes_of(header.file_bytes) - same->bytes;
   same->bytes = disk_bytes_of(header.file_bytes);
+  same->serial = ++last_serial_;
   same->ids.clear();
   for (const BlockFileEntry& entry : header.entries) same->ids.push_back(entry.id);
 }
 
-const std::string* DiskIndex::find(const Digest& key, EntryId id) const {
+const DiskFile* DiskIndex::find(const Digest& key, EntryId id) const {
   auto found = blocks_.find(key);
   if (found == blocks_.end()) return nullptr;
-  for (const File& file : found->second.files) {
-    if (std::binary_search(file.ids.begin(), file.ids.end(), id)) return &file.path;
+  for (const DiskFile& file : found->second.files) {
+    if (std::binary_search(file.ids.begin(), file.ids.end(), id)) return &file;
   }
   return nullptr;
 }
@@ -37,7 +42,7 @@ std::vector<EntryId> DiskIndex::entries(const Digest& key) const {
   std::vector<EntryId> ids;
   auto found = blocks_.find(key);
   if (found == blocks_.end()) return ids;
-  for (const File& file : found->second.files) {
+  for (const DiskFile& file : found->second.files) {
     ids.insert(ids.end(), file.ids.begin(), file.ids.end());
   }
   return ids;
@@ -46,8 +51,8 @@ std::vector<EntryId> DiskIndex::entries(const Digest& key) const {
 void DiskIndex::touch(const Digest& key, std::chrono::nanoseconds now) {
   auto found = blocks_.find(key);
   if (found == blocks_.end()) return;
-  std::optional<std::chrono::nanoseconds>& last = found->second.last_use;
-  if (last && now - *last < kOneUse) return;
+  std::chrono::nanoseconds& last = found->second.last_use;
+  if (now - last < kOneUse) return;
   last = now;
   policy_->touch(key);
 }
@@ -56,6 +61,15 @@ std::vector<std::string> DiskIndex::remove(const Digest& key) {
   if (!blocks_.contains(key)) return {};
   policy_->remove(key);
   return forget(key);
+}
+
+std::vector<std::string> DiskIndex::remove_if_unchanged(const Digest& key, uint64_t serial) {
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return {};
+  const std::vector<DiskFile>& files = found->second.files;
+  bool is_same = std::any_of(files.begin(), files.end(),
+                             [serial](const DiskFile& file) { return file.serial == serial; });
+  return is_same ? remove(key) : std::vector<std::string>{};
 }
 
 std::vector<std::string> DiskIndex::evict() {
@@ -67,7 +81,7 @@ std::vector<std::string> DiskIndex::evict() {
 std::vector<std::string> DiskIndex::forget(const Digest& key) {
   std::vector<std::string> paths;
   auto found = blocks_.find(key);
-  for (File& file : found->second.files) {
+  for (DiskFile& file : found->second.files) {
     bytes_ -= file.bytes;
     paths.push_back(std::move(file.path));
   }
@@ -86,7 +100,7 @@ void DiskIndex::check_integrity() const {
   uint64_t bytes = 0;
   for (const auto& [key, block] : blocks_) {
     check(!block.files.empty(), "a block on disk has a file");
-    for (const File& file : block.files) {
+    for (const DiskFile& file : block.files) {
       check(!file.ids.empty() && std::is_sorted(file.ids.begin(), file.ids.end()),
             "a block file lists its entries in order");
       bytes += file.bytes;

@@ -17,21 +17,30 @@
 
 namespace droidspeak {
 
+struct DiskFile {
+  std::string path;
+  uint64_t serial = 0;  // no two additions to an index have the same
+  uint64_t bytes = 0;
+  std::vector<EntryId> ids;  // ascending
+};
+
 class DiskIndex {
  public:
   explicit DiskIndex(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
 
   // Adds a file (or a newer one of the same name) to its block.
-  void add(const std::string& path, const BlockFileHeader& header);
-  // Path of the file that holds the entry.
-  const std::string* find(const Digest& key, EntryId id) const;
+  void add(const std::string& path, const BlockFileHeader& header, std::chrono::nanoseconds now);
+  // The file that holds the entry; nothing when none does.
+  const DiskFile* find(const Digest& key, EntryId id) const;
   bool contains(const Digest& key) const { return blocks_.contains(key); }
   std::vector<EntryId> entries(const Digest& key) const;
   // A use of the block at `now`; further ones within the same moment count once.
   void touch(const Digest& key, std::chrono::nanoseconds now);
 
-  // Both give the paths of the files that no longer belong to the index.
+  // These give the paths of the files that no longer belong to the index.
   std::vector<std::string> remove(const Digest& key);
+  // Only if the block still has the file of this serial number.
+  std::vector<std::string> remove_if_unchanged(const Digest& key, uint64_t serial);
   std::vector<std::string> evict();  // empty: nothing left
 
   std::vector<Digest> keys() const;
@@ -41,14 +50,9 @@ class DiskIndex {
   void check_integrity() const;
 
  private:
-  struct File {
-    std::string path;
-    std::vector<EntryId> ids;
-    uint64_t bytes = 0;
-  };
   struct Block {
-    std::vector<File> files;
-    std::optional<std::chrono::nanoseconds> last_use;
+    std::vector<DiskFile> files;
+    std::chrono::nanoseconds last_use{};
   };
 
   std::vector<std::string> forget(const Digest& key);
@@ -56,6 +60,7 @@ class DiskIndex {
   std::unique_ptr<EvictionPolicy> policy_;
   std::unordered_map<Digest, Block, DigestHash> blocks_;
   uint64_t bytes_ = 0;
+  uint64_t last_serial_ = 0;
 };
 
 // What a file takes of the disk.

@@ -47,7 +47,7 @@ void DiskTier::load_index() {
   for (FoundBlockFile& found : find_block_files(files_, options_.folder)) {
     if (found.header) {
       MutexLock lock(mutex_);
-      index_.add(found.path, *found.header);
+      index_.add(found.path, *found.header, clock_.now());
     } else if (found.header.error().code == ErrorCode::kDataCorrupt) {
       add(counters_.damaged, 1);
       (void)files_.remove(found.path);
@@ -76,22 +76,26 @@ std::vector<EntryId> DiskTier::entries(const Digest& key) const {
 
 std::optional<DiskEntry> DiskTier::find(const Digest& key, EntryId id) {
   std::string path;
+  uint64_t serial = 0;
   {
     MutexLock lock(mutex_);
-    const std::string* found = index_.find(key, id);
+    const DiskFile* found = index_.find(key, id);
     if (found == nullptr) return std::nullopt;
-    path = *found;
+    path = found->path;
+    serial = found->serial;
   }
   Result<std::shared_ptr<const OpenBlockFile>> file = open_files_.open(path, key);
   if (!file) {
     ErrorCode code = file.error().code;
     if (code == ErrorCode::kDataCorrupt) add(counters_.damaged, 1);
-    if (code == ErrorCode::kDataCorrupt || code == ErrorCode::kNotFound) drop(key);
+    if (code == ErrorCode::kDataCorrupt || code == ErrorCode::kNotFound) {
+      drop(key, path, serial);
+    }
     return std::nullopt;
   }
   const BlockFileEntry* entry = (*file)->header.find(id);
   if (entry == nullptr) return std::nullopt;
-  return DiskEntry{*file, *entry};
+  return DiskEntry{*file, *entry, std::move(path), serial};
 }
 
 bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
@@ -112,7 +116,7 @@ bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
   }
   if (!is_intact) {
     add(counters_.damaged, 1);
-    drop(found.file->header.key);
+    drop(found.file->header.key, found.path, found.serial);
     return false;
   }
   add(counters_.hits, 1);
@@ -131,28 +135,24 @@ void DiskTier::touch(const Digest& key) {
   index_.touch(key, clock_.now());
 }
 
+// Files of a block that can be written again at any moment are removed under the lock: the new file may
+// have the same name.
 void DiskTier::erase(const Digest& key) {
   queue_.cancel(key);
-  drop(key);
+  MutexLock lock(mutex_);
+  remove_files(index_.remove(key));
 }
 
 void DiskTier::clear() {
   queue_.cancel_all();
-  std::vector<Digest> keys;
-  {
-    MutexLock lock(mutex_);
-    keys = index_.keys();
-  }
-  for (const Digest& key : keys) drop(key);
+  MutexLock lock(mutex_);
+  for (const Digest& key : index_.keys()) remove_files(index_.remove(key));
 }
 
-void DiskTier::drop(const Digest& key) {
-  std::vector<std::string> paths;
-  {
-    MutexLock lock(mutex_);
-    paths = index_.remove(key);
-  }
-  remove_files(paths);
+void DiskTier::drop(const Digest& key, const std::string& path, uint64_t serial) {
+  open_files_.close(path);
+  MutexLock lock(mutex_);
+  remove_files(index_.remove_if_unchanged(key, serial));
 }
 
 void DiskTier::remove_files(std::span<const std::string> paths) {
@@ -231,7 +231,7 @@ void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {
   {
     MutexLock lock(mutex_);
     if (!write.is_cancelled) {
-      index_.add(path, image.header);
+      index_.add(path, image.header, clock_.now());
       return;
     }
   }

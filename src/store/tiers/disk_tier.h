@@ -50,6 +50,8 @@ struct DiskTierCounters {
 struct DiskEntry {
   std::shared_ptr<const OpenBlockFile> file;
   BlockFileEntry entry;
+  std::string path;
+  uint64_t serial = 0;  // of the file in the index
 };
 
 class DiskTier {
@@ -99,7 +101,8 @@ class DiskTier {
   bool make_room(uint64_t bytes);
   void evict_bytes(uint64_t bytes);
   void remove_files(std::span<const std::string> paths);
-  void drop(const Digest& key);
+  // The file of this serial number is gone or damaged: forgets its block unless it was written anew.
+  void drop(const Digest& key, const std::string& path, uint64_t serial);
   bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
 
   const DiskTierOptions options_;

@@ -1,6 +1,7 @@
 #include "text/bpe/normalizer.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -37,13 +38,24 @@ uint32_t first_affected(UnicodeForm form) {
   return form == UnicodeForm::kNfc ? 0x300 : 0x80;
 }
 
+bool is_ascii(char c) {
+  return static_cast<uint8_t>(c) < 0x80;
+}
+
+size_t find_ascii_end(std::string_view text, size_t begin) {
+  constexpr uint64_t kHighBits = 0x8080808080808080u;
+  for (; begin + 8 <= text.size(); begin += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + begin, 8);
+    if ((word & kHighBits) != 0) break;
+  }
+  while (begin < text.size() && is_ascii(text[begin])) ++begin;
+  return begin;
+}
+
 bool is_surely_normal(std::string_view text, UnicodeForm form) {
   uint32_t limit = first_affected(form);
   for (size_t i = 0; i < text.size();) {
-    if (static_cast<uint8_t>(text[i]) < 0x80) {
-      ++i;
-      continue;
-    }
     Utf8Char c = utf8_char_at(text, i);
     if (c.bytes == 0 || c.code_point >= limit) return false;
     i += c.bytes;
@@ -61,6 +73,21 @@ void append_normalized(std::string& result, std::string_view valid, UnicodeForm 
   if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   check(size >= 0, "valid UTF-8 has every normal form");
   result.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+}
+
+// Bytes that are not UTF-8 stay.
+void append_stretch(std::string& result, std::string_view text, UnicodeForm form) {
+  if (is_surely_normal(text, form)) {
+    result += text;
+    return;
+  }
+  while (!text.empty()) {
+    size_t valid = valid_utf8_prefix(text);
+    append_normalized(result, text.substr(0, valid), form);
+    size_t invalid = invalid_utf8_run(text, valid);
+    result += text.substr(valid, invalid);
+    text.remove_prefix(valid + invalid);
+  }
 }
 
 std::string replace_pattern(std::string_view text, const ReplacePattern& step) {
@@ -106,16 +133,21 @@ Normalizer sentencepiece_normalizer(DummyPrefix prefix) {
   return Normalizer(std::move(steps));
 }
 
+// ASCII neither changes nor combines with what stands before it, so the text is cut into stretches
+// of other characters, each with the ASCII character that they may combine with.
 std::string to_unicode_form(std::string_view text, UnicodeForm form) {
-  if (is_surely_normal(text, form)) return std::string(text);
   std::string result;
   result.reserve(text.size());
-  while (!text.empty()) {
-    size_t valid = valid_utf8_prefix(text);
-    append_normalized(result, text.substr(0, valid), form);
-    size_t invalid = invalid_utf8_run(text, valid);
-    result += text.substr(valid, invalid);
-    text.remove_prefix(valid + invalid);
+  size_t done = 0;
+  while (done < text.size()) {
+    size_t begin = find_ascii_end(text, done);
+    if (begin > done && begin < text.size()) --begin;
+    result += text.substr(done, begin - done);
+    done = begin;
+    if (begin == text.size()) break;
+    while (++done < text.size() && !is_ascii(text[done])) {
+    }
+    append_stretch(result, text.substr(begin, done - begin), form);
   }
   return result;
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 
-#include "text/jinja/case_table.h"
+#include <utf8proc.h>
+
 #include "text/utf8.h"
 
 namespace droidspeak::jinja {
@@ -17,54 +17,18 @@ constexpr char32_t kFinalSigma = 0x3C2;
 constexpr char32_t kSmallSigma = 0x3C3;
 constexpr char32_t kCapitalSigma = 0x3A3;
 
-struct CodeRange {
-  char32_t first;
-  char32_t last;
-};
-
-// Separators, format and control characters, surrogates and private use.
-constexpr CodeRange kNotPrintable[] = {
-    {0x00, 0x1F},         {0x7F, 0xA0},         {0xAD, 0xAD},        {0x600, 0x605},
-    {0x61C, 0x61C},       {0x6DD, 0x6DD},       {0x70F, 0x70F},      {0x1680, 0x1680},
-    {0x180E, 0x180E},     {0x2000, 0x200F},     {0x2028, 0x202F},    {0x205F, 0x206F},
-    {0x3000, 0x3000},     {0xD800, 0xF8FF},     {0xFEFF, 0xFEFF},    {0xFFF0, 0xFFFB},
-    {0x110BD, 0x110BD},   {0x1D173, 0x1D17A},   {0xE0000, 0xE007F},  {0xF0000, 0x10FFFF},
-};
-
-// Blocks above ASCII that hold signs, punctuation and pictures.
-constexpr CodeRange kNotLetters[] = {
-    {0x80, 0xA9},     {0xAB, 0xB4},     {0xB6, 0xB9},     {0xBB, 0xBF},     {0xD7, 0xD7},
-    {0xF7, 0xF7},     {0x2000, 0x2070}, {0x2072, 0x207E}, {0x2080, 0x208F}, {0x20A0, 0x20FF},
-    {0x2190, 0x2BFF}, {0x3000, 0x3004}, {0x3007, 0x3030}, {0xD800, 0xF8FF}, {0xFE00, 0xFE6F},
-    {0xFF00, 0xFF20}, {0xFFE0, 0xFFFF}, {0x1F000, 0x1FAFF}, {0xE0000, 0x10FFFF},
-};
-
-template <size_t kCount>
-bool is_in(const CodeRange (&ranges)[kCount], char32_t code) {
-  for (const CodeRange& range : ranges) {
-    if (code >= range.first && code <= range.last) return true;
-  }
-  return false;
-}
-
-char32_t map_case(std::span<const CaseRange> ranges, char32_t code) {
-  auto after = std::upper_bound(
-      ranges.begin(), ranges.end(), code,
-      [](char32_t wanted, const CaseRange& range) { return wanted < range.first; });
-  if (after == ranges.begin()) return code;
-  const CaseRange& range = *std::prev(after);
-  if (code > range.last || (code - range.first) % range.stride != 0) return code;
-  return static_cast<char32_t>(static_cast<int32_t>(code) + range.delta);
-}
-
 char32_t lower(char32_t code) {
   if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
-  return map_case(lower_case_ranges(), code);
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
 }
 
 char32_t upper(char32_t code) {
   if (code < 0x80) return code >= 'a' && code <= 'z' ? code - 32 : code;
-  return map_case(upper_case_ranges(), code);
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
+}
+
+utf8proc_category_t category(char32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
 bool is_cased(char32_t code) { return lower(code) != code || upper(code) != code; }
@@ -146,11 +110,24 @@ bool is_space(char32_t code) {
   return (code >= 0x1C && code <= 0x1F) || is_white_space(static_cast<uint32_t>(code));
 }
 
-bool is_printable(char32_t code) { return !is_in(kNotPrintable, code); }
+bool is_printable(char32_t code) {
+  if (code == ' ') return true;
+  switch (category(code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
+    default: return true;
+  }
+}
 
 bool is_letter(char32_t code) {
-  if (code < 0x80) return (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z');
-  return is_printable(code) && !is_in(kNotLetters, code);
+  utf8proc_category_t kind = category(code);
+  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
 bool is_digit(char32_t code) { return code >= '0' && code <= '9'; }

@@ -22,8 +22,8 @@ size_t count_characters(std::string_view text);
 std::vector<std::string_view> split_characters(std::string_view text);
 
 bool is_space(char32_t code);      // str.isspace
-bool is_printable(char32_t code);  // str.isprintable, but unassigned code points count as printable
-bool is_letter(char32_t code);     // exact below U+0080, by block above
+bool is_printable(char32_t code);  // str.isprintable
+bool is_letter(char32_t code);     // str.isalpha
 bool is_digit(char32_t code);      // ASCII digits
 
 enum class Side { kLeft, kRight, kBoth };

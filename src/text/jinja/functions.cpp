@@ -48,7 +48,8 @@ Value make_range(Context& context, const Value&, const Arguments& arguments) {
   range->kind = SequenceKind::kRange;
   range->label = bounds.label();
   for (uint64_t i = 0; i < bounds.size(); ++i) {
-    range->items.emplace_back(bounds.start + static_cast<int64_t>(i) * bounds.step);
+    uint64_t item = static_cast<uint64_t>(bounds.start) + i * static_cast<uint64_t>(bounds.step);
+    range->items.emplace_back(static_cast<int64_t>(item));
   }
   return Value(SequenceRef(std::move(range)));
 }

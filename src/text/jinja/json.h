@@ -16,8 +16,8 @@ enum class NonAscii { kAsIs, kEscaped };
 
 struct JsonStyle {
   const std::string* indent = nullptr;  // null: all on one line
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
+  std::string_view item_separator = ", ";
+  std::string_view key_separator = ": ";
   KeyOrder keys = KeyOrder::kAsInserted;
   NonAscii non_ascii = NonAscii::kAsIs;
 };

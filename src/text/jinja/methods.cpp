@@ -96,7 +96,7 @@ Value loop_changed(Context& context, const Value& self, const Arguments& argumen
   bool has_changed = !loop.last_seen || !equals(context, *loop.last_seen, seen);
   // Holding the loop itself would make a cycle that is never freed.
   for (const Value& item : arguments.positional) {
-    if (depth_of(item) > 2) throw TemplateError("loop.changed() of nested values is not supported");
+    if (depth_of(item) > 1) throw TemplateError("loop.changed() of nested values is not supported");
   }
   loop.last_seen = std::move(seen);
   return Value(has_changed);
@@ -118,8 +118,8 @@ std::optional<Value> loop_attribute(const Value& object, std::string_view name) 
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index == size - 1);
   if (name == "length") return Value(size);
-  if (name == "depth") return Value(static_cast<int64_t>(loop.nesting));
-  if (name == "depth0") return Value(static_cast<int64_t>(loop.nesting - 1));
+  if (name == "depth") return Value(int64_t{1});
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") return loop_item(loop, loop.index - 1, "previous item");
   if (name == "nextitem") return loop_item(loop, loop.index + 1, "next item");
   if (name == "cycle") return bind(name, loop_cycle, object);

@@ -108,7 +108,6 @@ Value method_find(Context& context, const Value& self, const Arguments& argument
 Value method_rfind(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("rfind", arguments, {"sub"});
   const std::string& text = own(context, self);
-  context.work.scan(text.size() * std::min<size_t>(reader.text(0).size(), 64) + reader.text(0).size());
   return Value(character_index(text, find_last(text, reader.text(0))));
 }
 

@@ -16,7 +16,7 @@ std::vector<std::string_view> split_at_spaces(std::string_view text, int64_t max
   text = strip(text, Side::kLeft);
   while (!text.empty()) {
     if (max_splits == 0) {
-      parts.push_back(strip(text, Side::kRight));
+      parts.push_back(text);  // white space at its end stays
       break;
     }
     --max_splits;
@@ -42,19 +42,29 @@ std::vector<std::string_view> split_at(std::string_view text, const std::string&
   return parts;
 }
 
-// Splits from the right by joining what a full split cut off on the left.
+// Both reversed, so that the linear search from the left can be used.
+struct Mirrored {
+  std::string text;
+  std::string wanted;
+
+  Mirrored(std::string_view forward_text, std::string_view forward_wanted)
+      : text(forward_text.rbegin(), forward_text.rend()),
+        wanted(forward_wanted.rbegin(), forward_wanted.rend()) {}
+};
+
 std::vector<std::string_view> split_at_from_right(std::string_view text,
                                                   const std::string& separator,
                                                   int64_t max_splits) {
+  Mirrored mirrored(text, separator);
   std::vector<std::string_view> parts;
-  while (max_splits != 0) {
-    size_t at = text.rfind(separator);
-    if (at == std::string_view::npos) break;
-    parts.push_back(text.substr(at + separator.size()));
-    text = text.substr(0, at);
-    --max_splits;
+  size_t start = 0;
+  for (size_t end = 0; max_splits != 0; --max_splits) {
+    end = find_text(mirrored.text, mirrored.wanted, start);
+    if (end == std::string::npos) break;
+    parts.push_back(text.substr(text.size() - end, end - start));
+    start = end + separator.size();
   }
-  parts.push_back(text);
+  parts.push_back(text.substr(0, text.size() - start));
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
@@ -64,7 +74,7 @@ std::vector<std::string_view> split_at_spaces_from_right(std::string_view text, 
   auto wanted = static_cast<size_t>(std::max<int64_t>(max_splits, 0));
   if (max_splits < 0 || parts.size() <= wanted + 1) return parts;
   size_t merged = parts.size() - wanted;
-  const char* begin = parts.front().data();
+  const char* begin = text.data();  // white space at its start stays
   const char* end = parts[merged - 1].data() + parts[merged - 1].size();
   std::vector<std::string_view> result = {{begin, static_cast<size_t>(end - begin)}};
   result.insert(result.end(), parts.begin() + static_cast<std::ptrdiff_t>(merged), parts.end());
@@ -136,7 +146,7 @@ Value split(Context& context,
   } else if (side == SplitFrom::kLeft || max_splits < 0) {
     parts = split_at(text, *separator, max_splits);
   } else {
-    context.work.step(1 + text.size() / 64 * (1 + std::min<size_t>(separator->size(), 4096) / 16));
+    context.work.scan(text.size());
     parts = split_at_from_right(text, *separator, max_splits);
   }
   std::vector<Value> items;
@@ -154,7 +164,11 @@ Value join(Context& context, const std::vector<Value>& items, const std::string&
   return make_text(context, builder.take());
 }
 
-size_t find_last(const std::string& text, const std::string& wanted) { return text.rfind(wanted); }
+size_t find_last(const std::string& text, const std::string& wanted) {
+  Mirrored mirrored(text, wanted);
+  size_t found = find_text(mirrored.text, mirrored.wanted);
+  return found == std::string::npos ? found : text.size() - found - wanted.size();
+}
 
 Value format_braces(Context& context, const std::string& format, const Arguments& arguments) {
   TextBuilder builder(context.work);

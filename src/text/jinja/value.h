@@ -137,7 +137,6 @@ struct Callable {
 struct Loop {
   SequenceRef items;
   size_t index = 0;
-  int nesting = 1;
   std::optional<Value> last_seen;  // of loop.changed
 };
 

@@ -1,9 +1,6 @@
 // Products of int8 activations with 4-bit and 8-bit weights. The 32 products of a block are summed
 // exactly in integers; the sums of the blocks of an output element are added in order by fused
 // multiply-adds, so that all instruction sets with them agree to the bit.
-#include <array>
-#include <utility>
-
 #include "ops/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -22,20 +19,26 @@ HWY_BEFORE_NAMESPACE();
 namespace droidspeak::cpu::HWY_NAMESPACE {
 namespace {
 
-using DotU4 = Int8Dot<PanelKind::kU4>;
-using DotU8 = Int8Dot<PanelKind::kU8>;
+template <class Dot>
+LinearKernel kernel() {
+  using T = typename Dot::Activation;
+  return {.tile_rows = kInt8TileRows,
+          .tile_bytes = Int8Tile<kInt8TileRows, T>::bytes,
+          .scratch_bytes = int8_scratch_bytes<Dot>,
+          .pack_tile = quantize_tile<kInt8TileRows, T>,
+          .multiply = multiply_int8<Dot>};
+}
 
-void bind(Kernels& kernels) {
-  kernels.linear_u4 = {.tile_rows = kInt8TileRows,
-                       .tile_bytes = Int8Tile<kInt8TileRows, DotU4::Activation>::bytes,
-                       .scratch_bytes = int8_scratch_bytes<DotU4>,
-                       .pack_tile = quantize_tile<kInt8TileRows, DotU4::Activation>,
-                       .multiply = multiply_int8<DotU4>};
-  kernels.linear_u8 = {.tile_rows = kInt8TileRows,
-                       .tile_bytes = Int8Tile<kInt8TileRows, DotU8::Activation>::bytes,
-                       .scratch_bytes = int8_scratch_bytes<DotU8>,
-                       .pack_tile = quantize_tile<kInt8TileRows, DotU8::Activation>,
-                       .multiply = multiply_int8<DotU8>};
+void bind(InstructionSet set, Kernels& kernels) {
+  kernels.linear_u4 = kernel<DotU4>();
+  kernels.linear_u8 = kernel<DotU8>();
+#if HWY_TARGET == HWY_AVX3
+  if (set == InstructionSet::kAvx512Vnni) {
+    kernels.linear_u4 = kernel<VnniDotU4>();
+    kernels.linear_u8 = kernel<VnniDotU8>();
+  }
+#endif
+  (void)set;
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ namespace droidspeak::cpu {
 HWY_EXPORT(bind);
 
 void bind_linear_int8(InstructionSet set, Kernels& kernels) {
-  pick(HWY_DISPATCH_TABLE(bind), set)(kernels);
+  pick(HWY_DISPATCH_TABLE(bind), set)(set, kernels);
 }
 
 }  // namespace droidspeak::cpu

@@ -12,6 +12,8 @@
 
 #include <hwy/highway.h>
 
+#include "tensor/half.h"
+
 HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
@@ -100,15 +102,20 @@ HWY_INLINE void store_from_float(D d, hn::Vec<D> value, float* to) {
 }
 
 template <class D>
-HWY_INLINE void store_from_float(D d, hn::Vec<D> value, hwy::float16_t* to) {
-  (void)d;
+HWY_INLINE void store_from_float(D /*d*/, hn::Vec<D> value, hwy::float16_t* to) {
+#if HWY_TARGET == HWY_SCALAR
+  // Highway's own conversion cuts off here instead of rounding.
+  const uint16_t bits = f16_from_float(hn::GetLane(value));
+  std::memcpy(to, &bits, sizeof bits);
+#else
   const hn::Rebind<hwy::float16_t, D> d16;
   hn::StoreU(hn::DemoteTo(d16, value), d16, to);
+#endif
 }
 
 // Rounds to nearest even.
 template <class D>
-HWY_INLINE void store_from_float(D d, hn::Vec<D> value, hwy::bfloat16_t* to) {
+HWY_INLINE void store_from_float(D /*d*/, hn::Vec<D> value, hwy::bfloat16_t* to) {
   const hn::RebindToUnsigned<D> d32;
   const hn::RebindToSigned<D> di32;
   const hn::Rebind<uint16_t, D> d16;
@@ -121,8 +128,7 @@ HWY_INLINE void store_from_float(D d, hn::Vec<D> value, hwy::bfloat16_t* to) {
 
 // Rounds to nearest; the values are inside [-127, 127].
 template <class D>
-HWY_INLINE void store_from_float(D d, hn::Vec<D> value, int8_t* to) {
-  (void)d;
+HWY_INLINE void store_from_float(D /*d*/, hn::Vec<D> value, int8_t* to) {
   const hn::Rebind<int8_t, D> d8;
   hn::StoreU(hn::DemoteTo(d8, hn::NearestInt(value)), d8, to);
 }

@@ -1,0 +1,73 @@
+# Verbs; `make help` lists them.
+SHELL := /bin/bash
+BUILD ?= build
+JOBS ?= $(shell nproc)
+MODEL ?= models/smollm2/family.json
+
+.PHONY: help setup build models demo serve test unit test-clients bench lint format fuzz asan tsan cuda gpu-test gpu-bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup:
+	@tools/setup build
+
+build: setup ## install what building needs, build build/droidspeak
+	@mkdir -p $(BUILD)
+	@cmake --preset release -DDROIDSPEAK_TESTS=OFF > $(BUILD)/configure.log 2>&1 || (cat $(BUILD)/configure.log; exit 1)
+	@cmake --build $(BUILD) -j $(JOBS)
+
+models: ## get the default family into models/
+	@tools/setup models
+	@python3 tools/get_models.py
+
+demo: build models ## the whole story: full prefill, plain reuse, DroidSpeak, on real models
+	@python3 tools/demo.py
+
+serve: build models ## the server with the default family on 127.0.0.1:8080, web page at /
+	@$(BUILD)/droidspeak serve --family $(MODEL) --host 127.0.0.1 --port 8080
+
+test: models ## install what is missing, build, run every test
+	@tools/setup test
+	@mkdir -p $(BUILD)
+	@cmake --preset release -DDROIDSPEAK_TESTS=ON > $(BUILD)/configure.log 2>&1 || (cat $(BUILD)/configure.log; exit 1)
+	@cmake --build $(BUILD) -j $(JOBS)
+	@tools/run_tests $(BUILD)
+
+unit: ## the fast unit tests only
+	@tools/setup test
+	@mkdir -p $(BUILD)
+	@cmake --preset release -DDROIDSPEAK_TESTS=ON > $(BUILD)/configure.log 2>&1 || (cat $(BUILD)/configure.log; exit 1)
+	@cmake --build $(BUILD) -j $(JOBS)
+	@ctest --test-dir $(BUILD) -L unit --output-on-failure
+
+test-clients: build models ## lm-eval and guidellm against a running server (installs torch)
+	@tools/setup clients
+	@.venv/bin/python -m pytest -q tests/clients/heavy
+
+bench: build models ## speed of this build, and of llama.cpp beside it
+	@tools/setup bench
+	@python3 bench/compare_llama_cpp.py
+
+lint: ## formatting, layering, thread safety, sizes
+	@tools/setup lint
+	@tools/lint
+
+format: ## clang-format everything
+	@tools/setup lint
+	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 -i
+
+fuzz: ## every fuzz target for 60 s
+	@tools/setup fuzz
+	@tools/run_fuzzers 60
+
+asan: ## unit tests with address and undefined behaviour sanitizers
+	@tools/setup test
+	@cmake --preset debug && cmake --build build-debug -j $(JOBS) && ctest --test-dir build-debug -L unit --output-on-failure
+
+tsan: ## unit tests with the thread sanitizer
+	@tools/setup test
+	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) && ctest --test-dir build-tsan -L unit --output-on-failure
+
+clean: ## remove what was built
+	@rm -rf build build-debug build-tsan build-cuda build-fuzz out

@@ -1,0 +1,124 @@
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/size.h"
+#include "command.h"
+#include "model/checkpoint.h"
+#include "sharing/plan_book.h"
+#include "store/cache_store.h"
+#include "workspace.h"
+
+namespace droidspeak {
+namespace {
+
+using nlohmann::json;
+
+json describe_model(const std::filesystem::path& path) {
+  Checkpoint checkpoint(path);
+  const ModelConfig& c = checkpoint.config();
+  return {{"kind", "model"},
+          {"path", path.string()},
+          {"format", checkpoint.is_gguf() ? "gguf" : "hugging face folder"},
+          {"architecture", c.architecture},
+          {"layers", c.num_layers},
+          {"hidden_size", c.d_model},
+          {"heads", c.num_heads},
+          {"kv_heads", c.num_kv_heads},
+          {"head_size", c.head_dim},
+          {"ffn_size", c.ffn_dim},
+          {"vocabulary", c.vocab_size},
+          {"context", c.max_positions},
+          {"digest", checkpoint.digest().hex()},
+          {"intact", true}};
+}
+
+json describe_plan_book(const std::filesystem::path& path) {
+  PlanBook book = load_plan_book(path);
+  json plans = json::array();
+  for (const PlanEntry& entry : book.frontier) {
+    plans.push_back({{"plan", entry.plan.to_string(book.num_layers)}, {"translated", entry.translated}, {"kl", entry.quality.kl}, {"quality_index", entry.quality_index}, {"relative_cost", entry.relative_cost}});
+  }
+  bool has_maps = !book.maps_file.empty();
+  if (has_maps && !std::filesystem::exists(book.maps_file)) {
+    throw Failure(ErrorCode::kNotFound, fmt::format("{}: its translation maps {} are missing", path.string(), book.maps_file.string()));
+  }
+  return {{"kind", "plan book"}, {"path", path.string()}, {"sender", book.sender}, {"receiver", book.receiver}, {"contexts", book.num_contexts}, {"translated", has_maps}, {"frontier", plans}, {"intact", true}};
+}
+
+// Loads everything the family names, so that what is wrong shows here.
+json describe_family(const std::filesystem::path& path) {
+  CommonOptions options;
+  options.family = path.string();
+  options.device = "cpu";
+  options.kv_memory = "64MiB";
+  Workspace workspace(options, {});
+  json variants = json::array();
+  for (const auto& variant : workspace.family->variants()) {
+    size_t bytes = variant->adapter ? variant->adapter->bytes() : variant->transformer->weights().bytes();
+    variants.push_back({{"name", variant->name}, {"parent", variant->parent}, {"path", variant->path.string()}, {"bytes", bytes}, {"digest", (variant->adapter ? variant->adapter_digest : variant->model_digest).hex()}});
+  }
+  json books = json::array();
+  for (const PlanBook& book : workspace.plans->books()) books.push_back(fmt::format("{} from {}", book.receiver, book.sender));
+  return {{"kind", "family"}, {"path", path.string()}, {"name", workspace.family->name()}, {"variants", variants}, {"plan_books", books}, {"skipped_plan_books", workspace.plans->skipped()}, {"intact", workspace.plans->skipped().empty()}};
+}
+
+json describe_cache(const std::filesystem::path& path) {
+  CacheFolderReport report = inspect_cache_folder(path);
+  return {{"kind", "cache folder"}, {"path", path.string()}, {"files", report.files}, {"entries", report.entries}, {"bytes", report.bytes}, {"damaged", report.damaged}, {"intact", report.damaged.empty()}};
+}
+
+json describe_adapter(const std::filesystem::path& path) {
+  SafetensorsFile file(path / "adapter_model.safetensors");
+  JsonFields config(path / "adapter_config.json");
+  return {{"kind", "adapter"}, {"path", path.string()}, {"rank", config.get_int("r", 1, 65536)}, {"tensors", file.tensors().size()}, {"intact", true}};
+}
+
+json describe(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) throw Failure(ErrorCode::kNotFound, fmt::format("{}: no such file or folder", path.string()));
+  if (std::filesystem::is_directory(path)) {
+    if (std::filesystem::exists(path / "family.json")) return describe_family(path / "family.json");
+    if (std::filesystem::exists(path / "adapter_config.json")) return describe_adapter(path);
+    if (std::filesystem::exists(path / "config.json")) return describe_model(path);
+    return describe_cache(path);
+  }
+  if (path.extension() != ".json") return describe_model(path);
+  JsonFields json(path);
+  return json.has("format") ? describe_plan_book(path) : describe_family(path);
+}
+
+void print_text(const json& value, int indent) {
+  for (const auto& [key, item] : value.items()) {
+    std::string pad(static_cast<size_t>(indent), ' ');
+    if (item.is_array() && !item.empty() && item.front().is_object()) {
+      fmt::print("{}{}:\n", pad, key);
+      for (const json& element : item) fmt::print("{}  {}\n", pad, element.dump());
+    } else {
+      fmt::print("{}{}: {}\n", pad, key, item.is_string() ? item.get<std::string>() : item.dump());
+    }
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto options = std::make_shared<CommonOptions>();
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("inspect", "What a model, adapter, family, plan book or cache folder holds, and whether it is intact");
+  add_output_options(*command, *options);
+  command->add_option("path", *path, "File or folder")->required();
+  command->footer("Example: droidspeak inspect models/smollm2/family.json");
+  command->callback([options, path] {
+    json report = describe(*path);
+    if (options->wants_json) {
+      print_json(report);
+    } else {
+      print_text(report, 0);
+    }
+    if (!report["intact"].get<bool>()) throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: not intact", *path));
+  });
+}
+
+}  // namespace droidspeak

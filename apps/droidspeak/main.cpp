@@ -1,0 +1,71 @@
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "command.h"
+
+namespace droidspeak {
+
+void add_output_options(CLI::App& command, CommonOptions& options) {
+  command.add_flag("--json", options.wants_json, "One JSON document on stdout; logs on stderr");
+  command.add_option("--threads", options.threads, "CPU threads (0: one per core)")->check(CLI::Range(0, 1024));
+  command.add_option("--device", options.device, "Where to compute")->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str();
+}
+
+void add_model_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("--family", options.family, "family.json, or the folder that holds it")->capture_default_str();
+  add_output_options(command, options);
+  command.add_option("--precision", options.precision, "fast: quantised weights stay quantised; exact: 32-bit floats throughout")
+      ->check(CLI::IsMember({"fast", "exact"}))
+      ->capture_default_str();
+  command.add_option("--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens (0: what the model allows)")->check(CLI::NonNegativeNumber);
+  command.add_option("--kv-memory", options.kv_memory, "Paged K/V memory")->capture_default_str();
+  command.add_option("--cache-memory", options.cache_memory, "Host tier of the cache store")->capture_default_str();
+  command.add_option("--cache-dir", options.cache_dir, "Disk tier of the cache store (none: no disk tier)");
+  command.add_option("--cache-disk", options.cache_disk, "Size of the disk tier")->capture_default_str();
+  command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))->capture_default_str();
+}
+
+void print_json(const nlohmann::json& value) {
+  fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("DroidSpeak serves the fine-tuned variants of one base model and lets each start from the caches of the others.");
+  app.name("droidspeak");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "droidspeak 0.1.0");
+  app.footer("Example: droidspeak generate --model base --prompt 'What is the capital of France?'");
+  add_generate(app);
+  add_score(app);
+  add_tokenize(app);
+  add_bench(app);
+  add_inspect(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace droidspeak
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return droidspeak::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "droidspeak: out of memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "droidspeak: {}\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,52 @@
+// Everything a command needs to run models: device, family, tokenizer, K/V memory, store.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "command.h"
+#include "device/device.h"
+#include "kv/kv_cache.h"
+#include "model/family.h"
+#include "ops/ops.h"
+#include "sharing/plan_catalog.h"
+#include "sharing/prompt_runner.h"
+#include "store/cache_store.h"
+#include "text/tokenizer.h"
+
+namespace droidspeak {
+
+std::unique_ptr<Device> make_device(const std::string& name);
+std::unique_ptr<Ops> make_ops(Device& device, int threads);
+// Tokenizer of a GGUF file or Hugging Face folder.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path);
+DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision);
+Precision parse_precision(const std::string& name);
+StoreOptions store_options(const CommonOptions& options);
+
+class Workspace {
+ public:
+  // Loads the base and the variants in `models` (empty: all).
+  Workspace(const CommonOptions& options, const std::vector<std::string>& models);
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+  FamilyFile file;
+  std::unique_ptr<ModelFamily> family;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<KvCache> kv;
+  SteadyClock clock;
+  std::unique_ptr<CacheStore> store;
+  std::unique_ptr<PromptRunner> runner;
+  std::unique_ptr<PlanCatalog> plans;
+
+  // Ids of a raw text, with BOS where the model wants one.
+  std::vector<int32_t> tokenize_raw(const std::string& text) const;
+  // Throws Failure when the prompt plus `new_tokens` exceed the model's context.
+  void check_length(size_t prompt_tokens, int64_t new_tokens) const;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,30 @@
+// The rows of one forward pass. All adapters of one base go together; a full checkpoint has
+// weights, and so a pass, of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "model/transformer.h"
+
+namespace droidspeak {
+
+struct Batch {
+  Transformer* transformer = nullptr;
+  std::vector<StepPlan::Work> work = {};  // in the order of their rows, grouped by adapter
+  std::vector<BatchSlice> slices = {};    // one per work; blocks point into the sequences
+  std::vector<int32_t> tokens = {};       // [rows]
+
+  int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
+
+  // Whether work[index] reaches the end of its sequence, so that its last row gives the next token.
+  bool is_complete(size_t index) const {
+    return work[index].sequence->num_missing() == work[index].num_tokens;
+  }
+};
+
+std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows);
+
+}  // namespace droidspeak

@@ -1,0 +1,146 @@
+#include "engine/batch_runner.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr int64_t kLogitRows = 64;  // bounds the memory of prompt logits
+
+// Layers before which some sequence has something to do, and the end.
+std::set<int32_t> stops_of(const Batch& batch) {
+  int32_t num_layers = batch.transformer->config().num_layers;
+  std::set<int32_t> stops = {num_layers};
+  for (const StepPlan::Work& work : batch.work) {
+    if (work.sequence->reuse) {
+      for (int32_t layer = 0; layer < num_layers; ++layer) stops.insert(layer);
+    }
+    bool is_prompt = work.sequence->num_computed < work.sequence->prompt_tokens;
+    if (!work.sequence->writer || !is_prompt) continue;
+    for (int32_t layer : work.sequence->writer->captured_layers()) stops.insert(layer);
+  }
+  return stops;
+}
+
+// A load failed while its layers were waited for: what was computed has no meaning.
+bool is_worthless(const Sequence& sequence) {
+  return sequence.reuse && !sequence.reuse->failure().empty();
+}
+
+bool samples_on_device(const Sequence& sequence) {
+  return sequence.sampler.is_plain_greedy() && sequence.request.num_top_logprobs < 0;
+}
+
+}  // namespace
+
+std::vector<std::optional<SampledToken>> BatchRunner::run(const Batch& batch) {
+  TensorView hidden = forward(batch);
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    if (batch.work[i].sequence->request.wants_prompt_logprobs)
+      add_prompt_logprobs(batch, i, hidden);
+  }
+  return sample(batch, hidden);
+}
+
+TensorView BatchRunner::forward(const Batch& batch) {
+  Transformer& transformer = *batch.transformer;
+  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), batch.num_rows(),
+                                      transformer.config().d_model);
+  transformer.embed(batch.tokens, hidden);
+  int32_t done = 0;
+  for (int32_t stop : stops_of(batch)) {
+    if (stop > done) transformer.forward_layers({done, stop}, batch.slices, kv_, hidden);
+    done = stop;
+    if (stop < transformer.config().num_layers) prepare_layer(batch, stop, hidden);
+  }
+  return hidden;
+}
+
+void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hidden) {
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    Sequence& sequence = *batch.work[i].sequence;
+    // A failure is found by the caller; the rows run on without meaning.
+    if (sequence.reuse) static_cast<void>(sequence.reuse->wait_layer(layer));
+    if (!sequence.writer || sequence.num_computed >= sequence.prompt_tokens) continue;
+    const std::vector<int32_t>& captured = sequence.writer->captured_layers();
+    if (std::find(captured.begin(), captured.end(), layer) == captured.end()) continue;
+    int64_t begin = batch.slices[i].sequence.first_row;
+    sequence.writer->capture(layer, sequence.num_computed,
+                             hidden.row_range(begin, begin + batch.work[i].num_tokens));
+  }
+}
+
+// Row p predicts the prompt's token p + 1. After a preemption the first ones are there already.
+void BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden) {
+  Sequence& sequence = *batch.work[index].sequence;
+  std::vector<SampledToken>& known = sequence.prompt_logprobs.tokens;
+  int32_t end =
+      std::min(sequence.num_computed + batch.work[index].num_tokens, sequence.prompt_tokens - 1);
+  int64_t shift = batch.slices[index].sequence.first_row - sequence.num_computed;
+  auto position = std::max(sequence.num_computed, static_cast<int32_t>(known.size()));
+  while (position < end) {
+    int64_t rows = std::min<int64_t>(kLogitRows, end - position);
+    TensorView logits =
+        logits_of(*batch.transformer, hidden.row_range(position + shift, position + shift + rows));
+    std::span<float> values = host_rows(logits);
+    for (int64_t row = 0; row < rows; ++row, ++position) {
+      auto columns = static_cast<size_t>(logits.columns);
+      std::span<const float> one = values.subspan(static_cast<size_t>(row) * columns, columns);
+      int32_t token = sequence.tokens[static_cast<size_t>(position) + 1];
+      known.push_back(
+          {token, token_logprob(one, token), top_logprobs(one, sequence.request.num_top_logprobs)});
+    }
+  }
+}
+
+std::vector<std::optional<SampledToken>> BatchRunner::sample(const Batch& batch,
+                                                             TensorView hidden) {
+  std::vector<std::optional<SampledToken>> sampled(batch.work.size());
+  std::vector<size_t> complete;
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    if (batch.is_complete(i) && batch.work[i].sequence->request.max_tokens > 0)
+      complete.push_back(i);
+  }
+  if (complete.empty()) return sampled;
+  auto count = static_cast<int64_t>(complete.size());
+  TensorView rows = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
+  for (int64_t i = 0; i < count; ++i) {
+    const SequenceSlice& slice = batch.slices[complete[static_cast<size_t>(i)]].sequence;
+    int64_t last = slice.first_row + slice.num_rows - 1;
+    ops_.copy(hidden.row_range(last, last + 1), rows.row_range(i, i + 1));
+  }
+  TensorView logits = logits_of(*batch.transformer, rows);
+  std::vector<int32_t> best(complete.size());
+  ops_.argmax(logits, best);
+  for (size_t i = 0; i < complete.size(); ++i) {
+    Sequence& sequence = *batch.work[complete[i]].sequence;
+    if (samples_on_device(sequence)) {
+      sequence.sampler.accept(best[i]);
+      sampled[complete[i]] = SampledToken{.token = best[i]};
+      continue;
+    }
+    auto row = static_cast<int64_t>(i);
+    std::span<float> values = host_rows(logits.row_range(row, row + 1));
+    sampled[complete[i]] = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
+  }
+  return sampled;
+}
+
+TensorView BatchRunner::logits_of(Transformer& transformer, TensorView rows) {
+  TensorView logits =
+      logits_.reshape(ops_.device(), DType::kF32, rows.rows, transformer.config().vocab_size);
+  transformer.logits(rows, logits);
+  return logits;
+}
+
+std::span<float> BatchRunner::host_rows(TensorView logits) {
+  check(logits.row_stride == logits.columns, "logits are contiguous");
+  host_logits_.resize(static_cast<size_t>(logits.rows * logits.columns));
+  ops_.device().to_host(host_logits_.data(), logits.data, host_logits_.size() * sizeof(float));
+  return host_logits_;
+}
+
+}  // namespace droidspeak

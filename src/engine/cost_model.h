@@ -1,0 +1,65 @@
+// Predicts prefill times, so that plans can be compared before one is run:
+//
+//   compute(tokens at position p, layers) = layers * (token * t + attention * (t * p + t * t / 2))
+//   prefill of a plan = max(load, recompute of the context) + suffix + output
+//
+// The coefficients come from a calibration at start; while the engine runs, measured times correct
+// the scale of computing and the bandwidth of each tier by exponential averages. Used by the engine
+// thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kv/kv_cache.h"
+#include "model/transformer.h"
+#include "store/cache_store.h"
+
+namespace droidspeak {
+
+struct CostCoefficients {
+  double token_seconds = 1e-5;      // per token and layer
+  double attention_seconds = 1e-9;  // per token, position before it, and layer
+  double output_seconds = 1e-4;     // logits of one row
+  double host_bandwidth = 4e9;      // bytes per second from the store to the blocks
+  double disk_bandwidth = 5e8;
+};
+
+// What a prefill consists of. Without reuse, context_tokens is 0 and everything is suffix.
+struct PrefillWork {
+  int32_t context_tokens = 0;
+  int32_t recomputed_layers = 0;  // of the context
+  uint64_t load_bytes = 0;
+  Tier tier = Tier::kHost;
+  int32_t suffix_tokens = 0;
+};
+
+class CostModel {
+ public:
+  CostModel(const CostCoefficients& coefficients, int32_t num_layers)
+      : coefficients_(coefficients),
+        num_layers_(num_layers),
+        bandwidths_{coefficients.host_bandwidth, coefficients.disk_bandwidth} {}
+
+  int32_t num_layers() const { return num_layers_; }
+
+  double compute_seconds(int32_t first_position, int32_t tokens, int32_t layers) const;
+  double load_seconds(uint64_t bytes, Tier tier) const;
+  double prefill_seconds(const PrefillWork& work) const;
+
+  // `predicted` by compute_seconds() before the measurement.
+  void observe_compute(double predicted, double measured);
+  void observe_load(uint64_t bytes, Tier tier, double seconds);
+
+ private:
+  CostCoefficients coefficients_;
+  int32_t num_layers_;
+  double compute_scale_ = 1;
+  std::array<double, 2> bandwidths_;  // by Tier
+};
+
+// Runs one layer a few times on free blocks of `kv`; takes a small part of a second. Falls back to
+// the defaults for what the free blocks do not allow to measure.
+CostCoefficients calibrate(Ops& ops, Transformer& transformer, KvCache& kv);
+
+}  // namespace droidspeak

@@ -1,0 +1,104 @@
+#include "engine/inbox.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace droidspeak {
+
+Result<void> Inbox::submit(std::unique_ptr<Sequence> sequence) {
+  MutexLock lock(mutex_);
+  if (refusal_) return *refusal_;
+  if (mail_.sequences.size() + num_waiting_ >= max_waiting_) {
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("{} requests are waiting already: try again later", max_waiting_)};
+  }
+  sequence->id = next_id_++;
+  mail_.sequences.push_back(std::move(sequence));
+  ++num_in_flight_;
+  has_mail_.notify_one();
+  return {};
+}
+
+Result<void> Inbox::call(std::function<Result<void>()> command) {
+  Command task(std::move(command));
+  std::future<Result<void>> answer = task.get_future();
+  {
+    MutexLock lock(mutex_);
+    if (is_broken_ || mail_.is_stopped)
+      return Error{ErrorCode::kUnavailable, "the engine has stopped"};
+    mail_.commands.push_back(std::move(task));
+    has_mail_.notify_one();
+  }
+  try {
+    return answer.get();
+  } catch (const Failure& failure) {
+    return failure.error();
+  } catch (const std::future_error&) {  // the engine thread is gone
+    return Error{ErrorCode::kUnavailable, "the engine has stopped"};
+  }
+}
+
+void Inbox::refuse(Error error) {
+  MutexLock lock(mutex_);
+  if (!refusal_) refusal_ = std::move(error);
+}
+
+bool Inbox::wait_until_empty(std::chrono::milliseconds limit) {
+  auto deadline = std::chrono::steady_clock::now() + limit;
+  MutexLock lock(mutex_);
+  while (num_in_flight_ > 0) {
+    auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return false;
+    is_empty_.wait_for(mutex_, left);
+  }
+  return true;
+}
+
+void Inbox::stop() {
+  MutexLock lock(mutex_);
+  mail_.is_stopped = true;
+  if (!refusal_) refusal_ = Error{ErrorCode::kUnavailable, "the engine is shutting down"};
+  has_mail_.notify_one();
+}
+
+Inbox::Mail Inbox::take(Wait wait) {
+  MutexLock lock(mutex_);
+  auto has_mail = [&] {
+    return mail_.is_stopped || !mail_.sequences.empty() || !mail_.commands.empty();
+  };
+  while (wait == Wait::kUntilMail && !has_mail()) has_mail_.wait(mutex_);
+  num_waiting_ += mail_.sequences.size();
+  bool is_stopped = mail_.is_stopped;
+  Mail taken = std::exchange(mail_, {});
+  mail_.is_stopped = is_stopped;
+  return taken;
+}
+
+void Inbox::set_waiting(size_t num_waiting) {
+  MutexLock lock(mutex_);
+  num_waiting_ = num_waiting;
+}
+
+void Inbox::note_done(size_t num_sequences) {
+  if (num_sequences == 0) return;
+  MutexLock lock(mutex_);
+  num_in_flight_ -= num_sequences;
+  if (num_in_flight_ == 0) is_empty_.notify_all();
+}
+
+void Inbox::break_down(Error error) {
+  Mail rest;
+  {
+    MutexLock lock(mutex_);
+    refusal_ = error;
+    is_broken_ = true;
+    num_in_flight_ = 0;
+    rest = std::exchange(mail_, {});
+    mail_.is_stopped = rest.is_stopped;
+    is_empty_.notify_all();
+  }
+  for (auto& sequence : rest.sequences) sequence->stream->push(error);
+}
+
+}  // namespace droidspeak

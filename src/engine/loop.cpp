@@ -1,0 +1,211 @@
+#include "engine/loop.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "base/check.h"
+#include "engine/answer.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr double kObservedRows = 32;  // fewer rows say more about decoding than about prefill
+
+bool is_past_deadline(const Sequence& sequence) {
+  const auto& deadline = sequence.request.deadline;
+  return deadline && std::chrono::steady_clock::now() > *deadline;
+}
+
+Error why_abandoned(const Sequence& sequence) {
+  if (sequence.stream->is_cancelled()) return {ErrorCode::kCancelled, "cancelled by the reader"};
+  return {ErrorCode::kCancelled, "deadline: the request was not finished in time"};
+}
+
+}  // namespace
+
+Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& options)
+    : ops_(ops),
+      options_(options),
+      family_(ops, file, options.family),
+      kv_(ops.device(), family_.config().kv_layout(options.kv_dtype), options.kv_bytes),
+      store_(options.store, clock_),
+      library_(ops, family_.config(), file.plan_books),
+      costs_(calibrate(ops, *family_.base()->transformer, kv_), family_.config().num_layers),
+      chooser_(family_,
+               library_,
+               store_,
+               costs_,
+               {.sharing = options.sharing,
+                .ttft_slo_ms = options.ttft_slo_ms,
+                .min_quality = options.min_quality,
+                .layout = kv_.layout(),
+                .input_dtype = ops.activation_dtype()}),
+      num_blocks_(kv_.pool().num_blocks()),
+      max_model_len_(static_cast<int32_t>(std::min<int64_t>(
+          family_.base()->transformer->max_positions(), int64_t{num_blocks_} * kBlockTokens))),
+      inbox_(options.max_queue),
+      adapters_(family_, store_),
+      scheduler_(kv_.pool(), {options.chunk_tokens, family_.config().num_layers}),
+      runner_(ops, kv_),
+      reader_({ops, kv_, store_, library_, chooser_, adapters_, costs_, metrics_}) {
+  for (const PairBook& pair : library_.pairs()) {
+    auto sender = family_.find(pair.book.sender);
+    auto receiver = family_.find(pair.book.receiver);
+    if (sender && receiver && library_.find(*sender, *receiver) != nullptr) continue;
+    spdlog::warn("plan book {} -> {} is not used: it was measured with other weights",
+                 pair.book.sender, pair.book.receiver);
+  }
+  publish();
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::Loop::~Loop() {
+  inbox_.stop();
+  thread_.join();
+}
+
+void Engine::Loop::run() {
+  try {
+    while (turn()) {
+    }
+    end_all({ErrorCode::kUnavailable, "the engine is shutting down"});
+  } catch (const std::exception& exception) {
+    spdlog::error("the engine has failed: {}", exception.what());
+    is_healthy_ = false;
+    end_all({ErrorCode::kUnavailable, fmt::format("the engine has failed: {}", exception.what())});
+  }
+}
+
+bool Engine::Loop::turn() {
+  bool is_idle = line_.size() == 0 && scheduler_.num_running() == 0;
+  Inbox::Mail mail = inbox_.take(is_idle ? Inbox::Wait::kUntilMail : Inbox::Wait::kNo);
+  for (auto& sequence : mail.sequences) line_.push(std::move(sequence));
+  if (mail.is_stopped) return false;
+  for (Inbox::Command& command : mail.commands) command();
+  drop_abandoned();
+  admit();
+  run_step();
+  publish();
+  return true;
+}
+
+void Engine::Loop::drop_abandoned() {
+  auto is_gone = [](const Sequence& sequence) {
+    return sequence.stream->is_cancelled() || is_past_deadline(sequence);
+  };
+  size_t dropped = 0;
+  for (auto& sequence : line_.remove_if(is_gone)) {
+    abandon(*sequence, why_abandoned(*sequence), metrics_);
+    ++dropped;
+  }
+  for (auto& sequence : scheduler_.remove_if(is_gone)) {
+    abandon(*sequence, why_abandoned(*sequence), metrics_);
+    ++dropped;
+  }
+  inbox_.note_done(dropped);
+}
+
+void Engine::Loop::admit() {
+  while (auto sequence = line_.take([this](Sequence& candidate) { return decide(candidate); })) {
+    reader_.begin(*sequence, line_.size());
+    scheduler_.add(std::move(sequence));
+  }
+}
+
+// A prompt that another sequence is just reading for the same variant is better loaded once it is
+// stored.
+Admit Engine::Loop::decide(Sequence& sequence) {
+  Admit decision = decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
+                                    {options_.max_batch_sequences});
+  if (decision != Admit::kNow) return decision;
+  if (sequence.exact_keys.empty())
+    sequence.exact_keys = chooser_.prompt_keys(sequence, *sequence.variant, "");
+  if (sequence.num_shareable_blocks() == 0 || sequence.request.wants_prompt_logprobs)
+    return decision;
+  if (sequence.request.sharing.mode == SharingRequest::Mode::kExplicit) return decision;
+  for (const auto& other : scheduler_.running()) {
+    bool is_reading = other->writer && other->choice.is_exact() &&
+                      other->exact_keys.front() == sequence.exact_keys.front();
+    if (!is_reading) continue;
+    auto known = static_cast<size_t>(other->num_stored_blocks);
+    size_t end = std::min(sequence.num_shareable_blocks(), other->exact_keys.size());
+    if (known < end && other->exact_keys[known] == sequence.exact_keys[known]) return Admit::kLater;
+  }
+  return decision;
+}
+
+void Engine::Loop::run_step() {
+  for (const auto& sequence : scheduler_.running()) reader_.falls_back(*sequence);
+  StepPlan plan = scheduler_.plan_step();
+  if (!plan.preempted.empty()) {
+    metrics_.update([&](EngineMetrics& metrics) { metrics.preemptions += plan.preempted.size(); });
+  }
+  for (auto& sequence : plan.preempted) line_.push_preempted(std::move(sequence));
+  for (const StepPlan::Work& work : plan.recomputes)
+    reader_.recompute(*work.sequence, work.num_tokens);
+  finished_.clear();
+  for (const Batch& batch : build_batches(plan.rows)) run_batch(batch);
+  auto done = scheduler_.remove_if([this](const Sequence& sequence) {
+    return std::find(finished_.begin(), finished_.end(), &sequence) != finished_.end();
+  });
+  if (options_.checks == EngineOptions::Checks::kEachStep) {
+    size_t num_done = done.size();
+    done.clear();
+    scheduler_.check_integrity();
+    line_.check_integrity();
+    store_.check_integrity();
+    inbox_.note_done(num_done);
+    return;
+  }
+  inbox_.note_done(done.size());
+}
+
+void Engine::Loop::run_batch(const Batch& batch) {
+  double predicted = 0;
+  for (const StepPlan::Work& work : batch.work) {
+    predicted +=
+        costs_.compute_seconds(work.sequence->num_computed, work.num_tokens, costs_.num_layers());
+  }
+  Stopwatch watch;
+  auto sampled = runner_.run(batch);
+  ops_.device().synchronize();
+  double seconds = watch.ms() * 1e-3;
+  metrics_.update([&](EngineMetrics& metrics) { metrics.compute_seconds += seconds; });
+
+  bool has_waited = false;  // for a load: then the time says nothing about computing
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    Sequence& sequence = *batch.work[i].sequence;
+    has_waited = has_waited || sequence.reuse != nullptr;
+    if (reader_.falls_back(sequence)) continue;
+    bool is_complete = batch.is_complete(i);
+    reader_.advance(sequence, batch.work[i].num_tokens);
+    if (is_complete && answer(sequence, std::move(sampled[i]), metrics_))
+      finished_.push_back(&sequence);
+  }
+  if (!has_waited && static_cast<double>(batch.num_rows()) >= kObservedRows)
+    costs_.observe_compute(predicted, seconds);
+  for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
+}
+
+void Engine::Loop::publish() {
+  inbox_.set_waiting(line_.size());
+  BlockPool& pool = kv_.pool();
+  double usage = 1 - static_cast<double>(pool.num_free()) / pool.num_blocks();
+  metrics_.update([&](EngineMetrics& metrics) {
+    metrics.running = scheduler_.num_running();
+    metrics.waiting = static_cast<int32_t>(line_.size());
+    metrics.kv_usage = usage;
+  });
+}
+
+void Engine::Loop::end_all(const Error& error) {
+  auto everyone = [](const Sequence&) { return true; };
+  for (auto& sequence : line_.remove_if(everyone)) abandon(*sequence, error, metrics_);
+  for (auto& sequence : scheduler_.remove_if(everyone)) abandon(*sequence, error, metrics_);
+  inbox_.break_down(error);
+  publish();
+}
+
+}  // namespace droidspeak

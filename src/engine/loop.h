@@ -1,0 +1,83 @@
+// The engine thread and what it owns. One turn: take mail, drop what nobody waits for, admit, run
+// one step. Everything below the mailbox belongs to the thread alone.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/adapter_registry.h"
+#include "engine/admission.h"
+#include "engine/batch_runner.h"
+#include "engine/cost_model.h"
+#include "engine/engine.h"
+#include "engine/inbox.h"
+#include "engine/metrics_board.h"
+#include "engine/plan_chooser.h"
+#include "engine/plan_library.h"
+#include "engine/prompt_reader.h"
+#include "engine/scheduler.h"
+#include "kv/kv_cache.h"
+
+namespace droidspeak {
+
+class Engine::Loop {
+ public:
+  Loop(Ops& ops, const FamilyFile& file, const EngineOptions& options);
+  ~Loop();
+
+  // Any thread.
+  Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
+  Result<void> load_adapter(const std::string& name, const std::filesystem::path& folder);
+  Result<void> unload_adapter(const std::string& name);
+  void drain(std::chrono::milliseconds limit);
+
+  const ModelFamily& family() const { return family_; }
+
+  int32_t max_model_len() const { return max_model_len_; }
+
+  EngineState state() const;
+  EngineMetrics metrics() const;
+
+ private:
+  Result<void> validate(const GenerationRequest& request) const;
+
+  // Engine thread.
+  void run();
+  bool turn();
+  void drop_abandoned();
+  void admit();
+  Admit decide(Sequence& sequence);
+  void run_step();
+  void run_batch(const Batch& batch);
+  void publish();
+  void end_all(const Error& error);
+
+  Ops& ops_;
+  const EngineOptions options_;
+  SteadyClock clock_;
+  ModelFamily family_;
+  KvCache kv_;
+  CacheStore store_;
+  PlanLibrary library_;
+  CostModel costs_;
+  PlanChooser chooser_;
+  const int32_t num_blocks_;
+  const int32_t max_model_len_;
+  MetricsBoard metrics_;
+  std::atomic<bool> is_healthy_ = true;
+  Inbox inbox_;
+
+  AdapterRegistry adapters_;
+  WaitingLine line_;
+  Scheduler scheduler_;
+  BatchRunner runner_;
+  PromptReader reader_;
+  std::vector<const Sequence*> finished_;  // in this step
+  std::thread thread_;                     // last: starts when everything is there
+};
+
+}  // namespace droidspeak

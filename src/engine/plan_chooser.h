@@ -1,0 +1,86 @@
+// Chooses how a prompt is prefilled: which cache in the store, if any, and with which plan.
+//
+// Every possibility is a PlanChoice with a quality and a predicted time; computing everything is
+// always one of them. Below the quality floor nothing is chosen. While requests wait, or without a
+// latency target, the fastest wins; otherwise the best quality that meets the target, or the
+// fastest when none does. Loading that is dearer than computing loses by its predicted time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/cost_model.h"
+#include "engine/plan_choice.h"
+#include "engine/plan_library.h"
+#include "engine/request.h"
+#include "engine/sequence.h"
+
+namespace droidspeak {
+
+struct ChooserOptions {
+  SharingMode sharing = SharingMode::kOn;
+  double ttft_slo_ms = 0;
+  double min_quality = 0.99;
+  KvLayout layout = {};
+  DType input_dtype = DType::kF32;  // of layer inputs
+};
+
+// A pure function over the candidates, by the rule above. `target_seconds` 0: none. Never empty.
+const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
+                       double min_quality,
+                       double target_seconds);
+
+class PlanChooser {
+ public:
+  // All references outlive the chooser.
+  PlanChooser(const ModelFamily& family,
+              const PlanLibrary& library,
+              const CacheStore& store,
+              const CostModel& costs,
+              const ChooserOptions& options)
+      : family_(family), library_(library), store_(store), costs_(costs), options_(options) {}
+
+  // What is wrong with an explicit sharing request: kInvalidArgument. Any thread.
+  Result<void> validate(const SharingRequest& sharing, const Variant& receiver) const;
+
+  // `num_waiting`: requests behind this one. A sequence that has generated tokens already keeps to
+  // what it did the first time, so that preemption does not change its output.
+  PlanChoice choose(const Sequence& sequence, size_t num_waiting) const;
+
+  // Keys of the prompt's full blocks; `provenance` empty: as the variant itself computes them.
+  std::vector<Digest> prompt_keys(const Sequence& sequence,
+                                  const Variant& writer,
+                                  const std::string& provenance) const;
+  // How many of them are in the store with all layers.
+  size_t stored_blocks(std::span<const Digest> keys) const;
+
+ private:
+  struct SenderCache;
+
+  std::vector<PlanChoice> exact_candidates(const Sequence& sequence) const;
+  std::vector<PlanChoice> auto_candidates(const Sequence& sequence) const;
+  void add_sender(const Sequence& sequence,
+                  const std::shared_ptr<const Variant>& sender,
+                  std::vector<PlanChoice>& out) const;
+  void add_entry(const Sequence& sequence,
+                 const SenderCache& cache,
+                 const PlanEntry& entry,
+                 std::vector<PlanChoice>& out) const;
+  SenderCache look_up(const Sequence& sequence, std::shared_ptr<const Variant> sender) const;
+  PlanChoice choose_again(const Sequence& sequence) const;
+  PlanChoice choose_by_name(const Sequence& sequence) const;
+  double target_seconds(const Sequence& sequence, size_t num_waiting) const;
+  double predict(const Sequence& sequence, const PlanChoice& choice) const;
+  size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
+
+  const ModelFamily& family_;
+  const PlanLibrary& library_;
+  const CacheStore& store_;
+  const CostModel& costs_;
+  ChooserOptions options_;
+};
+
+}  // namespace droidspeak

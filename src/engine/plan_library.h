@@ -1,0 +1,38 @@
+// The plan books of a family with their translation maps packed for the device. Immutable after
+// construction; a book counts only for variants whose digests it was measured with, so that
+// replacing an adapter silences its books.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "model/family.h"
+#include "sharing/plan_book.h"
+#include "sharing/translation.h"
+
+namespace droidspeak {
+
+struct PairBook {
+  PlanBook book;
+  std::shared_ptr<const Translator> translator;  // shared with loads in flight; null: no maps
+  Digest maps_digest;                            // of the maps file; zero without one
+};
+
+class PlanLibrary {
+ public:
+  // Throws Failure naming the file when a book or its maps cannot be read or do not fit the model.
+  PlanLibrary(Ops& ops, const ModelConfig& config, const std::vector<std::filesystem::path>& files);
+
+  // Null when no book was measured with these two.
+  const PairBook* find(const Variant& sender, const Variant& receiver) const;
+  // Layers at which E of `sender` is kept, ascending: what any book of its needs.
+  std::vector<int32_t> captured_layers(const Variant& sender) const;
+
+  const std::vector<PairBook>& pairs() const { return pairs_; }
+
+ private:
+  std::vector<PairBook> pairs_;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,144 @@
+#include "engine/prompt_reader.h"
+
+#include <algorithm>
+
+#include <spdlog/spdlog.h>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
+  check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
+        "an admitted sequence fits");
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+  if (!sequence.choice.fallback.empty())
+    count_fallback(sequence, "no_cache", sequence.choice.fallback);
+  if (!sequence.was_admitted) {
+    sequence.was_admitted = true;
+    sequence.admitted = std::chrono::steady_clock::now();
+    sequence.report.queue_ms = seconds_between(sequence.submitted, sequence.admitted) * 1e3;
+    parts_.metrics.update([&](EngineMetrics& metrics) {
+      metrics.queue_seconds.add(sequence.report.queue_ms * 1e-3);
+      metrics.prompt_tokens += static_cast<uint64_t>(sequence.prompt_tokens);
+      metrics.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
+    });
+  }
+  if (!sequence.choice.keys.empty()) start_reuse(sequence);
+  start_writer(sequence);
+}
+
+void PromptReader::start_reuse(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  int32_t context = choice.num_tokens();
+  bool is_sender = choice.source == PlanChoice::Source::kSender;
+  std::span<const int32_t> blocks = sequence.blocks.blocks();
+  ReuseJob job{.receiver = sequence.variant,
+               .context = {sequence.tokens.begin(), sequence.tokens.begin() + context},
+               .sender_keys = choice.keys,
+               .plan = is_sender ? choice.plan : ReusePlan::reuse_all(),
+               .translator = choice.translator,
+               .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens}};
+  sequence.reuse =
+      std::make_unique<ContextReuse>(parts_.ops, parts_.kv, parts_.store, std::move(job));
+  sequence.num_computed = context;
+}
+
+// Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
+// variant and plan. What came from the own cache is there already.
+void PromptReader::start_writer(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  if (sequence.prompt_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant))
+    return;
+  std::vector<int32_t> captured;
+  if (choice.is_exact()) captured = parts_.library.captured_layers(*sequence.variant);
+  sequence.stored_keys = choice.is_exact() ? sequence.exact_keys
+                                           : parts_.chooser.prompt_keys(sequence, *sequence.variant,
+                                                                        choice.provenance);
+  bool is_own = choice.source == PlanChoice::Source::kOwnExact ||
+                choice.source == PlanChoice::Source::kOwnMixed;
+  sequence.num_stored_blocks = is_own ? static_cast<int32_t>(choice.keys.size()) : 0;
+  sequence.writer = std::make_unique<ContextWriter>(parts_.ops.device(), parts_.kv, parts_.store,
+                                                    std::move(captured));
+}
+
+void PromptReader::recompute(Sequence& sequence, int32_t num_tokens) {
+  sequence.reuse->recompute_chunk(num_tokens);
+}
+
+bool PromptReader::falls_back(Sequence& sequence) {
+  if (!sequence.reuse) return false;
+  std::string failure = sequence.reuse->failure();
+  if (failure.empty()) return false;
+  spdlog::warn("request {}: {}; the whole prompt is computed", sequence.id, failure);
+  count_fallback(sequence, "load_failed", failure);
+  sequence.reuse.reset();
+  sequence.writer.reset();
+  sequence.num_computed = 0;
+  sequence.choice = PlanChoice{};
+  start_writer(sequence);
+  return true;
+}
+
+void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
+  if (sequence.reuse) finish_reuse(sequence);
+  sequence.num_computed += num_tokens;
+}
+
+void PromptReader::finish_reuse(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  const ContextReuse& reuse = *sequence.reuse;
+  PrefillReport& report = sequence.report;
+  report.cached_tokens = choice.num_tokens();
+  report.load_ms = reuse.load_ms();
+  bool is_shared = choice.sender != nullptr;
+  int32_t recomputed =
+      choice.source == PlanChoice::Source::kSender ? choice.plan.recomputed_layers() : 0;
+  if (is_shared) {
+    report.sender = choice.sender->name;
+    report.plan = choice.plan.to_string(parts_.kv.layout().num_layers);
+    report.translated = choice.is_translated;
+    report.reused_tokens = choice.num_tokens();
+    report.recomputed_layers = recomputed;
+  }
+  parts_.metrics.update([&](EngineMetrics& metrics) {
+    auto tokens = static_cast<uint64_t>(choice.num_tokens());
+    metrics.prefix_cache_hits += tokens;
+    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
+    metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
+    metrics.bytes_loaded += reuse.loaded_bytes();
+    metrics.load_seconds += reuse.load_ms() * 1e-3;
+    metrics.compute_seconds += reuse.recompute_ms() * 1e-3;
+    if (!is_shared) return;
+    PairCounters& pair = metrics.pairs[{choice.sender->name, sequence.variant->name}];
+    ++pair.hits;
+    pair.tokens_reused += tokens;
+  });
+  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
+  sequence.reuse.reset();
+}
+
+void PromptReader::store_blocks(Sequence& sequence) {
+  if (!sequence.writer || sequence.reuse) return;
+  int32_t num_tokens = std::min(sequence.num_computed, sequence.prompt_tokens);
+  int32_t num_blocks = num_tokens / kBlockTokens;
+  if (num_blocks > sequence.num_stored_blocks && parts_.adapters.is_current(*sequence.variant)) {
+    auto first = static_cast<size_t>(sequence.num_stored_blocks);
+    sequence.writer->write(sequence.stored_keys, sequence.blocks.blocks(),
+                           sequence.num_stored_blocks, num_tokens);
+    parts_.adapters.note_stored(
+        *sequence.variant,
+        std::span(sequence.stored_keys).subspan(first, static_cast<size_t>(num_blocks) - first));
+    sequence.num_stored_blocks = num_blocks;
+  }
+  if (num_tokens == sequence.prompt_tokens) sequence.writer.reset();
+}
+
+void PromptReader::count_fallback(Sequence& sequence,
+                                  const std::string& reason,
+                                  const std::string& text) {
+  if (sequence.report.fallback.empty()) sequence.report.fallback = text;
+  parts_.metrics.update([&](EngineMetrics& metrics) { ++metrics.fallbacks[reason]; });
+}
+
+}  // namespace droidspeak

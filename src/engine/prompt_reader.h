@@ -1,0 +1,53 @@
+// Takes a sequence from admission to the point where all its prompt has K/V: starts what its plan
+// choice says, follows loads and recomputation, goes back to full prefill when a load fails, and
+// stores what was read. Used by the engine thread.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/adapter_registry.h"
+#include "engine/cost_model.h"
+#include "engine/metrics_board.h"
+#include "engine/plan_chooser.h"
+#include "engine/plan_library.h"
+#include "engine/sequence.h"
+
+namespace droidspeak {
+
+class PromptReader {
+ public:
+  // Everything outlives the reader.
+  struct Parts {
+    Ops& ops;
+    KvCache& kv;
+    CacheStore& store;
+    const PlanLibrary& library;
+    const PlanChooser& chooser;
+    AdapterRegistry& adapters;
+    CostModel& costs;
+    MetricsBoard& metrics;
+  };
+
+  explicit PromptReader(const Parts& parts) : parts_(parts) {}
+
+  // Takes blocks for all tokens, for which the pool has room, and starts loading.
+  void begin(Sequence& sequence, size_t num_waiting);
+  // The next tokens of a reused context through the layers that its plan recomputes.
+  void recompute(Sequence& sequence, int32_t num_tokens);
+  // True when a load has failed: the sequence is then back at its first token, without reuse.
+  bool falls_back(Sequence& sequence);
+  // The next rows have passed all layers, so the context before them is complete, too.
+  void advance(Sequence& sequence, int32_t num_tokens);
+  // Puts the full blocks of the prompt that are new since the last call into the store.
+  void store_blocks(Sequence& sequence);
+
+ private:
+  void start_reuse(Sequence& sequence);
+  void start_writer(Sequence& sequence);
+  void finish_reuse(Sequence& sequence);
+  void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
+
+  Parts parts_;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,174 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/admission.h"
+
+namespace droidspeak {
+namespace {
+
+std::unique_ptr<Sequence> make_sequence(uint64_t id,
+                                        int32_t prompt_tokens,
+                                        int32_t output_tokens,
+                                        const std::string& model = "base") {
+  GenerationRequest request{.model = model,
+                            .prompt = std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1),
+                            .max_tokens = output_tokens};
+  auto sequence = std::make_unique<Sequence>(SequenceOptions{
+      .request = std::move(request), .vocab_size = 8, .max_tokens = prompt_tokens + output_tokens});
+  sequence->id = id;
+  return sequence;
+}
+
+void add(Scheduler& scheduler, BlockPool& pool, std::unique_ptr<Sequence> sequence) {
+  ASSERT_TRUE(sequence->blocks.reserve(pool, sequence->num_tokens()));
+  scheduler.add(std::move(sequence));
+}
+
+// What the engine does with a plan, without a model: rows are computed, complete sequences get a
+// token.
+std::vector<const Sequence*> execute(const StepPlan& plan) {
+  std::vector<const Sequence*> finished;
+  for (const StepPlan::Work& work : plan.rows) {
+    Sequence& sequence = *work.sequence;
+    sequence.num_computed += work.num_tokens;
+    if (sequence.num_missing() > 0) continue;
+    sequence.tokens.push_back(2);
+    if (sequence.num_tokens() >= sequence.max_tokens) finished.push_back(&sequence);
+  }
+  return finished;
+}
+
+TEST(Scheduler, RunsDecodeRowsBesidePrefillChunks) {
+  BlockPool pool(64);
+  Scheduler scheduler(pool, {.chunk_tokens = 128});
+  add(scheduler, pool, make_sequence(1, 10, 5));
+  execute(scheduler.plan_step());
+  add(scheduler, pool, make_sequence(2, 1000, 5));
+  StepPlan plan = scheduler.plan_step();
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].sequence->id, 1u);
+  EXPECT_EQ(plan.rows[0].num_tokens, 1);
+  EXPECT_EQ(plan.rows[1].num_tokens, 127);
+}
+
+TEST(Scheduler, GivesTheBudgetToTheOldestPromptFirst) {
+  BlockPool pool(64);
+  Scheduler scheduler(pool, {.chunk_tokens = 256});
+  add(scheduler, pool, make_sequence(3, 200, 5));
+  add(scheduler, pool, make_sequence(2, 100, 5));
+  StepPlan plan = scheduler.plan_step();
+  ASSERT_EQ(plan.rows.size(), 2u);
+  EXPECT_EQ(plan.rows[0].sequence->id, 2u);
+  EXPECT_EQ(plan.rows[0].num_tokens, 100);
+  EXPECT_EQ(plan.rows[1].num_tokens, 156);
+}
+
+TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
+  BlockPool pool(3);
+  Scheduler scheduler(pool, {.chunk_tokens = 512});
+  add(scheduler, pool, make_sequence(1, kBlockTokens, 8));
+  add(scheduler, pool, make_sequence(2, kBlockTokens, 8));
+  add(scheduler, pool, make_sequence(3, kBlockTokens, 8));
+  execute(scheduler.plan_step());  // everybody's next token needs a second block
+  StepPlan plan = scheduler.plan_step();
+  ASSERT_EQ(plan.preempted.size(), 2u);
+  EXPECT_EQ(plan.preempted[0]->id, 3u);
+  EXPECT_EQ(plan.preempted[1]->id, 2u);
+  EXPECT_EQ(plan.preempted[0]->num_computed, 0);
+  EXPECT_EQ(plan.preempted[0]->num_tokens(), kBlockTokens + 1) << "generated tokens are kept";
+  ASSERT_EQ(plan.rows.size(), 1u);
+  EXPECT_EQ(plan.rows[0].sequence->id, 1u);
+  scheduler.check_integrity();
+}
+
+TEST(WaitingLine, TakesVariantsInTurn) {
+  WaitingLine line;
+  for (uint64_t id = 1; id <= 4; ++id) line.push(make_sequence(id, 1, 1, "flood"));
+  line.push(make_sequence(5, 1, 1, "other"));
+  line.push(make_sequence(6, 1, 1, "other"));
+  std::vector<uint64_t> order;
+  while (auto sequence = line.take([](Sequence&) { return Admit::kNow; }))
+    order.push_back(sequence->id);
+  EXPECT_EQ(order, (std::vector<uint64_t>{1, 5, 2, 6, 3, 4}));
+}
+
+TEST(WaitingLine, LetsPreemptedSequencesGoFirst) {
+  WaitingLine line;
+  line.push(make_sequence(1, 1, 1));
+  line.push_preempted(make_sequence(9, 1, 1));
+  line.push_preempted(make_sequence(8, 1, 1));
+  EXPECT_EQ(line.take([](Sequence&) { return Admit::kNow; })->id, 8u);
+  line.check_integrity();
+}
+
+TEST(WaitingLine, PassesOnlyThoseWhoMayBePassed) {
+  WaitingLine line;
+  line.push(make_sequence(1, 1, 1));
+  line.push(make_sequence(2, 1, 1));
+  auto later = [](Sequence& sequence) { return sequence.id == 1 ? Admit::kLater : Admit::kNow; };
+  auto full = [](Sequence& sequence) { return sequence.id == 1 ? Admit::kFull : Admit::kNow; };
+  EXPECT_EQ(line.take(full), nullptr);
+  EXPECT_EQ(line.take(later)->id, 2u);
+  EXPECT_EQ(line.size(), 1u);
+}
+
+// Random arrivals, cancels and lengths on a small pool: every request that is not cancelled ends
+// with all its tokens, and nothing leaks.
+void run_random_load(uint32_t seed) {
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  BlockPool pool(static_cast<int32_t>(6 + random() % 20));
+  Scheduler scheduler(pool, {.chunk_tokens = static_cast<int32_t>(16 + random() % 300)});
+  WaitingLine line;
+  const AdmissionOptions admission{.max_running = static_cast<int32_t>(1 + random() % 12)};
+  uint64_t next_id = 1;
+  size_t arrived = 0;
+  size_t ended = 0;
+  size_t preempted = 0;
+  for (int step = 0; step < 4000 && (arrived < 60 || ended < arrived); ++step) {
+    if (arrived < 60 && random() % 3 == 0) {
+      auto prompt = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(5 * kBlockTokens));
+      auto output = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(kBlockTokens));
+      line.push(make_sequence(next_id++, prompt, output, random() % 2 == 0 ? "a" : "b"));
+      ++arrived;
+    }
+    if (random() % 40 == 0) {
+      uint64_t victim = random() % next_id;
+      auto is_victim = [&](const Sequence& sequence) { return sequence.id == victim; };
+      ended += line.remove_if(is_victim).size() + scheduler.remove_if(is_victim).size();
+    }
+    auto decide = [&](Sequence& s) {
+      return decide_admission(s, pool, scheduler.num_running(), admission);
+    };
+    while (auto sequence = line.take(decide)) add(scheduler, pool, std::move(sequence));
+    StepPlan plan = scheduler.plan_step();
+    preempted += plan.preempted.size();
+    for (auto& sequence : plan.preempted) line.push_preempted(std::move(sequence));
+    ASSERT_TRUE(scheduler.num_running() == 0 || !plan.is_empty())
+        << "a step with running sequences does something";
+    auto finished = execute(plan);
+    auto is_finished = [&](const Sequence& s) {
+      return std::find(finished.begin(), finished.end(), &s) != finished.end();
+    };
+    for (auto& sequence : scheduler.remove_if(is_finished)) {
+      ASSERT_EQ(sequence->num_tokens(), sequence->max_tokens);
+      ++ended;
+    }
+    scheduler.check_integrity();
+    line.check_integrity();
+  }
+  EXPECT_EQ(ended, arrived) << "every request ends (" << preempted << " preemptions)";
+  EXPECT_EQ(pool.num_free(), pool.num_blocks());
+}
+
+TEST(Scheduler, EveryRequestEndsUnderRandomLoad) {
+  uint32_t first = std::random_device{}();
+  for (uint32_t i = 0; i < 30; ++i) run_random_load(first + i);
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,158 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "ops/cpu/kv_fixture.h"
+
+namespace droidspeak::cpu {
+namespace {
+
+struct Sequence {
+  int32_t first_position;
+  int32_t num_rows;
+};
+
+class AttentionTest : public testing::Test {
+ protected:
+  // A batch of sequences with random K and V up to each one's last position.
+  struct Batch {
+    Batch(AttentionTest& test, const AttentionCase& shape, DType dtype, std::vector<Sequence> list)
+        : c(shape), sequences(std::move(list)), kv(*test.device_, dtype, c.num_kv_heads, c.head_dim, 200) {
+      const int64_t heads = c.num_heads + 2 * c.num_kv_heads;
+      columns = heads * c.head_dim;
+      for (const Sequence& s : sequences) {
+        blocks.push_back(kv.take_blocks(s.first_position + s.num_rows));
+        fill(test, s.first_position + s.num_rows, blocks.back());
+        num_rows += s.num_rows;
+      }
+      qkv = random_floats(test.random_, num_rows * columns);
+      int64_t row = 0;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        slices.push_back({row, sequences[i].num_rows, sequences[i].first_position, blocks[i]});
+        row += sequences[i].num_rows;
+      }
+    }
+    void fill(AttentionTest& test, int32_t tokens, const std::vector<int32_t>& ids) {
+      auto ops = make_cpu_ops(*test.device_, 1);
+      Floats rows = random_floats(test.random_, tokens * columns);
+      const Floats table = identity_table(tokens, 2);
+      const SequenceSlice slice{0, tokens, 0, ids};
+      ops->rotate_and_store(view_of(rows, tokens, columns),
+                            {.num_heads = c.num_heads, .num_kv_heads = c.num_kv_heads,
+                             .head_dim = c.head_dim, .rotary_dim = 2, .table = table.data()},
+                            {&slice, 1}, kv.view());
+    }
+    Floats run(Ops& ops) { return run(ops, slices); }
+    Floats run(Ops& ops, std::span<const SequenceSlice> some) {
+      Floats out(static_cast<size_t>(num_rows * c.num_heads * c.head_dim), 0.0f);
+      ops.attention(view_of(qkv, num_rows, columns),
+                    {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window},
+                    some, kv.view(), view_of(out, num_rows, c.num_heads * c.head_dim));
+      return out;
+    }
+    Floats expected() {
+      Floats out;
+      for (const SequenceSlice& slice : slices) {
+        Floats q;
+        for (int32_t i = 0; i < slice.num_rows; ++i) {
+          const float* row = qkv.data() + (slice.first_row + i) * columns;
+          q.insert(q.end(), row, row + c.num_heads * c.head_dim);
+        }
+        const int32_t tokens = slice.first_position + slice.num_rows;
+        const Floats rows = attention(c, q, kv.k_rows(slice.blocks, tokens),
+                                      kv.v_rows(slice.blocks, tokens), slice.first_position);
+        out.insert(out.end(), rows.begin(), rows.end());
+      }
+      return out;
+    }
+
+    AttentionCase c;
+    std::vector<Sequence> sequences;
+    KvFixture kv;
+    int64_t columns = 0;
+    int64_t num_rows = 0;
+    std::vector<std::vector<int32_t>> blocks;
+    std::vector<SequenceSlice> slices;
+    Floats qkv;
+  };
+
+  std::mt19937 random_{13};
+  std::unique_ptr<Device> device_ = make_cpu_device();
+};
+
+const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1}, {100, 37}, {128, 1}, {63, 2}, {127, 1}};
+
+TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
+  const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80}, {5, 1, 96},
+                                  {2, 1, 8},  {6, 2, 16},  {7, 7, 24}, {12, 2, 40}};
+  for (AttentionCase c : shapes) {
+    c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      Batch batch(*this, c, dtype, kMixed);
+      const Floats expected = batch.expected();
+      for (const NamedOps& named : all_ops(*device_, 2)) {
+        SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << name_of(dtype) << " heads "
+                                        << c.num_heads << "/" << c.num_kv_heads << " dim " << c.head_dim);
+        expect_near(batch.run(*named.ops), expected, 3e-6f);
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
+  for (int32_t window : {1, 5, 64, 100, 200, 1000}) {
+    Batch batch(*this, {4, 2, 32, 0.2f, window}, DType::kF32, {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {140, 1}});
+    const Floats expected = batch.expected();
+    for (const NamedOps& named : all_ops(*device_, 2)) {
+      SCOPED_TRACE(testing::Message() << name_of(named.set) << " window " << window);
+      expect_near(batch.run(*named.ops), expected, 3e-6f);
+    }
+  }
+}
+
+TEST_F(AttentionTest, SurvivesLargeScores) {
+  Batch batch(*this, {3, 1, 64, 40.0f, 0}, DType::kF16, {{0, 140}, {200, 1}});
+  const Floats expected = batch.expected();
+  for (const NamedOps& named : all_ops(*device_, 2)) expect_near(batch.run(*named.ops), expected, 1e-3f);
+}
+
+TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
+  for (DType dtype : {DType::kF16, DType::kI8}) {
+    Batch batch(*this, {9, 3, 64, 0.125f, 0}, dtype, {{0, 150}, {600, 1}, {30, 1}, {100, 90}});
+    for (InstructionSet set : available_instruction_sets()) {
+      SCOPED_TRACE(name_of(set));
+      auto ops = make_ops(*device_, {.num_threads = 1, .instruction_set = set});
+      const Floats together = batch.run(*ops);
+      for (int threads : {2, 3}) {
+        EXPECT_EQ(batch.run(*make_ops(*device_, {.num_threads = threads, .instruction_set = set})), together);
+      }
+      Floats apart(together.size(), 0.0f);
+      for (const SequenceSlice& slice : batch.slices) {
+        const Floats alone = batch.run(*ops, {&slice, 1});
+        for (size_t i = 0; i < apart.size(); ++i) apart[i] += alone[i];
+      }
+      EXPECT_EQ(apart, together);
+    }
+  }
+}
+
+TEST_F(AttentionTest, ChunkedPrefillEqualsWholePrefillToTheBit) {
+  for (int32_t window : {0, 70}) {
+    Batch batch(*this, {6, 2, 64, 0.125f, window}, DType::kF16, {{0, 300}});
+    for (const NamedOps& named : all_ops(*device_, 2)) {
+      SCOPED_TRACE(name_of(named.set));
+      const Floats whole = batch.run(*named.ops);
+      Floats chunks(whole.size(), 0.0f);
+      for (int32_t begin : {0, 100, 117, 250}) {
+        const int32_t end = begin == 0 ? 100 : begin == 100 ? 117 : begin == 117 ? 250 : 300;
+        const SequenceSlice slice{begin, end - begin, begin, batch.blocks[0]};
+        const Floats part = batch.run(*named.ops, {&slice, 1});
+        for (size_t i = 0; i < part.size(); ++i) chunks[i] += part[i];
+      }
+      EXPECT_EQ(chunks, whole);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace droidspeak::cpu

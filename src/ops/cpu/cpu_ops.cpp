@@ -1,0 +1,211 @@
+#include "ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "device/thread_pool.h"
+#include "ops/cpu/attention.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/packed_matrix.h"
+#include "ops/cpu/scratch.h"
+
+namespace droidspeak::cpu {
+namespace {
+
+// Elements per chunk of row-wise work: about ten microseconds.
+constexpr int64_t kChunkElements = 16384;
+// Cached positions translated at a time, so that the gathered rows stay small.
+constexpr int32_t kTranslateRows = 512;
+
+const PackedMatrix& packed(const WeightMatrix& matrix) {
+  return static_cast<const PackedMatrix&>(matrix);
+}
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(Device& device, const CpuOptions& options)
+      : device_(device),
+        pool_(options.num_threads),
+        kernels_(options.instruction_set),
+        scratch_(device, pool_.num_threads()) {}
+
+  Device& device() override { return device_; }
+  DType activation_dtype() const override { return DType::kF32; }
+
+  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision precision) override {
+    return std::make_unique<PackedMatrix>(device_, pool_, parts, precision);
+  }
+
+  void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
+    check(out.rows == std::ssize(tokens) && out.columns == table.columns(), "shape of embeddings");
+    for_rows(out.rows, 4 * out.columns, [&](int64_t i) {
+      packed(table).read_row(tokens[static_cast<size_t>(i)], out.f32_row(i));
+    });
+  }
+
+  void linear(const WeightMatrix& weights, TensorView in, TensorView out, Accumulate accumulate,
+              const float* bias) override {
+    check(in.dtype == DType::kF32 && out.dtype == DType::kF32, "linear works on f32 rows");
+    check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
+          "shapes of a linear operation");
+    multiply({kernels_, pool_, scratch_}, packed(weights), in,
+             {.data = out.f32(), .stride = out.row_stride, .accumulate = accumulate, .bias = bias});
+  }
+
+  void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
+    check(in.rows == out.rows && in.columns == out.columns, "shapes of a norm");
+    for_rows(in.rows, in.columns, [&](int64_t i) {
+      kernels_.rms_norm(in.f32_row(i), weight, epsilon, in.columns, out.f32_row(i));
+    });
+  }
+
+  void gated_activation(TensorView in, Activation activation, TensorView out) override {
+    check(in.rows == out.rows && in.columns == 2 * out.columns, "shapes of a gated activation");
+    for_rows(in.rows, 4 * out.columns, [&](int64_t i) {
+      kernels_.gated_activation(in.f32_row(i), activation, out.columns, out.f32_row(i));
+    });
+  }
+
+  void rotate_and_store(TensorView qkv, const RopeOptions& options,
+                        std::span<const SequenceSlice> slices, const KvLayerView& kv) override {
+    check_heads(options, kv);
+    const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
+    check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
+    check_slices(slices, qkv.rows);
+    for (const SequenceSlice& slice : slices) {
+      for_ranges(slice.num_rows, qkv.columns, [&](int64_t begin, int64_t end) {
+        kernels_.rotate_and_store({.qkv = qkv,
+                                   .options = &options,
+                                   .slice = &slice,
+                                   .kv = &kv,
+                                   .begin = static_cast<int32_t>(begin),
+                                   .end = static_cast<int32_t>(end)});
+      });
+    }
+  }
+
+  void attention(TensorView qkv, const AttentionOptions& options,
+                 std::span<const SequenceSlice> slices, const KvLayerView& kv,
+                 TensorView out) override {
+    check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
+    check(kv.head_dim % 8 == 0, "head dimension is a multiple of 8");
+    check(out.columns == static_cast<int64_t>(options.num_heads) * kv.head_dim &&
+              out.columns <= qkv.columns && out.rows == qkv.rows,
+          "shapes of attention");
+    check_slices(slices, qkv.rows);
+    attend({kernels_, pool_, scratch_}, {qkv, out, options, kv}, slices);
+  }
+
+  void translate_kv(const LowRankMap& map, const RopeOptions& rope, const SequenceSlice& range,
+                    const KvLayerView& kv) override {
+    check_heads(rope, kv);
+    const int32_t last = range.first_position + range.num_rows;
+    const int64_t columns = 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim;
+    check(map.down->columns() == columns, "map of K and V rows");
+    for (int32_t begin = range.first_position; begin < last; begin += kTranslateRows) {
+      const int32_t rows = std::min(kTranslateRows, last - begin);
+      TensorView view = translated_.reshape(device_, DType::kF32, rows, columns);
+      auto move = [&](auto kernel) {
+        for_ranges(rows, columns, [&](int64_t from, int64_t to) {
+          kernel({.options = &rope,
+                  .blocks = range.blocks,
+                  .kv = &kv,
+                  .begin = begin + static_cast<int32_t>(from),
+                  .end = begin + static_cast<int32_t>(to),
+                  .rows = view.f32_row(from)});
+        });
+      };
+      move(kernels_.gather_kv);
+      translate_rows(map, view);
+      move(kernels_.scatter_kv);
+    }
+  }
+
+  void translate_rows(const LowRankMap& map, TensorView rows) override {
+    check(map.up->columns() == map.down->rows() && map.up->rows() == rows.columns,
+          "shapes of a low-rank map");
+    TensorView hidden = hidden_.reshape(device_, DType::kF32, rows.rows, map.down->rows());
+    linear(*map.down, rows, hidden, Accumulate::kOverwrite, nullptr);
+    linear(*map.up, hidden, rows, Accumulate::kAdd, map.bias);
+  }
+
+  void copy(TensorView in, TensorView out) override {
+    check(in.rows == out.rows && in.columns == out.columns, "shapes of a copy");
+    for_rows(in.rows, in.columns, [&](int64_t i) {
+      const TensorView from = in.row_range(i, i + 1);
+      const TensorView to = out.row_range(i, i + 1);
+      if (from.dtype == to.dtype) {
+        std::memcpy(to.data, from.data, bytes_of(from.dtype, from.columns));
+      } else if (to.dtype == DType::kF32) {
+        kernels_.to_float(from.dtype, from.data, from.columns, to.f32());
+      } else if (from.dtype == DType::kF32) {
+        kernels_.from_float(to.dtype, from.f32(), from.columns, to.data);
+      } else {
+        panic("copy converts from or to f32");
+      }
+    });
+  }
+
+  void argmax(TensorView in, std::span<int32_t> out) override {
+    check(in.rows == std::ssize(out) && in.columns > 0, "shapes of argmax");
+    for_rows(in.rows, in.columns, [&](int64_t i) {
+      out[static_cast<size_t>(i)] =
+          static_cast<int32_t>(kernels_.argmax(in.f32_row(i), in.columns));
+    });
+  }
+
+ private:
+  static void check_heads(const RopeOptions& options, const KvLayerView& kv) {
+    check(options.num_kv_heads == kv.num_kv_heads && options.head_dim == kv.head_dim,
+          "heads as in the cache");
+    check(options.rotary_dim % 2 == 0 && options.rotary_dim <= options.head_dim,
+          "rotary dimension is even and inside the head");
+  }
+  static void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {
+    for (const SequenceSlice& slice : slices) {
+      check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows, "slice inside the rows");
+      check((slice.first_position + slice.num_rows + kBlockTokens - 1) / kBlockTokens <=
+                std::ssize(slice.blocks),
+            "slice inside its blocks");
+    }
+  }
+
+  // body(begin, end) over [0, rows), in parallel when the rows hold enough elements.
+  template <class Body>
+  void for_ranges(int64_t rows, int64_t columns, const Body& body) {
+    const int64_t grain = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, columns));
+    pool_.for_each(rows, grain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+  }
+  template <class Body>
+  void for_rows(int64_t rows, int64_t columns, const Body& body) {
+    for_ranges(rows, columns, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  Device& device_;
+  ThreadPool pool_;
+  const Kernels kernels_;
+  Scratch scratch_;
+  Tensor translated_;  // gathered rows [K | V]
+  Tensor hidden_;      // rows after the first half of a low-rank map
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ops(Device& device, const CpuOptions& options) {
+  check(device.kind() == DeviceKind::kCpu, "CPU operations work on the CPU device");
+  return std::make_unique<CpuOps>(device, options);
+}
+
+}  // namespace droidspeak::cpu
+
+namespace droidspeak {
+
+std::unique_ptr<Ops> make_cpu_ops(Device& device, int num_threads) {
+  return cpu::make_ops(device, {.num_threads = num_threads});
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,161 @@
+#include "ops/cpu/linear.h"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace droidspeak::cpu {
+namespace {
+
+// Fewer multiplications than this are not worth waking the other threads for.
+constexpr int64_t kSerialWork = 1 << 16;
+// Tasks per thread: enough to even out threads that run at different speeds.
+constexpr int64_t kTasksPerThread = 6;
+
+const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
+  switch (kind) {
+    case PanelKind::kU4: return kernels.linear_u4;
+    case PanelKind::kU8: return kernels.linear_u8;
+    default: return kernels.linear_float;
+  }
+}
+
+// One segment's product: how its input is packed and how it is cut into tasks.
+struct Job {
+  const Segment* segment = nullptr;
+  const LinearKernel* kernel = nullptr;
+  int64_t num_tiles = 0;
+  int64_t tiles_per_task = 0;
+  int64_t panels_per_task = 0;
+  int64_t num_tasks = 0;
+  size_t input = 0;    // bytes from the start of the packed inputs
+  bool packs = false;  // the first job with this form of input packs it for the others
+
+  int64_t panel_groups() const {
+    return (segment->num_panels() + panels_per_task - 1) / panels_per_task;
+  }
+  size_t tile_bytes() const { return kernel->tile_bytes(segment->columns); }
+};
+
+class Product {
+ public:
+  Product(const LinearContext& context, const PackedMatrix& matrix, TensorView in,
+          const LinearOutput& out)
+      : context_(context), in_(in), out_(out) {
+    const bool is_serial = in.rows * matrix.rows() * matrix.columns() < kSerialWork;
+    num_threads_ = is_serial ? 1 : context.pool.num_threads();
+    for (const Segment& segment : matrix.segments()) add_job(segment);
+  }
+
+  void run() {
+    context_.scratch.reserve_per_thread(scratch_bytes_ + (is_one_tile() ? input_bytes_ : 0));
+    if (!is_one_tile()) shared_input_ = context_.scratch.shared(input_bytes_);
+    if (num_threads_ == 1) return work(0);
+    context_.pool.run([this](int thread) { work(thread); });
+  }
+
+ private:
+  // Then every thread packs the input for itself instead of waiting for the others.
+  bool is_one_tile() const { return max_tiles_ <= 1; }
+
+  void add_job(const Segment& segment) {
+    const LinearKernel& kernel = kernel_for(context_.kernels, segment.format.kind);
+    Job job{.segment = &segment, .kernel = &kernel};
+    job.num_tiles = (in_.rows + kernel.tile_rows - 1) / kernel.tile_rows;
+    job.tiles_per_task = std::min(job.num_tiles, kMaxTaskRows / kernel.tile_rows);
+    const int64_t row_groups = (job.num_tiles + job.tiles_per_task - 1) / job.tiles_per_task;
+    const int64_t wanted = std::max<int64_t>(1, num_threads_ * kTasksPerThread / row_groups);
+    job.panels_per_task = num_threads_ == 1 ? segment.num_panels()
+                                            : std::max<int64_t>(1, segment.num_panels() / wanted);
+    job.num_tasks = row_groups * job.panel_groups();
+    share_input(job);
+    max_tiles_ = std::max(max_tiles_, job.num_tiles);
+    num_tasks_ += job.num_tasks;
+    scratch_bytes_ = std::max(scratch_bytes_, (kernel.scratch_bytes(segment.columns) + 63) / 64 * 64);
+    jobs_.push_back(job);
+  }
+
+  void share_input(Job& job) {
+    for (const Job& other : jobs_) {
+      if (other.kernel == job.kernel &&
+          other.segment->format.zero_point == job.segment->format.zero_point) {
+        job.input = other.input;
+        job.packs = false;
+        return;
+      }
+    }
+    job.packs = true;
+    job.input = input_bytes_;
+    input_bytes_ += (static_cast<size_t>(job.num_tiles) * job.tile_bytes() + 63) / 64 * 64;
+  }
+
+  void work(int thread) {
+    std::byte* scratch = context_.scratch.of_thread(thread);
+    std::byte* input = shared_input_;
+    if (is_one_tile()) {
+      input = scratch + scratch_bytes_;
+      for (const Job& job : jobs_) pack(job, input, 0, job.num_tiles);
+    } else {
+      for (const Job& job : jobs_) {
+        pack(job, input, job.num_tiles * thread / num_threads_,
+             job.num_tiles * (thread + 1) / num_threads_);
+      }
+      if (num_threads_ > 1) context_.pool.barrier();
+    }
+    for (int64_t task = next_task_.fetch_add(1); task < num_tasks_; task = next_task_.fetch_add(1)) {
+      run_task(task, input, scratch);
+    }
+  }
+
+  void pack(const Job& job, std::byte* input, int64_t begin, int64_t end) const {
+    if (!job.packs) return;
+    const int64_t tile_rows = job.kernel->tile_rows;
+    for (int64_t t = begin; t < end; ++t) {
+      const InputRows rows{.data = in_.f32_row(t * tile_rows),
+                           .stride = in_.row_stride,
+                           .num_rows = std::min(tile_rows, in_.rows - t * tile_rows),
+                           .columns = in_.columns,
+                           .zero_point = job.segment->format.zero_point};
+      job.kernel->pack_tile(rows, input + job.input + static_cast<size_t>(t) * job.tile_bytes());
+    }
+  }
+
+  void run_task(int64_t index, const std::byte* input, std::byte* scratch) const {
+    const Job* job = jobs_.data();
+    for (; index >= job->num_tasks; ++job) index -= job->num_tasks;
+    const int64_t tile = index / job->panel_groups() * job->tiles_per_task;
+    const int64_t panel = index % job->panel_groups() * job->panels_per_task;
+    job->kernel->multiply(
+        {.weights = job->segment,
+         .tiles = input + job->input,
+         .num_rows = in_.rows,
+         .tile_begin = tile,
+         .tile_end = std::min(tile + job->tiles_per_task, job->num_tiles),
+         .panel_begin = panel,
+         .panel_end = std::min(panel + job->panels_per_task, job->segment->num_panels()),
+         .out = out_,
+         .scratch = scratch});
+  }
+
+  const LinearContext& context_;
+  const TensorView in_;
+  const LinearOutput out_;
+  int num_threads_ = 1;
+  std::vector<Job> jobs_;
+  int64_t max_tiles_ = 0;
+  int64_t num_tasks_ = 0;
+  size_t input_bytes_ = 0;
+  size_t scratch_bytes_ = 0;
+  std::byte* shared_input_ = nullptr;
+  std::atomic<int64_t> next_task_{0};
+};
+
+}  // namespace
+
+void multiply(const LinearContext& context, const PackedMatrix& matrix, TensorView in,
+              const LinearOutput& out) {
+  if (in.rows == 0) return;
+  Product(context, matrix, in, out).run();
+}
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,298 @@
+#include "ops/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ops/cpu/quant_block.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace droidspeak::cpu {
+namespace {
+
+struct SourceRow {
+  DType dtype;
+  const std::byte* bytes;
+};
+
+int64_t total_rows(std::span<const MatrixPart> parts) {
+  int64_t rows = 0;
+  for (const MatrixPart& part : parts) {
+    check(part.columns == parts.front().columns, "parts of a matrix have the same columns");
+    rows += part.rows;
+  }
+  return rows;
+}
+
+int64_t columns_of(std::span<const MatrixPart> parts) {
+  check(!parts.empty(), "a matrix has at least one part");
+  return parts.front().columns;
+}
+
+std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
+  std::vector<SourceRow> rows;
+  for (const MatrixPart& part : parts) {
+    check(part.columns % traits(part.dtype).block_elements == 0, "rows of whole blocks");
+    check(part.bytes.size() >= bytes_of(part.dtype, part.rows * part.columns), "bytes of all rows");
+    const bool is_ordered = part.row_order.empty();
+    check(is_ordered || std::ssize(part.row_order) == part.rows, "an order of all rows");
+    const size_t row_bytes = bytes_of(part.dtype, part.columns);
+    for (int64_t i = 0; i < part.rows; ++i) {
+      const int64_t row = is_ordered ? i : part.row_order[static_cast<size_t>(i)];
+      check(row >= 0 && row < part.rows, "row order inside the part");
+      rows.push_back({part.dtype, part.bytes.data() + static_cast<size_t>(row) * row_bytes});
+    }
+  }
+  return rows;
+}
+
+bool is_quantized(PanelKind kind) { return kind == PanelKind::kU4 || kind == PanelKind::kU8; }
+
+size_t scale_bytes(const PanelFormat& format) { return format.scales == ScaleKind::kF16 ? 2 : 4; }
+
+size_t quant_bytes(const PanelFormat& format, int64_t columns) {
+  const auto elements = static_cast<size_t>(columns) * kPanelWidth;
+  switch (format.kind) {
+    case PanelKind::kF32: return elements * 4;
+    case PanelKind::kF16:
+    case PanelKind::kBF16: return elements * 2;
+    case PanelKind::kU4: return elements / 2;
+    case PanelKind::kU8: return elements;
+  }
+  return 0;
+}
+
+size_t panel_bytes(const PanelFormat& format, int64_t columns) {
+  size_t bytes = quant_bytes(format, columns);
+  if (is_quantized(format.kind)) {
+    const size_t arrays = format.has_minimum ? 2 : 1;
+    bytes += static_cast<size_t>(columns / kQuantBlock) * kPanelWidth * scale_bytes(format) * arrays;
+  }
+  return (bytes + 63) / 64 * 64;
+}
+
+void store_scale(const PanelFormat& format, std::byte* scales, int64_t index, float value) {
+  if (format.scales == ScaleKind::kF16) {
+    reinterpret_cast<uint16_t*>(scales)[index] = f16_from_float(value);
+  } else {
+    reinterpret_cast<float*>(scales)[index] = value;
+  }
+}
+
+float load_scale(const PanelFormat& format, const std::byte* scales, int64_t index) {
+  return format.scales == ScaleKind::kF16
+             ? float_from_f16(reinterpret_cast<const uint16_t*>(scales)[index])
+             : reinterpret_cast<const float*>(scales)[index];
+}
+
+// Where the pieces of a quantised panel lie.
+struct QuantPanel {
+  uint8_t* quants;
+  std::byte* scales;
+  std::byte* minima;
+
+  QuantPanel(const PanelFormat& format, int64_t columns, std::byte* panel)
+      : quants(reinterpret_cast<uint8_t*>(panel)),
+        scales(panel + quant_bytes(format, columns)),
+        minima(scales +
+               static_cast<size_t>(columns / kQuantBlock) * kPanelWidth * scale_bytes(format)) {}
+};
+
+// Block `block` of the panel's row `lane`.
+void store_block(const PanelFormat& format, const QuantPanel& panel, int64_t block, int lane,
+                 const QuantBlock& in) {
+  store_scale(format, panel.scales, block * kPanelWidth + lane, in.scale);
+  if (format.has_minimum) store_scale(format, panel.minima, block * kPanelWidth + lane, in.minimum);
+  if (format.kind == PanelKind::kU8) {
+    uint8_t* to = panel.quants + block * kQuantBlock * kPanelWidth + 4 * lane;
+    for (int k = 0; k < kQuantBlock; k += 4) std::memcpy(to + k * kPanelWidth, in.quants + k, 4);
+    return;
+  }
+  uint8_t* to = panel.quants + block * kQuantBlock / 2 * kPanelWidth + 4 * lane;
+  for (int k = 0; k < kQuantBlock; k += 8, to += 4 * kPanelWidth) {
+    for (int i = 0; i < 4; ++i) {
+      to[i] = static_cast<uint8_t>(in.quants[k + i] | in.quants[k + 4 + i] << 4);
+    }
+  }
+}
+
+// False when a scale is not finite.
+bool pack_quants(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  const QuantPanel to(segment.format, segment.columns, panel);
+  bool is_finite = true;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    for (int64_t b = 0; b < segment.columns / kQuantBlock; ++b) {
+      const QuantBlock block = read_block(rows[lane].dtype, rows[lane].bytes, b);
+      const float scales[] = {block.scale, block.minimum};
+      is_finite = is_finite && all_finite(scales);
+      store_block(segment.format, to, b, static_cast<int>(lane), block);
+    }
+  }
+  return is_finite;
+}
+
+// 16-bit rows keep their bits.
+bool pack_halves(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  const uint16_t exponent = segment.format.kind == PanelKind::kF16 ? 0x7c00 : 0x7f80;
+  auto* to = reinterpret_cast<uint16_t*>(panel);
+  bool is_finite = true;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    for (int64_t k = 0; k < segment.columns; ++k) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, rows[lane].bytes + 2 * k, sizeof bits);
+      is_finite = is_finite && (bits & exponent) != exponent;
+      to[k * kPanelWidth + static_cast<int64_t>(lane)] = bits;
+    }
+  }
+  return is_finite;
+}
+
+bool pack_floats(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  auto* to = reinterpret_cast<float*>(panel);
+  std::vector<float> row(static_cast<size_t>(segment.columns));
+  bool is_finite = true;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    const SourceRow& source = rows[lane];
+    dequantize(source.dtype, {source.bytes, bytes_of(source.dtype, segment.columns)}, row);
+    is_finite = is_finite && all_finite(row);
+    for (size_t k = 0; k < row.size(); ++k) to[k * kPanelWidth + lane] = row[k];
+  }
+  return is_finite;
+}
+
+bool pack_panel(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  switch (segment.format.kind) {
+    case PanelKind::kU4:
+    case PanelKind::kU8: return pack_quants(segment, rows, panel);
+    case PanelKind::kF16:
+    case PanelKind::kBF16: return pack_halves(segment, rows, panel);
+    case PanelKind::kF32: return pack_floats(segment, rows, panel);
+  }
+  return false;
+}
+
+std::string_view name_of(PanelKind kind) {
+  switch (kind) {
+    case PanelKind::kF32: return "f32";
+    case PanelKind::kF16: return "f16";
+    case PanelKind::kBF16: return "bf16";
+    case PanelKind::kU4: return "q4";
+    case PanelKind::kU8: return "q8";
+  }
+  return "";
+}
+
+void read_quants(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
+  const QuantPanel from(segment.format, segment.columns, const_cast<std::byte*>(panel));
+  const PanelFormat& format = segment.format;
+  for (int64_t k = 0; k < segment.columns; ++k) {
+    const int64_t scale_index = k / kQuantBlock * kPanelWidth + lane;
+    int quant = 0;
+    if (format.kind == PanelKind::kU8) {
+      quant = from.quants[k / 4 * 4 * kPanelWidth + 4 * lane + k % 4];
+    } else {
+      quant = from.quants[k / 8 * 4 * kPanelWidth + 4 * lane + k % 4] >> (k % 8 / 4 * 4) & 15;
+    }
+    float value = static_cast<float>(quant - format.zero_point) *
+                  load_scale(format, from.scales, scale_index);
+    if (format.has_minimum) value += load_scale(format, from.minima, scale_index);
+    out[k] = value;
+  }
+}
+
+void read_floats(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
+  for (int64_t k = 0; k < segment.columns; ++k) {
+    const int64_t index = k * kPanelWidth + lane;
+    switch (segment.format.kind) {
+      case PanelKind::kF16:
+        out[k] = float_from_f16(reinterpret_cast<const uint16_t*>(panel)[index]);
+        break;
+      case PanelKind::kBF16:
+        out[k] = float_from_bf16(reinterpret_cast<const uint16_t*>(panel)[index]);
+        break;
+      default: out[k] = reinterpret_cast<const float*>(panel)[index];
+    }
+  }
+}
+
+}  // namespace
+
+PackedMatrix::PackedMatrix(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+                           Precision precision)
+    : WeightMatrix(total_rows(parts), columns_of(parts)) {
+  auto format_of = [&](const MatrixPart& part) {
+    return precision == Precision::kExact ? PanelFormat{} : packed_format(part.dtype);
+  };
+  for (size_t begin = 0; begin < parts.size();) {
+    const PanelFormat format = format_of(parts[begin]);
+    size_t end = begin + 1;
+    while (end < parts.size() && format_of(parts[end]) == format) ++end;
+    add_segment(device, pool, parts.subspan(begin, end - begin), format);
+    begin = end;
+  }
+}
+
+void PackedMatrix::add_segment(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+                               const PanelFormat& format) {
+  const std::vector<SourceRow> rows = rows_of(parts);
+  Segment segment{.format = format,
+                  .num_rows = std::ssize(rows),
+                  .columns = columns(),
+                  .panel_bytes = panel_bytes(format, columns())};
+  if (!segments_.empty()) segment.first_row = segments_.back().first_row + segments_.back().num_rows;
+  Buffer buffer = device.allocate(static_cast<size_t>(segment.num_panels()) * segment.panel_bytes);
+  auto* panels = static_cast<std::byte*>(buffer.data());
+  std::atomic<int64_t> bad_panel{-1};
+  pool.for_each(segment.num_panels(), 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      const auto first = static_cast<size_t>(p) * kPanelWidth;
+      const auto count = std::min<size_t>(kPanelWidth, rows.size() - first);
+      std::byte* panel = panels + static_cast<size_t>(p) * segment.panel_bytes;
+      if (!pack_panel(segment, std::span(rows).subspan(first, count), panel)) bad_panel = p;
+    }
+  });
+  if (bad_panel >= 0) {
+    const int64_t row = segment.first_row + bad_panel * kPanelWidth;
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("weights: a value in rows {} to {} is infinite or not a number; all must "
+                              "be finite",
+                              row, row + kPanelWidth - 1));
+  }
+  segment.panels = panels;
+  segments_.push_back(segment);
+  buffers_.push_back(std::move(buffer));
+}
+
+size_t PackedMatrix::bytes() const {
+  size_t bytes = 0;
+  for (const Buffer& buffer : buffers_) bytes += buffer.bytes();
+  return bytes;
+}
+
+std::string PackedMatrix::format() const {
+  std::string names;
+  for (const Segment& segment : segments_) {
+    const std::string_view name = name_of(segment.format.kind);
+    if (names.find(name) == std::string::npos) names.append(names.empty() ? "" : "+").append(name);
+  }
+  return names;
+}
+
+void PackedMatrix::read_row(int64_t row, float* out) const {
+  check(row >= 0 && row < rows(), "row inside the matrix");
+  for (const Segment& segment : segments_) {
+    const int64_t index = row - segment.first_row;
+    if (index >= segment.num_rows) continue;
+    const std::byte* panel =
+        segment.panels + static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
+    if (is_quantized(segment.format.kind)) return read_quants(segment, panel, index % kPanelWidth, out);
+    return read_floats(segment, panel, index % kPanelWidth, out);
+  }
+}
+
+}  // namespace droidspeak::cpu

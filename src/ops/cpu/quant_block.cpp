@@ -1,0 +1,151 @@
+#include "ops/cpu/quant_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace droidspeak::cpu {
+namespace {
+
+float load_f16(const uint8_t* bytes) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return float_from_f16(bits);
+}
+
+// 16 bytes: low nibbles are elements 0-15, high ones 16-31.
+void read_nibbles(const uint8_t* bytes, uint8_t* quants) {
+  for (int i = 0; i < 16; ++i) {
+    quants[i] = bytes[i] & 15;
+    quants[i + 16] = bytes[i] >> 4;
+  }
+}
+
+// Fifth bits of 32 elements, one 32-bit word.
+void add_fifth_bits(const uint8_t* bytes, uint8_t* quants) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  for (int i = 0; i < kQuantBlock; ++i) {
+    quants[i] = static_cast<uint8_t>(quants[i] | ((bits >> i & 1u) << 4));
+  }
+}
+
+// Scale and minimum of one of the eight blocks of a q4_k or q5_k super-block; see tensor/dequantize.
+void read_k_scales(const uint8_t* super, int block, QuantBlock& out) {
+  const uint8_t* packed = super + 4;
+  int scale = packed[block & 3];
+  int minimum = packed[(block & 3) + 4];
+  if (block < 4) {
+    scale &= 63;
+    minimum &= 63;
+  } else {
+    scale = (packed[block + 4] & 15) | ((scale >> 6) << 4);
+    minimum = (packed[block + 4] >> 4) | ((minimum >> 6) << 4);
+  }
+  out.scale = load_f16(super) * static_cast<float>(scale);
+  out.minimum = -load_f16(super + 2) * static_cast<float>(minimum);
+}
+
+// 32 bytes hold two blocks: low nibbles, high nibbles.
+void read_k_nibbles(const uint8_t* bytes, int block, uint8_t* quants) {
+  const uint8_t* from = bytes + block / 2 * 32;
+  const int shift = block % 2 * 4;
+  for (int i = 0; i < kQuantBlock; ++i) quants[i] = (from[i] >> shift) & 15;
+}
+
+QuantBlock quantize(const float* values) {
+  float largest = 0;
+  for (int i = 0; i < kQuantBlock; ++i) largest = std::max(largest, std::abs(values[i]));
+  QuantBlock out{.quants = {}, .scale = largest / 127.0f, .minimum = 0};
+  const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    out.quants[i] = static_cast<uint8_t>(std::lround(values[i] * inverse) + 128);
+  }
+  for (int i = 0; i < kQuantBlock; ++i) {
+    // A value that is not finite must show in the scale, where the packer looks.
+    if (!std::isfinite(values[i])) out.scale = values[i];
+  }
+  return out;
+}
+
+QuantBlock read_small_block(DType dtype, const uint8_t* bytes) {
+  QuantBlock out{.quants = {}, .scale = load_f16(bytes), .minimum = 0};
+  switch (dtype) {
+    case DType::kQ8_0:
+      for (int i = 0; i < kQuantBlock; ++i) out.quants[i] = static_cast<uint8_t>(bytes[2 + i] + 128);
+      break;
+    case DType::kQ4_0: read_nibbles(bytes + 2, out.quants); break;
+    case DType::kQ4_1:
+      out.minimum = load_f16(bytes + 2);
+      read_nibbles(bytes + 4, out.quants);
+      break;
+    case DType::kQ5_0:
+      read_nibbles(bytes + 6, out.quants);
+      add_fifth_bits(bytes + 2, out.quants);
+      break;
+    default:  // kQ5_1
+      out.minimum = load_f16(bytes + 2);
+      read_nibbles(bytes + 8, out.quants);
+      add_fifth_bits(bytes + 4, out.quants);
+  }
+  return out;
+}
+
+QuantBlock read_k_block(DType dtype, const uint8_t* super, int block) {
+  QuantBlock out{};
+  read_k_scales(super, block, out);
+  if (dtype == DType::kQ4_K) {
+    read_k_nibbles(super + 16, block, out.quants);
+    return out;
+  }
+  read_k_nibbles(super + 48, block, out.quants);
+  for (int i = 0; i < kQuantBlock; ++i) {
+    out.quants[i] = static_cast<uint8_t>(out.quants[i] | ((super[16 + i] >> block & 1) << 4));
+  }
+  return out;
+}
+
+}  // namespace
+
+PanelFormat packed_format(DType dtype) {
+  using K = PanelKind;
+  using S = ScaleKind;
+  switch (dtype) {
+    case DType::kF16: return {.kind = K::kF16};
+    case DType::kBF16: return {.kind = K::kBF16};
+    case DType::kQ4_0: return {.kind = K::kU4, .scales = S::kF16, .zero_point = 8};
+    case DType::kQ4_1: return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
+    case DType::kQ4_K: return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
+    case DType::kQ5_0: return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
+    case DType::kQ5_1: return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
+    case DType::kQ5_K: return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
+    case DType::kQ8_0: return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
+    case DType::kQ6_K: return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
+    default: return {.kind = K::kF32};
+  }
+}
+
+QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
+  const DTypeTraits& format = traits(dtype);
+  const int64_t blocks_each = format.block_elements / kQuantBlock;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(row) + index / blocks_each * format.block_bytes;
+  const auto block = static_cast<int>(index % blocks_each);
+  switch (dtype) {
+    case DType::kQ4_K:
+    case DType::kQ5_K: return read_k_block(dtype, bytes, block);
+    case DType::kQ6_K: {
+      float values[256];
+      dequantize(dtype, {reinterpret_cast<const std::byte*>(bytes), 210}, values);
+      return quantize(values + block * kQuantBlock);
+    }
+    default:
+      debug_check(blocks_each == 1, "a block format");
+      return read_small_block(dtype, bytes);
+  }
+}
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,149 @@
+#include "ops/cpu/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "ops/cpu/kernels.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace droidspeak::cpu {
+
+Floats random_floats(std::mt19937& random, int64_t count, float deviation) {
+  std::normal_distribution<float> normal(0, deviation);
+  Floats values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<std::byte> random_matrix(std::mt19937& random, DType dtype, int64_t rows,
+                                     int64_t columns) {
+  std::vector<std::byte> bytes(bytes_of(dtype, rows * columns));
+  std::uniform_real_distribution<float> scale(0.001f, 0.01f);
+  auto store_f16 = [&](size_t at, float value) {
+    const uint16_t bits = f16_from_float(value);
+    std::memcpy(bytes.data() + at, &bits, sizeof bits);
+  };
+  if (!is_block_format(dtype)) {
+    const Floats values = random_floats(random, rows * columns);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t half =
+          dtype == DType::kBF16 ? bf16_from_float(values[i]) : f16_from_float(values[i]);
+      if (dtype == DType::kF32) std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      if (dtype != DType::kF32) std::memcpy(bytes.data() + 2 * i, &half, 2);
+    }
+    return bytes;
+  }
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const auto step = static_cast<size_t>(traits(dtype).block_bytes);
+  for (size_t at = 0; at < bytes.size(); at += step) {
+    if (dtype == DType::kQ6_K) {
+      store_f16(at + 208, scale(random) / 64);
+      continue;
+    }
+    store_f16(at, scale(random));
+    const bool has_minimum = dtype != DType::kQ8_0 && dtype != DType::kQ4_0 && dtype != DType::kQ5_0;
+    if (has_minimum) store_f16(at + 2, -8 * scale(random));
+  }
+  return bytes;
+}
+
+Floats dequantized(DType dtype, std::span<const std::byte> bytes, int64_t elements) {
+  Floats values(static_cast<size_t>(elements));
+  dequantize(dtype, bytes, values);
+  return values;
+}
+
+TensorView view_of(Floats& values, int64_t rows, int64_t columns) {
+  EXPECT_EQ(std::ssize(values), rows * columns);
+  return {values.data(), DType::kF32, rows, columns, columns};
+}
+
+Floats through_int8(const Floats& rows) {
+  Floats out(rows.size());
+  for (size_t begin = 0; begin < rows.size(); begin += kQuantBlock) {
+    float largest = 0;
+    for (size_t i = begin; i < begin + kQuantBlock; ++i) largest = std::max(largest, std::abs(rows[i]));
+    for (size_t i = begin; i < begin + kQuantBlock; ++i) {
+      const float quant = largest > 0 ? std::nearbyint(rows[i] * (127.0f / largest)) : 0.0f;
+      out[i] = quant * (largest / 127.0f);
+    }
+  }
+  return out;
+}
+
+Floats multiply(const Floats& in, const Floats& weights, int64_t columns) {
+  const int64_t rows = std::ssize(in) / columns;
+  const int64_t outputs = std::ssize(weights) / columns;
+  Floats out;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < outputs; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < columns; ++k) {
+        sum += static_cast<double>(in[static_cast<size_t>(i * columns + k)]) *
+               static_cast<double>(weights[static_cast<size_t>(j * columns + k)]);
+      }
+      out.push_back(static_cast<float>(sum));
+    }
+  }
+  return out;
+}
+
+Floats attention(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
+                 int32_t first_position) {
+  const int64_t q_columns = static_cast<int64_t>(c.num_heads) * c.head_dim;
+  const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
+  Floats out(q.size());
+  for (int64_t row = 0; row < std::ssize(q) / q_columns; ++row) {
+    const int64_t position = first_position + row;
+    const int64_t first = c.sliding_window > 0 ? std::max<int64_t>(0, position - c.sliding_window + 1) : 0;
+    for (int64_t h = 0; h < c.num_heads; ++h) {
+      const float* query = q.data() + row * q_columns + h * c.head_dim;
+      const int64_t head = h / (c.num_heads / c.num_kv_heads) * c.head_dim;
+      std::vector<double> weights;
+      for (int64_t key = first; key <= position; ++key) {
+        double dot = 0;
+        for (int64_t e = 0; e < c.head_dim; ++e) {
+          dot += static_cast<double>(query[e]) *
+                 static_cast<double>(k[static_cast<size_t>(key * kv_columns + head + e)]);
+        }
+        weights.push_back(dot * static_cast<double>(c.scale));
+      }
+      const double largest = *std::max_element(weights.begin(), weights.end());
+      double total = 0;
+      for (double& weight : weights) total += weight = std::exp(weight - largest);
+      for (int64_t e = 0; e < c.head_dim; ++e) {
+        double sum = 0;
+        for (size_t i = 0; i < weights.size(); ++i) {
+          const int64_t key = first + static_cast<int64_t>(i);
+          sum += weights[i] * static_cast<double>(v[static_cast<size_t>(key * kv_columns + head + e)]);
+        }
+        out[static_cast<size_t>(row * q_columns + h * c.head_dim + e)] = static_cast<float>(sum / total);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<NamedOps> all_ops(Device& device, int num_threads) {
+  std::vector<NamedOps> all;
+  for (InstructionSet set : available_instruction_sets()) {
+    all.push_back({set, make_ops(device, {.num_threads = num_threads, .instruction_set = set})});
+  }
+  return all;
+}
+
+void expect_near(std::span<const float> actual, std::span<const float> expected, float tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float largest = 0;
+  for (float value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance * largest)
+        << "element " << i << ": " << actual[i] << " instead of " << expected[i];
+  }
+}
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,55 @@
+// Slow, obvious versions of the operations in double precision, and random input for them. Tests
+// compare every kernel of every instruction set with these.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/ops.h"
+
+namespace droidspeak::cpu {
+
+using Floats = std::vector<float>;
+
+Floats random_floats(std::mt19937& random, int64_t count, float deviation = 1);
+// A matrix as a file holds it: random quants under scales of ordinary size.
+std::vector<std::byte> random_matrix(std::mt19937& random, DType dtype, int64_t rows, int64_t columns);
+Floats dequantized(DType dtype, std::span<const std::byte> bytes, int64_t elements);
+
+TensorView view_of(Floats& values, int64_t rows, int64_t columns);
+
+// Every value through int8 with one scale for 32, as the kernels do with activations.
+Floats through_int8(const Floats& rows);
+
+// in [rows, columns] * weights [outputs, columns]^T
+Floats multiply(const Floats& in, const Floats& weights, int64_t columns);
+
+// Rows of one sequence; q, k and v rows hold all their heads.
+struct AttentionCase {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  float scale = 1;
+  int32_t sliding_window = 0;
+};
+
+// Query rows at positions [first_position, ...) over the keys [0, number of k rows).
+Floats attention(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
+                 int32_t first_position);
+
+// Ops of every instruction set of this machine; the portable one first.
+struct NamedOps {
+  InstructionSet set;
+  std::unique_ptr<Ops> ops;
+};
+std::vector<NamedOps> all_ops(Device& device, int num_threads);
+
+// Fails when an element is further than `tolerance` times the largest expected magnitude away.
+void expect_near(std::span<const float> actual, std::span<const float> expected, float tolerance);
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,108 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "ops/cpu/kv_fixture.h"
+
+namespace droidspeak::cpu {
+namespace {
+
+struct RopeCase {
+  DType dtype;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t rotary_dim;
+  bool has_norms;
+};
+
+class RopeTest : public testing::TestWithParam<RopeCase> {
+ protected:
+  // One head: norm, then rotation, in double.
+  static void turn(float* head, const RopeCase& c, const Floats& norm, const float* angles) {
+    std::vector<double> x(head, head + c.head_dim);
+    if (c.has_norms) {
+      double squares = 0;
+      for (double value : x) squares += value * value;
+      const double factor = 1 / std::sqrt(squares / c.head_dim + 1e-6);
+      for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * static_cast<double>(norm[i]);
+    }
+    for (int32_t i = 0; i < c.head_dim; ++i) head[i] = static_cast<float>(x[static_cast<size_t>(i)]);
+    const int32_t half = c.rotary_dim / 2;
+    for (int32_t i = 0; i < half; ++i) {
+      const double a = x[static_cast<size_t>(i)];
+      const double b = x[static_cast<size_t>(i + half)];
+      const double cosine = static_cast<double>(angles[i]);
+      const double sine = static_cast<double>(angles[i + half]);
+      head[i] = static_cast<float>(a * cosine - b * sine);
+      head[i + half] = static_cast<float>(b * cosine + a * sine);
+    }
+  }
+
+  std::mt19937 random_{9};
+  std::unique_ptr<Device> device_ = make_cpu_device();
+};
+
+TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
+  const RopeCase c = GetParam();
+  const int32_t heads = c.num_heads + 2 * c.num_kv_heads;
+  const int64_t columns = static_cast<int64_t>(heads) * c.head_dim;
+  const Floats table = rope_table(300, c.rotary_dim);
+  const Floats q_norm = random_floats(random_, c.head_dim);
+  const Floats k_norm = random_floats(random_, c.head_dim);
+  for (const NamedOps& named : all_ops(*device_, 3)) {
+    SCOPED_TRACE(name_of(named.set));
+    KvFixture kv(*device_, c.dtype, c.num_kv_heads, c.head_dim, 12);
+    const auto blocks_a = kv.take_blocks(300);
+    const auto blocks_b = kv.take_blocks(60);
+    const SequenceSlice slices[] = {{0, 130, 170, blocks_a}, {130, 1, 0, blocks_b}, {131, 20, 40, blocks_b}};
+    Floats qkv = random_floats(random_, 151 * columns);
+    Floats expected = qkv;
+    for (const SequenceSlice& slice : slices) {
+      for (int32_t i = 0; i < slice.num_rows; ++i) {
+        for (int32_t h = 0; h < c.num_heads + c.num_kv_heads; ++h) {
+          turn(expected.data() + (slice.first_row + i) * columns + h * c.head_dim, c,
+               h < c.num_heads ? q_norm : k_norm,
+               table.data() + (slice.first_position + i) * c.rotary_dim);
+        }
+      }
+    }
+    named.ops->rotate_and_store(view_of(qkv, 151, columns),
+                                {.num_heads = c.num_heads,
+                                 .num_kv_heads = c.num_kv_heads,
+                                 .head_dim = c.head_dim,
+                                 .rotary_dim = c.rotary_dim,
+                                 .table = table.data(),
+                                 .q_norm = c.has_norms ? q_norm.data() : nullptr,
+                                 .k_norm = c.has_norms ? k_norm.data() : nullptr},
+                                slices, kv.view());
+    const int64_t q_columns = static_cast<int64_t>(c.num_heads) * c.head_dim;
+    const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
+    const float tolerance = c.dtype == DType::kF32 ? 1e-6f : c.dtype == DType::kF16 ? 5e-4f : 5e-3f;
+    for (const SequenceSlice& slice : slices) {
+      const Floats k = kv.k_rows(slice.blocks, slice.first_position + slice.num_rows);
+      const Floats v = kv.v_rows(slice.blocks, slice.first_position + slice.num_rows);
+      for (int32_t i = 0; i < slice.num_rows; ++i) {
+        const auto row = (slice.first_row + i) * columns;
+        const auto at = (slice.first_position + i) * kv_columns;
+        const auto span = [](const Floats& from, int64_t first, int64_t size) {
+          return std::span(from).subspan(static_cast<size_t>(first), static_cast<size_t>(size));
+        };
+        expect_near(span(qkv, row, q_columns), span(expected, row, q_columns), 1e-6f);
+        expect_near(span(k, at, kv_columns), span(expected, row + q_columns, kv_columns), tolerance);
+        expect_near(span(v, at, kv_columns), span(expected, row + q_columns + kv_columns, kv_columns), tolerance);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RopeTest,
+                         testing::Values(RopeCase{DType::kF32, 9, 3, 64, 64, false},
+                                         RopeCase{DType::kF16, 4, 2, 128, 128, true},
+                                         RopeCase{DType::kBF16, 2, 2, 80, 32, false},
+                                         RopeCase{DType::kI8, 4, 1, 96, 96, true},
+                                         RopeCase{DType::kF16, 2, 1, 8, 8, false},
+                                         RopeCase{DType::kI8, 2, 1, 24, 12, false}));
+
+}  // namespace
+}  // namespace droidspeak::cpu

@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "server/handlers.h"
+
+namespace droidspeak {
+
+namespace {
+
+constexpr size_t kMaxNameLength = 128;
+
+bool is_name_character(unsigned char c) {
+  return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-' || c == ':' || c == '@';
+}
+
+std::optional<ApiError> check_name(const std::string& name) {
+  bool is_fine = !name.empty() && name.size() <= kMaxNameLength && name != "." && name != ".." &&
+                 std::ranges::all_of(name, is_name_character);
+  if (is_fine) return std::nullopt;
+  return bad_field(fmt::format("Invalid 'lora_name': expected 1 to {} letters, digits or . _ - : @.",
+                               kMaxNameLength),
+                   "lora_name");
+}
+
+// The folder with all links resolved, when it lies under the root.
+ApiResult<std::filesystem::path> resolve(const Service& service, const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path& adapter_root = service.options().adapter_root;
+  auto refused = [](const std::string& why) { return bad_field("Invalid 'lora_path': " + why, "lora_path"); };
+  if (adapter_root.empty()) return refused("this server was started without --adapter-root.");
+  if (path.empty() || path.find('\0') != std::string::npos) return refused("not a path.");
+  std::error_code error;
+  fs::path root = fs::canonical(adapter_root, error);
+  if (error) return refused("--adapter-root does not exist.");
+  fs::path folder = fs::canonical(root / path, error);
+  // The same answer for what is missing and what is outside: paths outside are none of a client's business.
+  bool is_inside = !error && std::ranges::mismatch(root, folder).in1 == root.end();
+  if (!is_inside || !fs::is_directory(folder, error)) {
+    return refused("expected an adapter's folder under --adapter-root.");
+  }
+  return folder;
+}
+
+HttpResponse success(const std::string& message) {
+  HttpResponse response;
+  response.content_type = "text/plain";
+  response.body = "Success: " + message;
+  return response;
+}
+
+}  // namespace
+
+HttpResponse load_adapter(Service& service, HttpRequest& request) {
+  using IfTaken = openai::LoadAdapterRequest::IfTaken;
+  ApiResult<openai::LoadAdapterRequest> wanted = openai::parse_load_adapter_request(request.body);
+  if (!wanted) return error_response(wanted.error());
+  if (auto error = check_name(wanted->name)) return error_response(*error);
+  ApiResult<std::filesystem::path> folder = resolve(service, wanted->path);
+  if (!folder) return error_response(folder.error());
+  std::optional<Service::Model> taken = service.find_model(wanted->name);
+  if (taken && taken->parent.empty()) {
+    return error_response(bad_field("Invalid 'lora_name': '" + wanted->name + "' is the base model.",
+                                    "lora_name"));
+  }
+  if (taken && wanted->if_taken == IfTaken::kRefuse) {
+    return error_response(bad_field("The lora adapter '" + wanted->name +
+                                        "' has already been loaded; set load_inplace to replace it.",
+                                    "lora_name"));
+  }
+  if (auto loaded = service.engine().load_adapter(wanted->name, *folder); !loaded) {
+    ApiError error = to_api_error(loaded.error());
+    // What is wrong with the folder's content is the caller's fault, whatever the loader calls it.
+    bool is_fault_of_ours = error.status >= 500 && loaded.error().code != ErrorCode::kDataCorrupt;
+    if (!is_fault_of_ours && error.status != 429) error = bad_field(error.message, "lora_path");
+    return error_response(error);
+  }
+  return success("LoRA adapter '" + wanted->name + "' added successfully.");
+}
+
+HttpResponse unload_adapter(Service& service, HttpRequest& request) {
+  ApiResult<openai::UnloadAdapterRequest> wanted = openai::parse_unload_adapter_request(request.body);
+  if (!wanted) return error_response(wanted.error());
+  std::optional<Service::Model> model = service.find_model(wanted->name);
+  if (model && model->parent.empty()) {
+    return error_response(bad_field("Invalid 'lora_name': '" + wanted->name +
+                                        "' is the base model and cannot be unloaded.",
+                                    "lora_name"));
+  }
+  auto unloaded = service.engine().unload_adapter(wanted->name);
+  if (!unloaded) {
+    ApiError error = to_api_error(unloaded.error());
+    if (unloaded.error().code == ErrorCode::kNotFound) {
+      error.message = "The lora adapter '" + wanted->name + "' cannot be found.";
+      error.param = "lora_name";
+    }
+    return error_response(error);
+  }
+  return success("LoRA adapter '" + wanted->name + "' removed successfully.");
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <set>
+
+#include "server/answer.h"
+#include "server/engine_requests.h"
+#include "server/handlers.h"
+#include "text/utf8.h"
+
+namespace droidspeak {
+
+namespace {
+
+constexpr float kLowestLogprob = -9999;  // what OpenAI says for "never"; JSON has no infinity
+
+struct CompletionLook {
+  bool has_logprobs = false;
+  bool is_echoed = false;
+  int32_t num_choices = 1;                // per prompt
+  std::vector<std::string> prompt_texts;  // with echo, one per prompt
+};
+
+// As the JSON writer shows it.
+std::string replace_invalid_utf8(std::string_view bytes) {
+  std::string text;
+  for (size_t position = 0; position < bytes.size();) {
+    uint32_t length = utf8_char_at(bytes, position).bytes;
+    text += length == 0 ? std::string_view("\xEF\xBF\xBD") : bytes.substr(position, length);
+    position += std::max(length, uint32_t{1});
+  }
+  return text;
+}
+
+// Characters, not bytes; every byte that is not UTF-8 shows as one replacement character.
+size_t count_characters(std::string_view text) {
+  size_t count = 0;
+  for (size_t position = 0; position < text.size(); ++count) {
+    position += std::max(utf8_char_at(text, position).bytes, uint32_t{1});
+  }
+  return count;
+}
+
+// A list of tokens, the first without logprob when it begins a prompt.
+struct ScoredTokens {
+  std::vector<SampledToken> tokens;
+  bool has_unscored_first = false;
+};
+
+class CompletionFormat final : public AnswerFormat {
+ public:
+  CompletionFormat(const Service& service, CompletionLook look, size_t num_choices)
+      : service_(service), look_(std::move(look)), offsets_(num_choices, 0), has_begun_(num_choices, false) {}
+
+  const char* whole_object() const override { return "text_completion"; }
+  const char* chunk_object() const override { return "text_completion"; }
+
+  void write_choice(JsonWriter& json, const Generation& generation, int32_t index,
+                    const WholeChoice& choice) override {
+    write(json, generation, {index, choice.text, choice.tokens, choice.finish});
+  }
+
+  std::vector<std::string> chunk_choices(const Generation& generation, const ChoicePiece& piece) override {
+    JsonWriter json;
+    write(json, generation, piece);
+    return {std::move(json).take()};
+  }
+
+ private:
+  void write(JsonWriter& json, const Generation& generation, const ChoicePiece& piece) {
+    size_t index = static_cast<size_t>(piece.choice);
+    bool shows_prompt = look_.is_echoed && !has_begun_[index];
+    has_begun_[index] = true;
+    ScoredTokens scored;
+    if (shows_prompt && look_.has_logprobs) scored = prompt_tokens(generation, piece.choice);
+    scored.tokens.insert(scored.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    json.begin_object().key("index").integer(piece.choice);
+    json.key("text").text(shows_prompt ? prompt_text(index) + piece.text : piece.text);
+    write_logprobs(json, scored, offsets_[index]);
+    json.key("finish_reason");
+    if (piece.finish) {
+      json.text(to_string(*piece.finish));
+    } else {
+      json.null();
+    }
+    json.end_object();
+  }
+
+  const std::string& prompt_text(size_t choice) const {
+    return look_.prompt_texts[choice / static_cast<size_t>(look_.num_choices)];
+  }
+
+  static ScoredTokens prompt_tokens(const Generation& generation, int32_t choice) {
+    ScoredTokens scored;
+    scored.has_unscored_first = true;
+    scored.tokens.push_back({generation.request(choice).prompt.front(), 0, {}});
+    const std::vector<SampledToken>& rest = generation.prompt_logprobs(choice);
+    scored.tokens.insert(scored.tokens.end(), rest.begin(), rest.end());
+    return scored;
+  }
+
+  void write_logprobs(JsonWriter& json, const ScoredTokens& scored, size_t& offset) const {
+    json.key("logprobs");
+    if (!look_.has_logprobs) {
+      json.null();
+      return;
+    }
+    auto is_unscored = [&](const SampledToken& token) {
+      return scored.has_unscored_first && &token == &scored.tokens.front();
+    };
+    json.begin_object().key("tokens").begin_array();
+    for (const SampledToken& token : scored.tokens) json.text(service_.token_bytes(token.token));
+    json.end_array().key("token_logprobs").begin_array();
+    for (const SampledToken& token : scored.tokens) {
+      if (is_unscored(token)) {
+        json.null();
+      } else {
+        json.single_number(std::max(token.logprob, kLowestLogprob));
+      }
+    }
+    json.end_array().key("top_logprobs").begin_array();
+    for (const SampledToken& token : scored.tokens) {
+      if (is_unscored(token)) {
+        json.null();
+      } else {
+        write_alternatives(json, token);
+      }
+    }
+    json.end_array().key("text_offset").begin_array();
+    for (const SampledToken& token : scored.tokens) {
+      json.unsigned_integer(offset);
+      offset += count_characters(service_.token_bytes(token.token));
+    }
+    json.end_array().end_object();
+  }
+
+  // Text -> logprob, best first; of tokens that look alike the best one counts. The token itself is there.
+  void write_alternatives(JsonWriter& json, const SampledToken& token) const {
+    std::set<std::string> seen;
+    auto add = [&](const TokenLogprob& candidate) {
+      auto [text, is_new] = seen.insert(replace_invalid_utf8(service_.token_bytes(candidate.token)));
+      if (!is_new) return;
+      json.key(*text).single_number(std::max(candidate.logprob, kLowestLogprob));
+    };
+    json.begin_object();
+    for (const TokenLogprob& candidate : token.top) add(candidate);
+    add({token.token, token.logprob});
+    json.end_object();
+  }
+
+  const Service& service_;
+  const CompletionLook look_;
+  std::vector<size_t> offsets_;  // characters of each choice's text so far
+  std::vector<bool> has_begun_;
+};
+
+ApiResult<std::vector<int32_t>> encode(const Service& service, const openai::CompletionRequest& request,
+                                       const openai::Prompt& prompt) {
+  if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
+  const std::string& text = std::get<std::string>(prompt);
+  return request.adds_special_tokens ? service.encode_prompt(text, "prompt")
+                                     : service.encode(text, "prompt");
+}
+
+std::string text_of(const Service& service, const openai::Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+  std::string text;
+  for (int32_t token : std::get<std::vector<int32_t>>(prompt)) text += service.token_bytes(token);
+  return text;
+}
+
+}  // namespace
+
+HttpResponse completions(Service& service, HttpRequest& request) {
+  ApiResult<openai::CompletionRequest> completion = openai::parse_completion_request(request.body);
+  request.body = std::string();
+  if (!completion) return error_response(completion.error());
+  const openai::GenerationFields& fields = completion->generation;
+  std::optional<Service::Model> model = service.find_model(fields.model);
+  if (!model) return error_response(model_not_found(fields.model));
+
+  CompletionLook look;
+  look.has_logprobs = completion->num_top_logprobs >= 0;
+  look.is_echoed = completion->is_echoed;
+  look.num_choices = fields.num_choices;
+  EngineRequestOptions options;
+  options.variant = model->variant;
+  options.num_top_logprobs = completion->num_top_logprobs;
+  options.wants_prompt_logprobs = look.is_echoed && look.has_logprobs;
+  for (const openai::Prompt& prompt : completion->prompts) {
+    ApiResult<std::vector<int32_t>> tokens = encode(service, *completion, prompt);
+    if (!tokens) return error_response(tokens.error());
+    options.prompts.push_back(std::move(*tokens));
+    if (look.is_echoed) look.prompt_texts.push_back(text_of(service, prompt));
+  }
+  auto requests = make_engine_requests(service, fields, std::move(options));
+  if (!requests) return error_response(requests.error());
+  size_t num_choices = requests->size();
+  Answer answer{service.new_id("cmpl"), fields.model, fields,
+                make_generation(service, fields, std::move(*requests)),
+                std::make_shared<CompletionFormat>(service, std::move(look), num_choices)};
+  return answer_request(request, std::move(answer));
+}
+
+}  // namespace droidspeak

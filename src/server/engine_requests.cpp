@@ -1,0 +1,111 @@
+#include "server/engine_requests.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace droidspeak {
+
+namespace {
+
+ApiError too_long(int32_t max_model_len, size_t prompt_tokens, int32_t max_tokens, const char* param) {
+  return bad_field(
+      fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
+                  "the {}, {} in the completion). Please reduce the length of the {} or completion.",
+                  max_model_len, prompt_tokens + static_cast<size_t>(max_tokens), prompt_tokens, param,
+                  max_tokens, param),
+      param, "context_length_exceeded");
+}
+
+ApiError unknown_token(int32_t token, int32_t vocab_size, const char* param) {
+  return bad_field(fmt::format("Invalid '{}': token id {} is beyond the vocabulary of {}.", param, token,
+                               vocab_size),
+                   param);
+}
+
+std::optional<ApiError> check_tokens(const Service& service, const std::vector<int32_t>& tokens,
+                                     const char* param) {
+  auto beyond = std::ranges::find_if(tokens, [&](int32_t token) { return token >= service.vocab_size(); });
+  if (beyond == tokens.end()) return std::nullopt;
+  return unknown_token(*beyond, service.vocab_size(), param);
+}
+
+std::optional<ApiError> check_fields(const Service& service, const openai::GenerationFields& fields) {
+  if (auto error = check_tokens(service, fields.stop_token_ids, "stop_token_ids")) return error;
+  const auto& bias = fields.sampling.logit_bias;
+  if (!bias.empty() && bias.rbegin()->first >= service.vocab_size()) {
+    return unknown_token(bias.rbegin()->first, service.vocab_size(), "logit_bias");
+  }
+  return std::nullopt;
+}
+
+// How many tokens may be made after this prompt, or why none.
+ApiResult<int32_t> completion_room(const Service& service, const openai::GenerationFields& fields,
+                                   size_t prompt_tokens, const char* param) {
+  int32_t limit = service.max_model_len();
+  if (prompt_tokens == 0) return bad_field(fmt::format("Invalid '{}': it has no tokens.", param), param);
+  if (prompt_tokens > static_cast<size_t>(limit)) {
+    return too_long(limit, prompt_tokens, fields.max_tokens.value_or(1), param);
+  }
+  int32_t room = limit - static_cast<int32_t>(prompt_tokens);
+  int32_t wanted = fields.max_tokens.value_or(std::max(room, 1));
+  if (wanted > room) return too_long(limit, prompt_tokens, wanted, param);
+  return wanted;
+}
+
+GenerationRequest common_request(const Service& service, const openai::GenerationFields& fields,
+                                 const EngineRequestOptions& options) {
+  GenerationRequest request;
+  request.model = options.variant;
+  request.sampling = fields.sampling;
+  if (!fields.ignores_end_tokens) request.stop_tokens = service.tokenizer().end_of_turn_ids;
+  request.stop_tokens.insert(request.stop_tokens.end(), fields.stop_token_ids.begin(),
+                             fields.stop_token_ids.end());
+  request.num_top_logprobs = options.num_top_logprobs;
+  request.wants_prompt_logprobs = options.wants_prompt_logprobs;
+  request.cache_salt = fields.cache_salt;
+  request.sharing = fields.sharing;
+  request.ttft_slo_ms = fields.ttft_slo_ms;
+  request.min_quality = fields.min_quality;
+  return request;
+}
+
+}  // namespace
+
+ApiResult<std::vector<GenerationRequest>> make_engine_requests(Service& service,
+                                                               const openai::GenerationFields& fields,
+                                                               EngineRequestOptions options) {
+  if (auto error = check_fields(service, fields)) return *error;
+  uint64_t seed = fields.seed.value_or(service.random_seed());
+  GenerationRequest common = common_request(service, fields, options);
+  std::vector<GenerationRequest> requests;
+  for (std::vector<int32_t>& prompt : options.prompts) {
+    if (auto error = check_tokens(service, prompt, options.prompt_param)) return *error;
+    auto max_tokens = completion_room(service, fields, prompt.size(), options.prompt_param);
+    if (!max_tokens) return max_tokens.error();
+    for (int32_t i = 0; i < fields.num_choices; ++i) {
+      GenerationRequest request = common;
+      request.prompt = prompt;
+      request.max_tokens = *max_tokens;
+      if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
+      request.sampling.seed = seed + static_cast<uint64_t>(i);
+      requests.push_back(std::move(request));
+    }
+    prompt = {};
+  }
+  return requests;
+}
+
+std::shared_ptr<Generation> make_generation(Service& service,
+                                            const openai::GenerationFields& fields,
+                                            std::vector<GenerationRequest> requests) {
+  TextOptions text;
+  text.stop = fields.stop;
+  text.special = fields.skips_special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
+  auto submit = [&engine = service.engine()](GenerationRequest request) {
+    return engine.submit(std::move(request));
+  };
+  return std::make_shared<Generation>(submit, service.tokenizer(), std::move(requests), text);
+}
+
+}  // namespace droidspeak

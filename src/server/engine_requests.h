@@ -1,0 +1,34 @@
+// From a validated API request and its prompts to engine requests, one per choice.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "server/openai/requests.h"
+#include "server/service.h"
+
+namespace droidspeak {
+
+struct EngineRequestOptions {
+  std::string variant;
+  std::vector<std::vector<int32_t>> prompts;
+  const char* prompt_param = "prompt";  // named when a prompt is too long
+  int32_t num_top_logprobs = -1;
+  bool wants_prompt_logprobs = false;
+};
+
+// Choices in order: all of the first prompt, then all of the second. 400 for prompts beyond the context and
+// token ids beyond the vocabulary.
+ApiResult<std::vector<GenerationRequest>> make_engine_requests(Service& service,
+                                                               const openai::GenerationFields& fields,
+                                                               EngineRequestOptions options);
+
+// The generation of these requests on the service's engine.
+std::shared_ptr<Generation> make_generation(Service& service,
+                                            const openai::GenerationFields& fields,
+                                            std::vector<GenerationRequest> requests);
+
+}  // namespace droidspeak

@@ -1,0 +1,155 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+namespace {
+
+// With several streams to listen to, how long one of them may keep the others waiting.
+constexpr std::chrono::milliseconds kTurn{2};
+constexpr std::chrono::milliseconds kNoWait{0};
+
+}  // namespace
+
+Generation::Choice::Choice(GenerationRequest engine_request,
+                           const Tokenizer& tokenizer,
+                           const TextOptions& options)
+    : request(std::move(engine_request)),
+      detokenizer(tokenizer, options.special),
+      stop_strings(options.stop) {}
+
+Generation::Generation(Submit submit,
+                       const Tokenizer& tokenizer,
+                       std::vector<GenerationRequest> requests,
+                       const TextOptions& options)
+    : submit_(std::move(submit)) {
+  check(!requests.empty(), "generation without choices");
+  for (GenerationRequest& request : requests) {
+    bool shares_prompt = !choices_.empty() && choices_.back()->request.prompt == request.prompt;
+    choices_.push_back(std::make_unique<Choice>(std::move(request), tokenizer, options));
+    choices_.back()->shares_prompt = shares_prompt;
+  }
+}
+
+Generation::~Generation() {
+  cancel_all();
+}
+
+void Generation::cancel_all() {
+  for (auto& choice : choices_) {
+    if (choice->stream) choice->stream->cancel();
+    choice->stream.reset();
+  }
+}
+
+Result<void> Generation::start() {
+  return submit_waiting();
+}
+
+bool Generation::may_begin(size_t index) const {
+  if (!choices_[index]->shares_prompt) return true;
+  const Choice& before = *choices_[index - 1];
+  return before.prefill.has_value() || before.is_finished;
+}
+
+Result<void> Generation::submit_waiting() {
+  while (next_to_submit_ < choices_.size() && may_begin(next_to_submit_)) {
+    Choice& choice = *choices_[next_to_submit_];
+    auto stream = submit_(choice.request);
+    if (!stream && stream.error().code == ErrorCode::kExhausted && num_running_ > 0) return {};
+    if (!stream) return stream.error();
+    choice.stream = std::move(*stream);
+    ++next_to_submit_;
+    ++num_running_;
+  }
+  return {};
+}
+
+std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds timeout) {
+  auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!is_done()) {
+    if (auto submitted = submit_waiting(); !submitted) return fail(submitted.error());
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      size_t index = (next_to_ask_ + i) % choices_.size();
+      if (auto event = take_item(index, kNoWait)) {
+        next_to_ask_ = index + 1;
+        return event;
+      }
+    }
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left <= kNoWait) return std::nullopt;
+    auto running = std::ranges::find_if(choices_, [](const auto& choice) { return choice->stream != nullptr; });
+    check(running != choices_.end(), "generation waits although nothing runs");
+    auto turn = num_running_ == 1 ? left : std::min(left, kTurn);
+    if (auto event = take_item(static_cast<size_t>(running - choices_.begin()), turn)) return event;
+  }
+  return std::nullopt;
+}
+
+std::optional<GenerationEvent> Generation::take_item(size_t index, std::chrono::milliseconds timeout) {
+  // Items that bring no text yet are taken one after another, without waiting.
+  while (choices_[index]->stream) {
+    std::optional<StreamItem> item = choices_[index]->stream->next(timeout);
+    if (!item) return std::nullopt;
+    if (auto event = handle(index, std::move(*item))) return event;
+    timeout = kNoWait;
+  }
+  return std::nullopt;
+}
+
+std::optional<GenerationEvent> Generation::handle(size_t index, StreamItem item) {
+  Choice& choice = *choices_[index];
+  if (auto* report = std::get_if<PrefillReport>(&item)) {
+    choice.prefill = std::move(*report);
+    return std::nullopt;
+  }
+  if (auto* logprobs = std::get_if<PromptLogprobs>(&item)) {
+    choice.prompt_logprobs = std::move(logprobs->tokens);
+    return std::nullopt;
+  }
+  if (auto* token = std::get_if<SampledToken>(&item)) return add_token(index, std::move(*token));
+  if (auto* finished = std::get_if<Finished>(&item)) {
+    StopStrings::Output last = choice.stop_strings.push(choice.detokenizer.finish());
+    std::string text = std::move(last.text);
+    if (!last.stopped) text += choice.stop_strings.finish();
+    return finish(index, std::move(text), last.stopped ? FinishReason::kStop : finished->reason);
+  }
+  return fail(std::get<Error>(std::move(item)));
+}
+
+std::optional<GenerationEvent> Generation::add_token(size_t index, SampledToken token) {
+  Choice& choice = *choices_[index];
+  ++completion_tokens_;
+  int32_t id = token.token;
+  choice.held_tokens.push_back(std::move(token));
+  StopStrings::Output output = choice.stop_strings.push(choice.detokenizer.push(id));
+  if (output.stopped) {
+    choice.stream->cancel();
+    return finish(index, std::move(output.text), FinishReason::kStop);
+  }
+  if (output.text.empty()) return std::nullopt;
+  return ChoicePiece{static_cast<int32_t>(index), std::move(output.text),
+                     std::exchange(choice.held_tokens, {}), std::nullopt};
+}
+
+GenerationEvent Generation::finish(size_t index, std::string text, FinishReason reason) {
+  Choice& choice = *choices_[index];
+  choice.stream.reset();
+  choice.is_finished = true;
+  ++num_finished_;
+  --num_running_;
+  return ChoicePiece{static_cast<int32_t>(index), std::move(text), std::exchange(choice.held_tokens, {}),
+                     reason};
+}
+
+GenerationEvent Generation::fail(Error error) {
+  has_failed_ = true;
+  cancel_all();
+  return error;
+}
+
+}  // namespace droidspeak

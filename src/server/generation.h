@@ -1,0 +1,101 @@
+// Runs the choices of one API request on the engine and turns their tokens into text: n choices or many
+// prompts are one engine request each. Used by one thread; the engine is reached through `Submit` only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/request.h"
+#include "text/detokenizer.h"
+
+namespace droidspeak {
+
+// What one choice gained. Text that may be the start of a stop string or of a character is held back, and
+// tokens come with the text that they completed.
+struct ChoicePiece {
+  int32_t choice = 0;
+  std::string text;
+  std::vector<SampledToken> tokens;
+  std::optional<FinishReason> finish;  // set in a choice's last piece
+};
+
+using GenerationEvent = std::variant<ChoicePiece, Error>;
+
+struct TextOptions {
+  std::vector<std::string> stop;
+  SpecialTokens special = SpecialTokens::kParse;  // kParse leaves them out of the text
+};
+
+class Generation {
+ public:
+  using Submit = std::function<Result<std::shared_ptr<TokenStream>>(GenerationRequest)>;
+
+  // One request per choice. Those with the same prompt as their predecessor begin when it has been read, to
+  // find it in the cache. `tokenizer` outlives this.
+  Generation(Submit submit,
+             const Tokenizer& tokenizer,
+             std::vector<GenerationRequest> requests,
+             const TextOptions& options);
+  ~Generation();  // cancels what is running
+
+  // Submits the first choice, and as many more as the queue takes. An error means that nothing runs.
+  Result<void> start();
+
+  // Waits at most `timeout`; nothing when nothing happened. After an Error there is no further event.
+  std::optional<GenerationEvent> next(std::chrono::milliseconds timeout);
+  bool is_done() const { return num_finished_ == choices_.size() || has_failed_; }
+
+  size_t num_choices() const { return choices_.size(); }
+  const GenerationRequest& request(int32_t choice) const { return at(choice).request; }
+  // Empty until the choice's prompt has been read.
+  const std::optional<PrefillReport>& prefill(int32_t choice) const { return at(choice).prefill; }
+  const std::vector<SampledToken>& prompt_logprobs(int32_t choice) const {
+    return at(choice).prompt_logprobs;
+  }
+  int64_t completion_tokens() const { return completion_tokens_; }
+
+ private:
+  struct Choice {
+    Choice(GenerationRequest engine_request, const Tokenizer& tokenizer, const TextOptions& options);
+
+    GenerationRequest request;
+    Detokenizer detokenizer;
+    StopStrings stop_strings;
+    std::shared_ptr<TokenStream> stream;  // null before submission and after the end
+    std::optional<PrefillReport> prefill;
+    std::vector<SampledToken> prompt_logprobs;
+    std::vector<SampledToken> held_tokens;  // their text is not out yet
+    bool shares_prompt = false;             // with the choice before
+    bool is_finished = false;
+  };
+
+  const Choice& at(int32_t choice) const { return *choices_[static_cast<size_t>(choice)]; }
+  // Submits waiting choices in order. kExhausted is no error while others of ours run.
+  Result<void> submit_waiting();
+  bool may_begin(size_t index) const;
+  std::optional<GenerationEvent> take_item(size_t index, std::chrono::milliseconds timeout);
+  std::optional<GenerationEvent> handle(size_t index, StreamItem item);
+  std::optional<GenerationEvent> add_token(size_t index, SampledToken token);
+  GenerationEvent finish(size_t index, std::string text, FinishReason reason);
+  GenerationEvent fail(Error error);
+  void cancel_all();
+
+  Submit submit_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  size_t next_to_submit_ = 0;
+  size_t next_to_ask_ = 0;
+  size_t num_running_ = 0;
+  size_t num_finished_ = 0;
+  int64_t completion_tokens_ = 0;
+  bool has_failed_ = false;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,166 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "server/handlers.h"
+#include "server/prometheus.h"
+
+namespace droidspeak {
+
+namespace {
+
+using Kind = PrometheusText::Kind;
+
+double count(uint64_t value) {
+  return static_cast<double>(value);
+}
+
+void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
+  text.metric("vllm:num_requests_running", Kind::kGauge, "Requests in the running batch.")
+      .sample(engine.running);
+  text.metric("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for their turn.")
+      .sample(engine.waiting);
+  text.metric("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of paged K/V memory in use, 1 is all.")
+      .sample(engine.kv_usage);
+  text.metric("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in caches.")
+      .sample(count(engine.prefix_cache_queries));
+  text.metric("vllm:prefix_cache_hits_total", Kind::kCounter, "Prompt tokens found in caches.")
+      .sample(count(engine.prefix_cache_hits));
+  text.metric("vllm:num_preemptions_total", Kind::kCounter, "Requests put back for lack of K/V memory.")
+      .sample(count(engine.preemptions));
+  text.metric("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens processed.")
+      .sample(count(engine.prompt_tokens));
+  text.metric("vllm:generation_tokens_total", Kind::kCounter, "Tokens generated.")
+      .sample(count(engine.generation_tokens));
+  text.metric("vllm:request_success_total", Kind::kCounter, "Requests that ended, by reason.")
+      .sample(count(engine.requests_finished_stop), {{"finished_reason", "stop"}})
+      .sample(count(engine.requests_finished_length), {{"finished_reason", "length"}})
+      .sample(count(engine.requests_cancelled), {{"finished_reason", "abort"}})
+      .sample(count(engine.requests_failed), {{"finished_reason", "error"}});
+  text.metric("vllm:time_to_first_token_seconds", Kind::kHistogram, "From arrival to the first token.")
+      .histogram(engine.ttft_seconds);
+  text.metric("vllm:time_per_output_token_seconds", Kind::kHistogram, "Between tokens of one request.")
+      .histogram(engine.time_per_output_token_seconds);
+  text.metric("vllm:e2e_request_latency_seconds", Kind::kHistogram, "From arrival to the last token.")
+      .histogram(engine.e2e_seconds);
+  text.metric("vllm:request_queue_time_seconds", Kind::kHistogram, "From arrival to the first step.")
+      .histogram(engine.queue_seconds);
+}
+
+void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
+  text.metric("droidspeak_share_hits_total", Kind::kCounter, "Contexts taken from another variant.");
+  for (const auto& [pair, counters] : engine.pairs) {
+    text.sample(count(counters.hits), {{"sender", pair.first}, {"receiver", pair.second}});
+  }
+  text.metric("droidspeak_share_tokens_reused_total", Kind::kCounter, "Context tokens taken over.");
+  for (const auto& [pair, counters] : engine.pairs) {
+    text.sample(count(counters.tokens_reused), {{"sender", pair.first}, {"receiver", pair.second}});
+  }
+  text.metric("droidspeak_cache_hits_total", Kind::kCounter, "Contexts found, by slowest tier read.");
+  for (const auto& [tier, hits] : engine.hits_by_tier) text.sample(count(hits), {{"tier", tier}});
+  text.metric("droidspeak_share_fallbacks_total", Kind::kCounter, "Planned reuse that did not happen.");
+  for (const auto& [reason, times] : engine.fallbacks) text.sample(count(times), {{"reason", reason}});
+  text.metric("droidspeak_layers_recomputed_total", Kind::kCounter, "Layers recomputed for reused contexts.")
+      .sample(count(engine.layers_recomputed));
+  text.metric("droidspeak_bytes_loaded_total", Kind::kCounter, "Bytes loaded from caches.")
+      .sample(count(engine.bytes_loaded));
+  text.metric("droidspeak_load_seconds_total", Kind::kCounter, "Time spent loading caches.")
+      .sample(engine.load_seconds);
+  text.metric("droidspeak_compute_seconds_total", Kind::kCounter, "Time spent computing prefills.")
+      .sample(engine.compute_seconds);
+  text.metric("droidspeak_ttft_predicted_seconds_total", Kind::kCounter, "Sum of predicted TTFT.")
+      .sample(engine.predicted_ttft_seconds);
+  text.metric("droidspeak_ttft_measured_seconds_total", Kind::kCounter, "Sum of TTFT of the same requests.")
+      .sample(engine.measured_ttft_seconds);
+  text.metric("droidspeak_ttft_predictions_total", Kind::kCounter, "Requests with a prediction.")
+      .sample(count(engine.predictions));
+}
+
+struct TierMetric {
+  const char* name;
+  Kind kind;
+  const char* help;
+  uint64_t StoreCounters::PerTier::*value;
+};
+
+void write_store_metrics(PrometheusText& text, const StoreCounters& store) {
+  using PerTier = StoreCounters::PerTier;
+  const TierMetric metrics[] = {
+      {"droidspeak_store_entries", Kind::kGauge, "Blocks held.", &PerTier::entries},
+      {"droidspeak_store_bytes", Kind::kGauge, "Bytes held.", &PerTier::bytes},
+      {"droidspeak_store_capacity_bytes", Kind::kGauge, "Bytes that may be held.", &PerTier::capacity_bytes},
+      {"droidspeak_store_hits_total", Kind::kCounter, "Entries found.", &PerTier::hits},
+      {"droidspeak_store_read_bytes_total", Kind::kCounter, "Bytes read.", &PerTier::bytes_read},
+      {"droidspeak_store_written_bytes_total", Kind::kCounter, "Bytes written.", &PerTier::bytes_written},
+      {"droidspeak_store_evictions_total", Kind::kCounter, "Blocks evicted.", &PerTier::evictions},
+  };
+  for (const TierMetric& metric : metrics) {
+    text.metric(metric.name, metric.kind, metric.help)
+        .sample(count(store.host.*metric.value), {{"tier", "host"}})
+        .sample(count(store.disk.*metric.value), {{"tier", "disk"}});
+  }
+  text.metric("droidspeak_store_misses_total", Kind::kCounter, "Entries not found.").sample(count(store.misses));
+  text.metric("droidspeak_store_damaged_total", Kind::kCounter, "Entries whose check failed.")
+      .sample(count(store.damaged));
+  text.metric("droidspeak_store_write_errors_total", Kind::kCounter, "Writes that the disk refused.")
+      .sample(count(store.write_errors));
+}
+
+void write_server_metrics(PrometheusText& text, const Service& service) {
+  text.metric("droidspeak_http_requests_total", Kind::kCounter, "Requests answered, by path and status.");
+  for (const auto& [key, times] : service.request_counts()) {
+    text.sample(count(times), {{"path", key.first}, {"status", std::to_string(key.second)}});
+  }
+  text.metric("droidspeak_http_connections", Kind::kGauge, "Open connections.")
+      .sample(service.num_connections);
+}
+
+// Resident pages and processor time as the kernel counts them; what cannot be read is left out.
+void write_process_metrics(PrometheusText& text, const Service& service) {
+  text.metric("process_start_time_seconds", Kind::kGauge, "Start, in Unix time.")
+      .sample(static_cast<double>(service.start_time()));
+  long total_pages = 0;
+  long resident_pages = 0;
+  if (std::ifstream("/proc/self/statm") >> total_pages >> resident_pages) {
+    text.metric("process_resident_memory_bytes", Kind::kGauge, "Resident memory.")
+        .sample(static_cast<double>(resident_pages) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+  }
+  text.metric("process_cpu_seconds_total", Kind::kCounter, "Processor time used.")
+      .sample(static_cast<double>(clock()) / CLOCKS_PER_SEC);
+  std::error_code error;
+  auto files = std::filesystem::directory_iterator("/proc/self/fd", error);
+  if (!error) {
+    text.metric("process_open_fds", Kind::kGauge, "Open file descriptors.")
+        .sample(static_cast<double>(std::distance(files, std::filesystem::directory_iterator())));
+  }
+}
+
+}  // namespace
+
+HttpResponse health(Service& service, HttpRequest& /*request*/) {
+  if (!service.engine().state().is_healthy) {
+    return error_response(status_error(503, "The engine has failed; restart the server."));
+  }
+  HttpResponse response;
+  response.body = R"({"status":"ok"})";
+  return response;
+}
+
+HttpResponse metrics(Service& service, HttpRequest& /*request*/) {
+  EngineMetrics engine = service.engine().metrics();
+  std::string model = service.models().front().id;
+  PrometheusText text({{"model_name", model}, {"engine", "0"}});
+  write_vllm_metrics(text, engine);
+  PrometheusText rest({});
+  write_sharing_metrics(rest, engine);
+  write_store_metrics(rest, engine.store);
+  write_server_metrics(rest, service);
+  write_process_metrics(rest, service);
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = std::move(text).take() + std::move(rest).take();
+  return response;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,245 @@
+#include "server/openai/generation_fields.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace droidspeak::openai {
+
+namespace {
+
+constexpr size_t kMaxStops = 4;
+constexpr int64_t kMaxToken = std::numeric_limits<int32_t>::max();
+
+bool asks_for_nothing(JsonValue value) {
+  switch (value.kind()) {
+    case JsonKind::kNull:
+      return true;
+    case JsonKind::kBoolean:
+      return !value.boolean();
+    case JsonKind::kInteger:
+    case JsonKind::kDecimal:
+      return value.number() == 0;
+    case JsonKind::kString:
+      return value.string().empty();
+    case JsonKind::kArray:
+    case JsonKind::kObject:
+      return value.size() == 0;
+  }
+  panic("unknown JsonKind");
+}
+
+void invalid_value(Fields& fields, const std::string& name, const std::string& why) {
+  fields.fail(bad_field(fmt::format("Invalid '{}': {}.", fields.path_of(name), why), fields.path_of(name)));
+}
+
+void read_sampling(Fields& fields, GenerationFields& generation) {
+  SamplingOptions& sampling = generation.sampling;
+  using LowEnd = NumberRange::LowEnd;
+  auto single = [](std::optional<double> value, double otherwise) {
+    return static_cast<float>(value.value_or(otherwise));
+  };
+  sampling.temperature = single(fields.number("temperature", {0, 2}), 1);
+  sampling.top_p = single(fields.number("top_p", {0, 1, LowEnd::kExcluded}), 1);
+  sampling.top_k = static_cast<int32_t>(
+      std::max<int64_t>(0, fields.integer("top_k", {-1, kMaxToken}).value_or(0)));
+  sampling.min_p = single(fields.number("min_p", {0, 1}), 0);
+  sampling.repetition_penalty = single(fields.number("repetition_penalty", {0, 2, LowEnd::kExcluded}), 1);
+  sampling.presence_penalty = single(fields.number("presence_penalty", {-2, 2}), 0);
+  sampling.frequency_penalty = single(fields.number("frequency_penalty", {-2, 2}), 0);
+  if (auto seed = fields.integer("seed")) generation.seed = static_cast<uint64_t>(*seed);
+}
+
+void read_logit_bias(Fields& fields, SamplingOptions& sampling) {
+  std::optional<JsonValue> bias = fields.find("logit_bias");
+  if (!bias) return;
+  if (!bias->is(JsonKind::kObject)) return fields.wrong_type("logit_bias", "an object", bias->kind());
+  for (const auto& [key, value] : bias->members()) {
+    int32_t token = -1;
+    auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (status != std::errc() || end != key.data() + key.size() || token < 0) {
+      return invalid_value(fields, "logit_bias", fmt::format("key '{}' is not a token id", key));
+    }
+    bool is_number = value.is(JsonKind::kInteger) || value.is(JsonKind::kDecimal);
+    if (!is_number || value.number() < -100 || value.number() > 100) {
+      return invalid_value(fields, "logit_bias",
+                           fmt::format("the value for token {} is not a number from -100 to 100", token));
+    }
+    sampling.logit_bias[token] = static_cast<float>(value.number());
+  }
+}
+
+void read_stop(Fields& fields, GenerationFields& generation) {
+  if (auto ids = fields.array("stop_token_ids")) {
+    generation.stop_token_ids = read_token_ids(fields, "stop_token_ids", *ids);
+  }
+  std::optional<JsonValue> stop = fields.find("stop");
+  if (!stop) return;
+  if (stop->is(JsonKind::kString)) {
+    generation.stop = {stop->string()};
+  } else if (!stop->is(JsonKind::kArray)) {
+    return fields.wrong_type("stop", "a string or an array of strings", stop->kind());
+  } else if (stop->size() > kMaxStops) {
+    return fields.fail(bad_field(
+        fmt::format("Invalid 'stop': array too long. Expected an array with maximum length {}, but got an "
+                    "array with length {} instead.",
+                    kMaxStops, stop->size()),
+        "stop", "array_above_max_length"));
+  } else {
+    for (size_t i = 0; i < stop->size(); ++i) {
+      JsonValue item = stop->at(i);
+      if (!item.is(JsonKind::kString)) {
+        return fields.wrong_type("stop", "a string or an array of strings", item.kind());
+      }
+      generation.stop.push_back(item.string());
+    }
+  }
+  if (std::ranges::count(generation.stop, "") > 0) {
+    invalid_value(fields, "stop", "an empty string would stop at once; expected non-empty strings");
+  }
+}
+
+void read_streaming(Fields& fields, GenerationFields& generation) {
+  generation.is_streamed = fields.boolean("stream").value_or(false);
+  std::optional<Fields> options = fields.object("stream_options");
+  if (!options) return;
+  if (!generation.is_streamed) {
+    return invalid_value(fields, "stream_options", "only allowed when 'stream' is true");
+  }
+  generation.includes_usage = options->boolean("include_usage").value_or(false);
+  generation.has_running_usage = options->boolean("continuous_usage_stats").value_or(false);
+}
+
+// "auto", "full", "reuse" or "a,b,c" with an optional r; the numbers are checked by the engine.
+bool is_plan(std::string_view text) {
+  if (text == "auto" || text == "full" || text == "reuse") return true;
+  if (text.ends_with('r')) text.remove_suffix(1);
+  int numbers = 1;
+  bool has_digit = false;
+  for (char c : text) {
+    if (c == ',' && has_digit) {
+      ++numbers;
+      has_digit = false;
+    } else if (c >= '0' && c <= '9') {
+      has_digit = true;
+    } else {
+      return false;
+    }
+  }
+  return numbers == 3 && has_digit && text.size() < 32;
+}
+
+void read_sharing(Fields& fields, GenerationFields& generation) {
+  generation.cache_salt = fields.string("cache_salt").value_or("");
+  generation.ttft_slo_ms = fields.number("ttft_slo_ms", {0, 1e12, NumberRange::LowEnd::kExcluded});
+  generation.min_quality = fields.number("min_quality", {0, 1});
+  std::optional<JsonValue> sharing = fields.find("sharing");
+  if (!sharing) return;
+  SharingRequest& wanted = generation.sharing;
+  if (sharing->is(JsonKind::kString)) {
+    if (sharing->string() == "off") {
+      wanted.mode = SharingRequest::Mode::kOff;
+    } else if (sharing->string() != "auto") {
+      invalid_value(fields, "sharing",
+                    fmt::format("'{}' is not \"auto\", \"off\" or an object with sender and plan",
+                                sharing->string()));
+    }
+    return;
+  }
+  if (!sharing->is(JsonKind::kObject)) {
+    return fields.wrong_type("sharing", "\"auto\", \"off\" or an object", sharing->kind());
+  }
+  Fields members = *fields.object("sharing");
+  wanted.mode = SharingRequest::Mode::kExplicit;
+  wanted.sender = members.required_string("sender");
+  wanted.plan = members.string("plan").value_or("auto");
+  if (!is_plan(wanted.plan)) {
+    invalid_value(members, "plan",
+                  fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
+                              wanted.plan));
+  }
+}
+
+void reject_unsupported_features(Fields& fields) {
+  reject_unsupported(fields, {"tools", "functions", "function_call", "suffix", "min_tokens",
+                              "use_beam_search", "include_stop_str_in_output", "prompt_logprobs",
+                              "truncate_prompt_tokens", "guided_json", "guided_regex", "guided_choice",
+                              "guided_grammar", "structured_outputs", "logits_processors",
+                              "continue_final_message", "chat_template", "documents", "audio",
+                              "prediction", "web_search_options", "return_tokens_as_token_ids"});
+  if (auto choice = fields.find("tool_choice")) {
+    bool is_harmless = choice->is(JsonKind::kString) &&
+                       (choice->string() == "none" || choice->string() == "auto");
+    if (!is_harmless) fields.reject("tool_choice", "is not supported: this server does not call tools");
+  }
+  if (auto format = fields.object("response_format")) {
+    std::string type = format->required_string("type");
+    if (type != "text") {
+      fields.reject("response_format",
+                    fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is", type));
+    }
+  }
+  if (auto modalities = fields.array("modalities")) {
+    for (size_t i = 0; i < modalities->size(); ++i) {
+      JsonValue item = modalities->at(i);
+      bool is_text = item.is(JsonKind::kString) && item.string() == "text";
+      if (!is_text) fields.reject("modalities", "other than [\"text\"] is not supported");
+    }
+  }
+}
+
+}  // namespace
+
+ApiResult<JsonDocument> parse_object(std::string_view body) {
+  ApiResult<JsonDocument> document = JsonDocument::parse(body);
+  if (document && !document->root().is(JsonKind::kObject)) {
+    return status_error(400, fmt::format("The JSON body of your request must be an object, but is {}.",
+                                         describe(document->root().kind())));
+  }
+  return document;
+}
+
+void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    auto value = fields.find(name);
+    if (value && !asks_for_nothing(*value)) fields.reject(name, "is not supported by this server");
+  }
+}
+
+std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(array.size());
+  for (size_t i = 0; i < array.size(); ++i) {
+    JsonValue item = array.at(i);
+    if (!item.is(JsonKind::kInteger)) {
+      fields.wrong_type(name, "an array of token ids", item.kind());
+      return {};
+    }
+    if (item.integer() < 0 || item.integer() > kMaxToken) {
+      invalid_value(fields, name, fmt::format("{} is not a token id", item.integer()));
+      return {};
+    }
+    tokens.push_back(static_cast<int32_t>(item.integer()));
+  }
+  return tokens;
+}
+
+void read_generation_fields(Fields& fields, GenerationFields& generation) {
+  generation.model = fields.required_string("model");
+  generation.num_choices = static_cast<int32_t>(fields.integer("n", {1, 128}).value_or(1));
+  if (auto best_of = fields.integer("best_of"); best_of && *best_of != generation.num_choices) {
+    fields.reject("best_of", "other than n is not supported");
+  }
+  read_sampling(fields, generation);
+  read_logit_bias(fields, generation.sampling);
+  read_stop(fields, generation);
+  read_streaming(fields, generation);
+  read_sharing(fields, generation);
+  generation.ignores_end_tokens = fields.boolean("ignore_eos").value_or(false);
+  generation.skips_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
+  fields.string("user");
+  reject_unsupported_features(fields);
+}
+
+}  // namespace droidspeak::openai

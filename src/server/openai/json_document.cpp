@@ -1,0 +1,168 @@
+#include "server/openai/json_document.h"
+
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace droidspeak::openai {
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& as_json(const void* node) {
+  return *static_cast<const Json*>(node);
+}
+
+ApiError unparsable(std::string message) {
+  return status_error(400, "We could not parse the JSON body of your request: " + message);
+}
+
+// Bounds what a parser would build from `text`: brackets and commas outside of strings. Says nothing about
+// whether the text is JSON.
+std::optional<ApiError> check_limits(std::string_view text) {
+  int depth = 0;
+  size_t values = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++values;
+      if (++depth > JsonDocument::kMaxDepth) {
+        return unparsable("it is nested deeper than " + std::to_string(JsonDocument::kMaxDepth) +
+                          " levels.");
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',') {
+      ++values;
+    }
+    if (values > JsonDocument::kMaxValues) {
+      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxValues) + " values.");
+    }
+  }
+  return std::nullopt;
+}
+
+// nlohmann's text without its "[json.exception.parse_error.101] " and without a copy of the input.
+std::string explain(const std::exception& error) {
+  std::string text = error.what();
+  if (size_t end = text.find("] "); text.starts_with('[') && end != std::string::npos) {
+    text = text.substr(end + 2);
+  }
+  if (size_t quoted = text.find("; last read"); quoted != std::string::npos) text.resize(quoted);
+  return text + ".";
+}
+
+}  // namespace
+
+std::string_view describe(JsonKind kind) {
+  switch (kind) {
+    case JsonKind::kNull:
+      return "null";
+    case JsonKind::kBoolean:
+      return "a boolean";
+    case JsonKind::kInteger:
+      return "an integer";
+    case JsonKind::kDecimal:
+      return "a decimal number";
+    case JsonKind::kString:
+      return "a string";
+    case JsonKind::kArray:
+      return "an array";
+    case JsonKind::kObject:
+      return "an object";
+  }
+  panic("unknown JsonKind");
+}
+
+JsonKind JsonValue::kind() const {
+  switch (as_json(node_).type()) {
+    case Json::value_t::null:
+    case Json::value_t::discarded:
+    case Json::value_t::binary:
+      return JsonKind::kNull;
+    case Json::value_t::boolean:
+      return JsonKind::kBoolean;
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return JsonKind::kInteger;
+    case Json::value_t::number_float:
+      return JsonKind::kDecimal;
+    case Json::value_t::string:
+      return JsonKind::kString;
+    case Json::value_t::array:
+      return JsonKind::kArray;
+    case Json::value_t::object:
+      return JsonKind::kObject;
+  }
+  panic("unknown JSON type");
+}
+
+bool JsonValue::boolean() const {
+  return as_json(node_).get<bool>();
+}
+
+int64_t JsonValue::integer() const {
+  const Json& json = as_json(node_);
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(kMax)) return kMax;
+  return json.get<int64_t>();
+}
+
+double JsonValue::number() const {
+  return as_json(node_).get<double>();
+}
+
+const std::string& JsonValue::string() const {
+  return as_json(node_).get_ref<const std::string&>();
+}
+
+size_t JsonValue::size() const {
+  return as_json(node_).size();
+}
+
+JsonValue JsonValue::at(size_t index) const {
+  return JsonValue(&as_json(node_).at(index));
+}
+
+std::optional<JsonValue> JsonValue::find(const std::string& key) const {
+  auto found = as_json(node_).find(key);
+  if (found == as_json(node_).end()) return std::nullopt;
+  return JsonValue(&*found);
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  std::vector<std::pair<std::string, JsonValue>> result;
+  for (const auto& item : as_json(node_).items()) {
+    result.emplace_back(item.key(), JsonValue(&item.value()));
+  }
+  return result;
+}
+
+std::string JsonValue::to_json() const {
+  return as_json(node_).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+ApiResult<JsonDocument> JsonDocument::parse(std::string_view text) {
+  if (text.empty()) return unparsable("the body is empty.");
+  if (auto error = check_limits(text)) return *error;
+  try {
+    auto tree = std::make_shared<Json>(Json::parse(text.begin(), text.end()));
+    return JsonDocument(std::move(tree));
+  } catch (const Json::exception& error) {
+    return unparsable(explain(error));
+  }
+}
+
+}  // namespace droidspeak::openai

@@ -1,0 +1,91 @@
+// Bodies of API calls as plain types, validated: ranges, roles and unsupported features are dealt with here.
+// What needs the tokenizer or the engine (does the model exist, is the prompt too long) is the handlers' part.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/api_error.h"
+#include "text/chat_template.h"
+
+namespace droidspeak::openai {
+
+// Fields that both completion calls have.
+struct GenerationFields {
+  std::string model;
+  int32_t num_choices = 1;
+  std::optional<int32_t> max_tokens;
+  SamplingOptions sampling;      // its seed is unused, see below
+  std::optional<uint64_t> seed;  // none: a random one
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool ignores_end_tokens = false;
+  bool skips_special_tokens = true;
+  bool is_streamed = false;
+  bool includes_usage = false;    // one more chunk
+  bool has_running_usage = false;  // in every chunk
+  std::string cache_salt;
+  SharingRequest sharing;
+  std::optional<double> ttft_slo_ms;
+  std::optional<double> min_quality;
+};
+
+// Messages as a template sees them.
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;
+  bool adds_generation_prompt = true;
+  bool adds_special_tokens = false;
+  std::string template_variables;  // JSON object, may be empty
+};
+
+struct ChatRequest {
+  GenerationFields generation;
+  ChatPrompt prompt;
+  int32_t num_top_logprobs = -1;  // -1: no logprobs
+};
+
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+struct CompletionRequest {
+  GenerationFields generation;
+  std::vector<Prompt> prompts;  // at least one
+  bool adds_special_tokens = true;
+  bool is_echoed = false;
+  int32_t num_top_logprobs = -1;  // -1: no logprobs
+};
+
+struct TokenizeRequest {
+  std::string model;  // empty: the base
+  std::variant<std::string, ChatPrompt> input;
+  bool adds_special_tokens = true;
+  bool wants_token_strings = false;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+
+struct LoadAdapterRequest {
+  std::string name;
+  std::string path;
+  enum class IfTaken { kRefuse, kReplace } if_taken = IfTaken::kRefuse;
+};
+
+struct UnloadAdapterRequest {
+  std::string name;
+};
+
+ApiResult<ChatRequest> parse_chat_request(std::string_view body);
+ApiResult<CompletionRequest> parse_completion_request(std::string_view body);
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body);
+ApiResult<DetokenizeRequest> parse_detokenize_request(std::string_view body);
+ApiResult<LoadAdapterRequest> parse_load_adapter_request(std::string_view body);
+ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view body);
+
+}  // namespace droidspeak::openai

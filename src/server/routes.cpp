@@ -1,0 +1,52 @@
+#include "server/routes.h"
+
+namespace droidspeak {
+
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", Access::kKey, WhileDraining::kRefused, chat_completions},
+    {"POST", "/v1/completions", Access::kKey, WhileDraining::kRefused, completions},
+    {"GET", "/v1/models", Access::kKey, WhileDraining::kRefused, list_models},
+    {"GET", "/v1/models/", Access::kKey, WhileDraining::kRefused, show_model},
+    {"POST", "/tokenize", Access::kKey, WhileDraining::kRefused, tokenize},
+    {"POST", "/detokenize", Access::kKey, WhileDraining::kRefused, detokenize},
+    {"GET", "/tokenizer_info", Access::kKey, WhileDraining::kRefused, tokenizer_info},
+    {"POST", "/v1/load_lora_adapter", Access::kKey, WhileDraining::kRefused, load_adapter},
+    {"POST", "/v1/unload_lora_adapter", Access::kKey, WhileDraining::kRefused, unload_adapter},
+    {"GET", "/v1/droidspeak/state", Access::kKey, WhileDraining::kAnswered, show_state},
+    {"GET", "/health", Access::kOpen, WhileDraining::kRefused, health},
+    {"GET", "/metrics", Access::kMetrics, WhileDraining::kAnswered, metrics},
+    {"GET", "/", Access::kOpen, WhileDraining::kAnswered, show_page},
+    {"GET", "/index.html", Access::kOpen, WhileDraining::kAnswered, show_page},
+    {"GET", "/app.js", Access::kOpen, WhileDraining::kAnswered, show_page},
+    {"GET", "/style.css", Access::kOpen, WhileDraining::kAnswered, show_page},
+    {"GET", "/chart.js", Access::kOpen, WhileDraining::kAnswered, show_page},
+};
+
+bool matches(const Route& route, std::string_view path) {
+  if (route.path == path) return route.path == "/" || !route.path.ends_with('/');
+  return route.path.size() > 1 && route.path.ends_with('/') && path.starts_with(route.path);
+}
+
+}  // namespace
+
+std::span<const Route> routes() {
+  return kRoutes;
+}
+
+RouteMatch match_route(std::string_view method, std::string_view path) {
+  RouteMatch match;
+  for (const Route& route : kRoutes) {
+    if (!matches(route, path)) continue;
+    match.label = route.path;
+    bool is_get = route.method == "GET";
+    if (route.method == method || (is_get && method == "HEAD")) match.route = &route;
+    if (!match.allow.empty()) match.allow += ", ";
+    match.allow += is_get ? "GET, HEAD" : std::string(route.method);
+  }
+  if (!match.allow.empty()) match.allow += ", OPTIONS";
+  return match;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,39 @@
+// The table of endpoints.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/handlers.h"
+
+namespace droidspeak {
+
+enum class Access {
+  kOpen,     // no key
+  kKey,      // needs an API key when the server has any
+  kMetrics,  // needs one only with --protect-metrics
+};
+
+enum class WhileDraining { kRefused, kAnswered };
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // one that ends in '/' (but "/") matches what lies below it
+  Access access = Access::kKey;
+  WhileDraining while_draining = WhileDraining::kRefused;
+  HttpResponse (*handler)(Service&, HttpRequest&) = nullptr;
+};
+
+std::span<const Route> routes();
+
+// What matches a request. `route` is null for unknown paths and for wrong verbs.
+struct RouteMatch {
+  const Route* route = nullptr;
+  std::string allow;       // verbs of this path; empty: no such path
+  std::string_view label;  // the path without its variable part, for metrics
+};
+RouteMatch match_route(std::string_view method, std::string_view path);
+
+}  // namespace droidspeak

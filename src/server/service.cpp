@@ -1,0 +1,132 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+namespace droidspeak {
+
+namespace {
+
+ApiError surely_too_long(int32_t max_model_len, size_t bytes, const char* param) {
+  return bad_field(fmt::format("This model's maximum context length is {} tokens. However, your input of {} "
+                               "bytes is longer than that. Please reduce its length.",
+                               max_model_len, bytes),
+                   param, "context_length_exceeded");
+}
+
+uint64_t unpredictable_number() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(options),
+      max_model_len_(engine.max_model_len()),
+      vocab_size_(engine.config().vocab_size),
+      start_time_(std::chrono::duration_cast<std::chrono::seconds>(
+                      std::chrono::system_clock::now().time_since_epoch())
+                      .count()),
+      random_(unpredictable_number()) {
+  if (!tokenizer.chat_template.empty()) chat_template_.emplace(tokenizer.chat_template);
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    max_token_bytes_ = std::max(max_token_bytes_, tokenizer.bytes_of(token).size());
+  }
+}
+
+std::vector<Service::Model> Service::models() const {
+  std::vector<Model> models;
+  std::string base_id;
+  for (const auto& variant : engine_.variants()) {
+    if (!variant->parent.empty()) {
+      models.push_back({variant->name, base_id.empty() ? variant->parent : base_id, variant->name});
+      continue;
+    }
+    std::vector<std::string> names = options_.served_names;
+    if (names.empty()) names.push_back(variant->name);
+    base_id = names.front();
+    for (const std::string& name : names) models.push_back({name, "", variant->name});
+  }
+  return models;
+}
+
+std::optional<Service::Model> Service::find_model(std::string_view id) const {
+  std::vector<Model> all = models();
+  auto found = std::ranges::find_if(all, [&](const Model& model) { return model.id == id; });
+  if (found == all.end()) {
+    found = std::ranges::find_if(all, [&](const Model& model) { return model.variant == id; });
+  }
+  if (found == all.end()) return std::nullopt;
+  return *found;
+}
+
+ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
+  if (text.size() / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
+    return surely_too_long(max_model_len_, text.size(), param);
+  }
+  return tokenizer_.encode(text, SpecialTokens::kParse);
+}
+
+ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text, const char* param) const {
+  auto tokens = encode(text, param);
+  if (!tokens || !tokenizer_.bos_for_prompts || tokenizer_.bos_id < 0) return tokens;
+  if (tokens->empty() || tokens->front() != tokenizer_.bos_id) tokens->insert(tokens->begin(), tokenizer_.bos_id);
+  return tokens;
+}
+
+ApiResult<std::vector<int32_t>> Service::encode_chat(const openai::ChatPrompt& chat) const {
+  if (!chat_template_) {
+    return bad_field("This model has no chat template; use /v1/completions.", "messages",
+                     "unsupported_parameter");
+  }
+  size_t bytes = 0;
+  for (const ChatMessage& message : chat.messages) bytes += message.content.size();
+  if (bytes / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
+    return surely_too_long(max_model_len_, bytes, "messages");
+  }
+  ChatTemplateInput input;
+  input.messages = chat.messages;
+  input.add_generation_prompt = chat.adds_generation_prompt;
+  input.bos_token = tokenizer_.bos_text;
+  input.eos_token = tokenizer_.eos_text;
+  input.extra_json = chat.template_variables;
+  std::string text;
+  try {
+    text = chat_template_->render(input);
+  } catch (const Failure& failure) {
+    return bad_field("The chat template refused the messages: " + std::string(failure.what()), "messages");
+  }
+  return chat.adds_special_tokens ? encode_prompt(text, "messages") : encode(text, "messages");
+}
+
+std::string_view Service::token_bytes(int32_t token) const {
+  if (token < 0 || token >= tokenizer_.vocab_size()) return {};
+  return tokenizer_.bytes_of(token);
+}
+
+std::string Service::new_id(std::string_view prefix) {
+  MutexLock lock(mutex_);
+  return fmt::format("{}-{:016x}{:016x}", prefix, random_(), random_());
+}
+
+uint64_t Service::random_seed() {
+  MutexLock lock(mutex_);
+  return random_();
+}
+
+void Service::count_request(const std::string& path, int status) {
+  MutexLock lock(mutex_);
+  ++counts_[{path, status}];
+}
+
+std::map<std::pair<std::string, int>, uint64_t> Service::request_counts() const {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,86 @@
+// What the handlers of all endpoints share: the engine, the tokenizer, names and limits. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "server/api_error.h"
+#include "server/openai/requests.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace droidspeak {
+
+struct ServiceOptions {
+  std::vector<std::string> served_names;  // for the base; empty: its own name
+  std::filesystem::path adapter_root;     // adapters may be loaded from here only; empty: from nowhere
+  double min_quality = 0.99;              // the engine's floor, for the state's chosen plans
+};
+
+class Service {
+ public:
+  // Throws Failure when the model's chat template cannot be parsed. Arguments outlive this.
+  Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options);
+
+  Engine& engine() { return engine_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const ServiceOptions& options() const { return options_; }
+
+  struct Model {
+    std::string id;       // as clients know it
+    std::string parent;   // empty for the base
+    std::string variant;  // the engine's name
+  };
+  std::vector<Model> models() const;
+  // Also finds the base by its own name when it is served under others.
+  std::optional<Model> find_model(std::string_view id) const;
+
+  // 400 (param `param`) when the text cannot fit the context whatever its tokens are.
+  ApiResult<std::vector<int32_t>> encode(std::string_view text, const char* param) const;
+  // With BOS in front when the model wants one and `text` does not bring it.
+  ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const char* param) const;
+  ApiResult<std::vector<int32_t>> encode_chat(const openai::ChatPrompt& chat) const;
+
+  int32_t max_model_len() const { return max_model_len_; }
+  int32_t vocab_size() const { return vocab_size_; }
+  // Bytes of a token, empty for ids beyond the vocabulary.
+  std::string_view token_bytes(int32_t token) const;
+
+  // Unique: "chatcmpl-5f3c...".
+  std::string new_id(std::string_view prefix);
+  uint64_t random_seed();
+  int64_t start_time() const { return start_time_; }  // Unix seconds
+
+  bool is_draining() const { return is_draining_; }
+  void begin_draining() { is_draining_ = true; }
+
+  // Requests answered, by route and status.
+  void count_request(const std::string& path, int status);
+  std::map<std::pair<std::string, int>, uint64_t> request_counts() const;
+  std::atomic<int> num_connections = 0;  // shown in /metrics; the server keeps it current
+
+ private:
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  const ServiceOptions options_;
+  std::optional<ChatTemplate> chat_template_;
+  int32_t max_model_len_ = 0;
+  int32_t vocab_size_ = 0;
+  size_t max_token_bytes_ = 1;
+  int64_t start_time_ = 0;
+  std::atomic<bool> is_draining_ = false;
+  mutable Mutex mutex_;
+  std::mt19937_64 random_ GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, int>, uint64_t> counts_ GUARDED_BY(mutex_);
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include "server/handlers.h"
+#include "server/json_writer.h"
+
+namespace droidspeak {
+
+namespace {
+
+ApiResult<std::vector<int32_t>> encode(const Service& service, const openai::TokenizeRequest& request) {
+  if (const auto* chat = std::get_if<openai::ChatPrompt>(&request.input)) return service.encode_chat(*chat);
+  const std::string& text = std::get<std::string>(request.input);
+  return request.adds_special_tokens ? service.encode_prompt(text, "prompt")
+                                     : service.tokenizer().encode(text, SpecialTokens::kParse);
+}
+
+void write_token_or_null(JsonWriter& json, const char* name, std::string_view text) {
+  json.key(name).text_or_null(text);
+}
+
+}  // namespace
+
+HttpResponse tokenize(Service& service, HttpRequest& request) {
+  ApiResult<openai::TokenizeRequest> wanted = openai::parse_tokenize_request(request.body);
+  if (!wanted) return error_response(wanted.error());
+  if (!wanted->model.empty() && !service.find_model(wanted->model)) {
+    return error_response(model_not_found(wanted->model));
+  }
+  ApiResult<std::vector<int32_t>> tokens = encode(service, *wanted);
+  if (!tokens) return error_response(tokens.error());
+  JsonWriter json;
+  json.begin_object();
+  json.key("count").unsigned_integer(tokens->size());
+  json.key("max_model_len").integer(service.max_model_len());
+  json.key("tokens").begin_array();
+  for (int32_t token : *tokens) json.integer(token);
+  json.end_array().key("token_strs");
+  if (wanted->wants_token_strings) {
+    json.begin_array();
+    for (int32_t token : *tokens) json.text(service.token_bytes(token));
+    json.end_array();
+  } else {
+    json.null();
+  }
+  json.end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  return response;
+}
+
+HttpResponse detokenize(Service& service, HttpRequest& request) {
+  ApiResult<openai::DetokenizeRequest> wanted = openai::parse_detokenize_request(request.body);
+  if (!wanted) return error_response(wanted.error());
+  if (!wanted->model.empty() && !service.find_model(wanted->model)) {
+    return error_response(model_not_found(wanted->model));
+  }
+  for (int32_t token : wanted->tokens) {
+    if (token < service.tokenizer().vocab_size()) continue;
+    return error_response(bad_field(fmt::format("Invalid 'tokens': token id {} is beyond the vocabulary of {}.",
+                                                token, service.tokenizer().vocab_size()),
+                                    "tokens"));
+  }
+  JsonWriter json;
+  json.begin_object();
+  json.key("prompt").text(service.tokenizer().decode(wanted->tokens, SpecialTokens::kAsText));
+  json.end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  return response;
+}
+
+HttpResponse tokenizer_info(Service& service, HttpRequest& /*request*/) {
+  const Tokenizer& tokenizer = service.tokenizer();
+  JsonWriter json;
+  json.begin_object();
+  json.key("tokenizer_class").text("PreTrainedTokenizerFast");
+  write_token_or_null(json, "bos_token", tokenizer.bos_text);
+  write_token_or_null(json, "eos_token", tokenizer.eos_text);
+  write_token_or_null(json, "pad_token", tokenizer.eos_text);
+  json.key("add_bos_token").boolean(tokenizer.bos_for_prompts);
+  json.key("vocab_size").integer(tokenizer.vocab_size());
+  json.key("model_max_length").integer(service.max_model_len());
+  write_token_or_null(json, "chat_template", tokenizer.chat_template);
+  json.end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  return response;
+}
+
+}  // namespace droidspeak

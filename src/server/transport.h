@@ -1,0 +1,44 @@
+// Speaks HTTP/1.1 (TLS or plain) on a listening socket: a thread per connection up to a limit, so that a slow
+// client holds up nobody else. Heads and bodies have size limits and deadlines that hold as a whole.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "server/http.h"
+
+namespace droidspeak {
+
+struct TransportOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;  // 0: a free one
+  size_t max_body_bytes = size_t{32} << 20;
+  std::chrono::milliseconds read_timeout{10000};  // for a head, and for a body
+  std::chrono::milliseconds keep_alive{60000};
+  int max_connections = 1024;
+  std::filesystem::path tls_certificate;  // empty: plain HTTP
+  std::filesystem::path tls_key;
+};
+
+class HttpTransport {
+ public:
+  // Listens when it returns. Throws Failure when the address cannot be used or the TLS files are wrong.
+  // `application` outlives this.
+  HttpTransport(HttpApplication& application, const TransportOptions& options);
+  // Stops: no new connections; requests in work see is_connected() turn false and are waited for.
+  ~HttpTransport();
+  HttpTransport(const HttpTransport&) = delete;
+  HttpTransport& operator=(const HttpTransport&) = delete;
+
+  int port() const;
+  int num_connections() const;
+
+ private:
+  class Listener;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace droidspeak

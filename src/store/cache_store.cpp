@@ -1,0 +1,226 @@
+#include "store/cache_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/check.h"
+#include "store/host_memory.h"
+#include "store/tiers/disk_tier.h"
+#include "store/tiers/file_system.h"
+#include "store/tiers/host_tier.h"
+
+namespace droidspeak {
+namespace {
+
+DiskTierOptions disk_options(const StoreOptions& options) {
+  constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
+  uint64_t queue_bytes = options.write_queue_bytes;
+  if (queue_bytes == 0) queue_bytes = std::max(kMinQueueBytes, options.host_bytes / 2);
+  EntryEncoding encoding = options.disk_format == StoreOptions::DiskFormat::kInt8
+                               ? EntryEncoding::kInt8
+                               : EntryEncoding::kRaw;
+  return {.folder = options.disk_folder,
+          .budget_bytes = options.disk_bytes,
+          .queue_bytes = queue_bytes,
+          .eviction = options.eviction,
+          .encoding = {encoding, options.kv_layout}};
+}
+
+// Copies entries one after the other into an extent, aligned.
+std::vector<HostEntry> copy_entries(std::span<const EntryBytes* const> entries,
+                                    const std::shared_ptr<HostExtent>& extent) {
+  std::vector<HostEntry> copies;
+  copies.reserve(entries.size());
+  size_t offset = 0;
+  for (const EntryBytes* entry : entries) {
+    std::span<std::byte> place = extent->bytes().subspan(offset, entry->bytes.size());
+    if (!place.empty()) std::memcpy(place.data(), entry->bytes.data(), place.size());
+    copies.push_back({entry->id, place, extent});
+    offset += HostMemory::rounded(place.size());
+  }
+  return copies;
+}
+
+size_t extent_bytes(std::span<const EntryBytes* const> entries) {
+  size_t bytes = 0;
+  for (const EntryBytes* entry : entries) bytes += HostMemory::rounded(entry->bytes.size());
+  return bytes;
+}
+
+}  // namespace
+
+struct CacheStore::State {
+  State(const StoreOptions& options, const Clock& clock)
+      : host(std::make_shared<HostMemory>(options.host_bytes, options.device),
+             make_eviction_policy(options.eviction), clock) {
+    if (options.disk_folder.empty()) return;
+    FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
+    disk.emplace(disk_options(options), files, clock);
+  }
+
+  bool holds(const Digest& key, EntryId id) const {
+    return host.holds(key, id) || (disk && disk->holds(key, id));
+  }
+  std::optional<PinnedEntry> fetch_from_disk(const Digest& key, EntryId id);
+  void write_to_disk(const Digest& key, std::span<const EntryBytes> entries,
+                     std::span<const HostEntry> copies, uint32_t position);
+
+  FileSystem real_files;
+  HostTier host;
+  std::optional<DiskTier> disk;
+  std::atomic<uint64_t> misses = 0;
+};
+
+CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
+    : state_(std::make_unique<State>(options, clock)) {}
+
+CacheStore::~CacheStore() = default;
+
+void CacheStore::put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position) {
+  std::vector<const EntryBytes*> missing;
+  for (const EntryBytes& entry : entries) {
+    if (!state_->host.holds(key, entry.id)) missing.push_back(&entry);
+  }
+  std::vector<HostEntry> copies;
+  if (!missing.empty()) {
+    size_t bytes = extent_bytes(missing);
+    std::shared_ptr<HostExtent> extent = state_->host.allocate(bytes);
+    bool is_in_host = extent != nullptr;
+    if (!is_in_host && state_->disk && state_->disk->has_room_in_queue(bytes)) {
+      extent = HostMemory::allocate_outside(bytes);
+    }
+    if (extent != nullptr) copies = copy_entries(missing, extent);
+    if (is_in_host) state_->host.insert(key, position, copies);
+  }
+  if (state_->disk) state_->write_to_disk(key, entries, copies, position);
+}
+
+void CacheStore::State::write_to_disk(const Digest& key, std::span<const EntryBytes> entries,
+                                      std::span<const HostEntry> copies, uint32_t position) {
+  std::vector<PendingEntry> pending;
+  bool has_lost_one = false;
+  for (const EntryBytes& entry : entries) {
+    if (!disk->lacks(key, entry.id)) continue;
+    auto copy = std::find_if(copies.begin(), copies.end(),
+                             [&](const HostEntry& c) { return c.id == entry.id; });
+    std::optional<HostEntry> found;
+    if (copy != copies.end()) {
+      found = *copy;
+    } else {
+      found = host.find(key, entry.id);
+    }
+    has_lost_one |= !found;
+    if (found) pending.push_back({found->id, found->bytes, std::move(found->owner)});
+  }
+  if (has_lost_one) disk->count_dropped_write();
+  if (!pending.empty()) disk->write(key, position, std::move(pending));
+}
+
+size_t CacheStore::longest_prefix(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted) const {
+  size_t count = 0;
+  auto has_all = [&](const Digest& key) {
+    return std::all_of(wanted.begin(), wanted.end(),
+                       [&](EntryId id) { return state_->holds(key, id); });
+  };
+  while (count < keys.size() && has_all(keys[count])) ++count;
+  for (size_t i = count; i-- > 0;) {
+    state_->host.touch(keys[i]);
+    if (state_->disk) state_->disk->touch(keys[i]);
+  }
+  return count;
+}
+
+Tier CacheStore::tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
+  if (!state_->disk) return Tier::kHost;
+  for (const Digest& key : keys) {
+    std::vector<EntryId> on_disk;
+    if (wanted.empty()) on_disk = state_->disk->entries(key);
+    for (EntryId id : wanted.empty() ? std::span<const EntryId>(on_disk) : wanted) {
+      if (!state_->host.holds(key, id)) return Tier::kDisk;
+    }
+  }
+  return Tier::kHost;
+}
+
+std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
+  std::optional<PinnedEntry> pinned;
+  if (std::optional<HostEntry> found = state_->host.find(key, id)) {
+    state_->host.count_hit(found->bytes.size());
+    pinned.emplace(std::move(found->owner), found->bytes, Tier::kHost);
+  } else if (state_->disk) {
+    pinned = state_->fetch_from_disk(key, id);
+  }
+  if (!pinned) {
+    state_->misses.fetch_add(1, std::memory_order_relaxed);
+    return std::nullopt;
+  }
+  state_->host.touch(key);
+  if (state_->disk) state_->disk->touch(key);
+  return pinned;
+}
+
+std::optional<PinnedEntry> CacheStore::State::fetch_from_disk(const Digest& key, EntryId id) {
+  uint64_t erase_count = host.erase_count();
+  std::optional<DiskEntry> found = disk->find(key, id);
+  if (!found) return std::nullopt;
+  size_t bytes = found->entry.bytes;
+  std::shared_ptr<HostExtent> extent = host.allocate(bytes);
+  bool is_in_host = extent != nullptr;
+  if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
+  if (!disk->read(*found, extent->bytes())) return std::nullopt;
+  HostEntry entry{id, extent->bytes(), extent};
+  if (is_in_host) host.promote(key, found->file->header.position, entry, erase_count);
+  return PinnedEntry(std::move(entry.owner), entry.bytes, Tier::kDisk);
+}
+
+void CacheStore::erase(std::span<const Digest> keys) {
+  for (const Digest& key : keys) {
+    if (state_->disk) state_->disk->erase(key);
+    state_->host.erase(key);
+  }
+}
+
+void CacheStore::clear() {
+  if (state_->disk) state_->disk->clear();
+  state_->host.clear();
+}
+
+void CacheStore::flush() {
+  if (state_->disk) state_->disk->flush();
+}
+
+StoreCounters CacheStore::counters() const {
+  StoreCounters counters;
+  HostTierCounters host = state_->host.counters();
+  counters.host = {.hits = host.hits,
+                   .bytes_read = host.bytes_read,
+                   .bytes_written = host.bytes_written,
+                   .evictions = host.evictions,
+                   .entries = state_->host.num_blocks(),
+                   .bytes = state_->host.bytes(),
+                   .capacity_bytes = state_->host.budget_bytes()};
+  counters.misses = state_->misses.load(std::memory_order_relaxed);
+  if (!state_->disk) return counters;
+  DiskTierCounters disk = state_->disk->counters();
+  counters.disk = {.hits = disk.hits,
+                   .bytes_read = disk.bytes_read,
+                   .bytes_written = disk.bytes_written,
+                   .evictions = disk.evictions,
+                   .entries = state_->disk->num_blocks(),
+                   .bytes = state_->disk->bytes(),
+                   .capacity_bytes = state_->disk->budget_bytes(),
+                   .read_seconds = static_cast<double>(disk.read_nanoseconds) * 1e-9};
+  counters.damaged = disk.damaged;
+  counters.write_errors = disk.write_errors;
+  counters.dropped_writes = disk.dropped_writes;
+  return counters;
+}
+
+void CacheStore::check_integrity() const {
+  state_->host.check_integrity();
+  if (state_->disk) state_->disk->check_integrity();
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,159 @@
+#include "store/tiers/host_tier.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+HostTier::HostTier(std::shared_ptr<HostMemory> memory, std::unique_ptr<EvictionPolicy> policy,
+                   const Clock& clock)
+    : memory_(std::move(memory)), clock_(clock), policy_(std::move(policy)) {}
+
+std::shared_ptr<HostExtent> HostTier::allocate(size_t bytes) {
+  if (HostMemory::rounded(bytes) > memory_->budget_bytes()) return nullptr;
+  while (true) {
+    std::shared_ptr<HostExtent> extent = memory_->allocate(bytes);
+    if (extent != nullptr) return extent;
+    MutexLock lock(mutex_);
+    if (!evict_one()) return nullptr;
+  }
+}
+
+bool HostTier::evict_one() {
+  std::optional<Digest> key = policy_->evict([this](const Digest& candidate) {
+    const auto& extents = blocks_.at(candidate).extents;
+    return std::all_of(extents.begin(), extents.end(),
+                       [](const auto& extent) { return extent.use_count() == 1; });
+  });
+  if (!key) return false;
+  blocks_.erase(*key);
+  ++counters_.evictions;
+  return true;
+}
+
+const HostTier::Entry* HostTier::find_entry(const Block& block, EntryId id) {
+  auto found = std::lower_bound(block.entries.begin(), block.entries.end(), id,
+                                [](const Entry& entry, EntryId wanted) { return entry.id < wanted; });
+  return found != block.entries.end() && found->id == id ? &*found : nullptr;
+}
+
+void HostTier::insert(const Digest& key, uint32_t position, std::span<const HostEntry> entries) {
+  MutexLock lock(mutex_);
+  insert_locked(key, position, entries);
+}
+
+void HostTier::promote(const Digest& key, uint32_t position, const HostEntry& entry,
+                       uint64_t erase_count) {
+  MutexLock lock(mutex_);
+  if (erase_count == erase_count_) insert_locked(key, position, std::span(&entry, 1));
+}
+
+void HostTier::insert_locked(const Digest& key, uint32_t position,
+                             std::span<const HostEntry> entries) {
+  if (entries.empty()) return;
+  auto [found, is_new] = blocks_.try_emplace(key);
+  Block& block = found->second;
+  if (is_new) {
+    policy_->add({key, position});
+    block.last_use = clock_.now();
+  }
+  size_t num_before = block.entries.size();
+  auto extent = static_cast<uint32_t>(block.extents.size());
+  for (const HostEntry& entry : entries) {
+    auto known = std::span(block.entries).first(num_before);
+    if (std::any_of(known.begin(), known.end(), [&](const Entry& k) { return k.id == entry.id; })) {
+      continue;
+    }
+    block.entries.push_back({entry.id, extent, entry.bytes});
+    counters_.bytes_written += entry.bytes.size();
+  }
+  if (block.entries.size() == num_before) return;
+  block.extents.push_back(entries.front().owner);
+  std::sort(block.entries.begin(), block.entries.end(),
+            [](const Entry& a, const Entry& b) { return a.id < b.id; });
+}
+
+uint64_t HostTier::erase_count() const {
+  MutexLock lock(mutex_);
+  return erase_count_;
+}
+
+std::optional<HostEntry> HostTier::find(const Digest& key, EntryId id) const {
+  MutexLock lock(mutex_);
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return std::nullopt;
+  const Entry* entry = find_entry(found->second, id);
+  if (entry == nullptr) return std::nullopt;
+  return HostEntry{id, entry->bytes, found->second.extents[entry->extent]};
+}
+
+void HostTier::count_hit(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  ++counters_.hits;
+  counters_.bytes_read += bytes;
+}
+
+bool HostTier::holds(const Digest& key, EntryId id) const {
+  MutexLock lock(mutex_);
+  auto found = blocks_.find(key);
+  return found != blocks_.end() && find_entry(found->second, id) != nullptr;
+}
+
+void HostTier::touch(const Digest& key) {
+  std::chrono::nanoseconds now = clock_.now();
+  MutexLock lock(mutex_);
+  auto found = blocks_.find(key);
+  if (found == blocks_.end()) return;
+  std::chrono::nanoseconds& last = found->second.last_use;
+  if (now - last < kOneUse) return;
+  last = now;
+  policy_->touch(key);
+}
+
+void HostTier::erase(const Digest& key) {
+  MutexLock lock(mutex_);
+  ++erase_count_;
+  if (blocks_.erase(key) > 0) policy_->remove(key);
+}
+
+void HostTier::clear() {
+  MutexLock lock(mutex_);
+  ++erase_count_;
+  for (const auto& [key, block] : blocks_) policy_->remove(key);
+  blocks_.clear();
+}
+
+HostTierCounters HostTier::counters() const {
+  MutexLock lock(mutex_);
+  return counters_;
+}
+
+uint64_t HostTier::num_blocks() const {
+  MutexLock lock(mutex_);
+  return blocks_.size();
+}
+
+void HostTier::check_integrity() const {
+  memory_->check_integrity();
+  MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [key, block] : blocks_) {
+    check(!block.entries.empty(), "a block in host memory has entries");
+    for (size_t i = 0; i < block.entries.size(); ++i) {
+      const Entry& entry = block.entries[i];
+      check(i == 0 || block.entries[i - 1].id < entry.id, "entries are in order");
+      check(entry.extent < block.extents.size(), "an entry has an extent");
+      std::span<std::byte> extent = block.extents[entry.extent]->bytes();
+      check(entry.bytes.empty() ||
+                (entry.bytes.data() >= extent.data() &&
+                 entry.bytes.data() + entry.bytes.size() <= extent.data() + extent.size()),
+            "an entry lies in its extent");
+    }
+    for (const auto& extent : block.extents) bytes += HostMemory::rounded(extent->bytes().size());
+  }
+  check(policy_->size() == blocks_.size(), "the eviction policy knows every block in host memory");
+  check(bytes <= memory_->used_bytes(), "blocks take no more than what is allocated");
+}
+
+}  // namespace droidspeak

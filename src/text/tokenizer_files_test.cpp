@@ -1,0 +1,338 @@
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "formats/gguf.h"
+#include "text/sentencepiece_model.h"
+#include "text/tokenizer_json.h"
+#include "text/tokenizer_test_support.h"
+
+namespace droidspeak {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+std::string failure_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "no failure";
+}
+
+Json tiny_json() {
+  return Json::parse(R"({
+    "added_tokens": [{"id": 4, "content": "<end>", "special": true}],
+    "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3}, "merges": ["a b"]}
+  })");
+}
+
+// What is said when the value at `pointer` is replaced.
+std::string failure_with(const char* pointer, Json value) {
+  Json json = tiny_json();
+  json[Json::json_pointer(pointer)] = std::move(value);
+  return failure_of(
+      [&] { BpeTokenizer(parse_tokenizer_json(json.dump(), "tokenizer.json").parts); });
+}
+
+TEST(TokenizerJson, ReadsTheTinyFile) {
+  BpeTokenizer tokenizer(parse_tokenizer_json(tiny_json().dump(), "tokenizer.json").parts);
+  EXPECT_EQ(tokenizer.encode("abc<end>", SpecialTokens::kParse), (std::vector<int32_t>{2, 3, 4}));
+  EXPECT_EQ(tokenizer.vocab_size(), 5);
+}
+
+TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
+  EXPECT_THAT(failure_with("/model/type", "Unigram"),
+              HasSubstr("tokenizer.json.model.type: 'Unigram'"));
+  EXPECT_THAT(failure_with("/model", Json::array()), HasSubstr("model: must be an object"));
+  EXPECT_THAT(failure_with("/model/vocab", Json::array()),
+              HasSubstr("model.vocab: must be an object"));
+  EXPECT_THAT(failure_with("/model/vocab", Json::object()), HasSubstr("has no tokens"));
+  EXPECT_THAT(failure_with("/model/vocab/a", -1), HasSubstr("['a']: is -1"));
+  EXPECT_THAT(failure_with("/model/vocab/a", "0"), HasSubstr("is \"0\""));
+  EXPECT_THAT(failure_with("/model/vocab/a", 1.5), HasSubstr("is 1.5"));
+  EXPECT_THAT(failure_with("/model/vocab/a", uint64_t{1} << 63),
+              HasSubstr("is 9223372036854775808"));
+  EXPECT_THAT(failure_with("/model/vocab/a", 10'000'000), HasSubstr("there are only 4 tokens"));
+  EXPECT_THAT(failure_with("/model/vocab/a", 1), HasSubstr("id 1 belongs to both 'a' and 'b'"));
+  EXPECT_THAT(failure_with("/model/merges", nullptr), HasSubstr("merges: must be an array"));
+  EXPECT_THAT(failure_with("/model/merges/0", "ab"), HasSubstr("merge 0 is \"ab\""));
+  EXPECT_THAT(failure_with("/model/merges/0", Json::array({"a"})), HasSubstr("merge 0 is [\"a\"]"));
+  EXPECT_THAT(failure_with("/model/merges/0", "a x"), HasSubstr("is not in model.vocab"));
+  EXPECT_THAT(failure_with("/model/dropout", 0.1), HasSubstr("dropout: is 0.1"));
+  EXPECT_THAT(failure_with("/model/unk_token", "<unk>"),
+              HasSubstr("unk_token: '<unk>' is not a token"));
+  EXPECT_THAT(failure_with("/model/byte_fallback", "yes"), HasSubstr("must be true or false"));
+  EXPECT_THAT(failure_with("/pre_tokenizer/type", "Bert"), HasSubstr("pre_tokenizer.type: 'Bert'"));
+  EXPECT_THAT(failure_with("/normalizer", Json{{"type", "Lowercase"}}), HasSubstr("'Lowercase'"));
+  EXPECT_THAT(failure_with("/decoder/type", "WordPiece"), HasSubstr("decoder.type: 'WordPiece'"));
+  EXPECT_THAT(failure_with("/added_tokens/0/id", 1),
+              HasSubstr("'<end>' has id 1, but that is 'b'"));
+  EXPECT_THAT(failure_with("/added_tokens/0/content", "ab"),
+              HasSubstr("is token 2 of the vocabulary"));
+  EXPECT_THAT(failure_with("/added_tokens/0/id", 1 << 23), HasSubstr("there are only 4 tokens"));
+  EXPECT_THAT(failure_with("/added_tokens/0/id", -5), HasSubstr("added_tokens[0].id: is -5"));
+  Json split = {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(("}}}};
+  EXPECT_THAT(failure_with("/pre_tokenizer", split),
+              HasSubstr("pre_tokenizer.pattern: pattern '(('"));
+}
+
+TEST(TokenizerJson, RefusesDeepSequences) {
+  Json normalizer = {{"type", "NFC"}};
+  for (int depth = 0; depth < 1000; ++depth) {
+    normalizer = {{"type", "Sequence"}, {"normalizers", Json::array({normalizer})}};
+  }
+  EXPECT_THAT(failure_with("/normalizer", normalizer), HasSubstr("sequences deep"));
+}
+
+TEST(TokenizerJson, HolesInTheVocabularyAreSilent) {
+  Json json = tiny_json();
+  json["added_tokens"][0]["id"] = 300;
+  BpeTokenizer tokenizer(parse_tokenizer_json(json.dump(), "tokenizer.json").parts);
+  EXPECT_EQ(tokenizer.vocab_size(), 301);
+  EXPECT_EQ(tokenizer.bytes_of(100), "");
+  EXPECT_EQ(tokenizer.find(""), -1);
+}
+
+TEST(TokenizerJson, DamagedFilesFailCleanly) {
+  std::string text = read_file(tokenizer_test_folder() / "tiny/llama2/tokenizer.json");
+  std::mt19937 random(2);
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged = text.substr(0, round % 3 == 0 ? random() % text.size() : text.size());
+    for (int flips = 0; flips < 4 && !damaged.empty(); ++flips) {
+      damaged[random() % damaged.size()] = static_cast<char>(random() % 256);
+    }
+    try {
+      BpeTokenizer tokenizer(parse_tokenizer_json(damaged, "x").parts);
+      tokenizer.encode("some text <s> 123", SpecialTokens::kParse);
+    } catch (const Failure&) {
+    }
+  }
+}
+
+TEST(SentencePieceModel, DamagedFilesFailCleanly) {
+  std::string bytes =
+      read_file(tokenizer_test_folder() / "mistral/tokenizer.model.v1").substr(0, 20000);
+  EXPECT_THAT(failure_of([&] { parse_sentencepiece_model("", "m"); }),
+              HasSubstr("m: has no pieces"));
+  EXPECT_THAT(failure_of([&] { parse_sentencepiece_model(bytes, "m"); }), HasSubstr("m: "));
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged = bytes.substr(0, random() % bytes.size());
+    for (int flips = 0; flips < 4 && !damaged.empty(); ++flips) {
+      damaged[random() % damaged.size()] = static_cast<char>(random() % 256);
+    }
+    EXPECT_NE(failure_of([&] { parse_sentencepiece_model(damaged, "m"); }), "no failure");
+  }
+}
+
+// A GGUF file without tensors, written field by field.
+class GgufText {
+ public:
+  void add(const std::string& key, const std::string& value) {
+    put_key(key, 8);
+    put_text(value);
+  }
+
+  void add(const std::string& key, uint32_t value) {
+    put_key(key, 4);
+    put(value, 4);
+  }
+
+  void add(const std::string& key, const std::vector<std::string>& values) {
+    put_key(key, 9);
+    put(8, 4);
+    put(values.size(), 8);
+    for (const std::string& value : values) put_text(value);
+  }
+
+  void add(const std::string& key, const std::vector<int32_t>& values) {
+    put_key(key, 9);
+    put(5, 4);
+    put(values.size(), 8);
+    for (int32_t value : values) put(static_cast<uint32_t>(value), 4);
+  }
+
+  void add(const std::string& key, const std::vector<float>& values) {
+    put_key(key, 9);
+    put(6, 4);
+    put(values.size(), 8);
+    for (float value : values) put(std::bit_cast<uint32_t>(value), 4);
+  }
+
+  std::unique_ptr<Tokenizer> load() const {
+    GgufText header;
+    header.put(3, 4);
+    header.put(0, 8);
+    header.put(count_, 8);
+    TemporaryFolder folder;
+    auto path = folder.path() / "x.gguf";
+    write_file_atomically(path, "GGUF" + header.bytes_ + bytes_);
+    return load_gguf_tokenizer(GgufFile(path));
+  }
+
+ private:
+  void put(uint64_t value, size_t size) {
+    for (size_t i = 0; i < size; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+  }
+
+  void put_text(const std::string& text) {
+    put(text.size(), 8);
+    bytes_ += text;
+  }
+
+  void put_key(const std::string& key, uint32_t type) {
+    put_text(key);
+    put(type, 4);
+    ++count_;
+  }
+
+  std::string bytes_;
+  size_t count_ = 0;
+};
+
+using Strings = std::vector<std::string>;
+
+GgufText byte_level_gguf(const Strings& tokens, const Strings& merges) {
+  GgufText file;
+  file.add("tokenizer.ggml.model", std::string("gpt2"));
+  file.add("tokenizer.ggml.tokens", tokens);
+  file.add("tokenizer.ggml.merges", merges);
+  return file;
+}
+
+TEST(GgufTokenizer, DuplicateTokensAreAllowedAndTheLastIsFound) {
+  auto tokenizer = byte_level_gguf({"a", "b", "ab", "a"}, {"a b"}).load();
+  EXPECT_EQ(tokenizer->find("a"), 3);
+  EXPECT_EQ(tokenizer->encode("aab", SpecialTokens::kParse), (std::vector<int32_t>{3, 2}));
+}
+
+TEST(GgufTokenizer, NamesKeyAndValue) {
+  auto failure_with = [](auto key, auto value) {
+    GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+    file.add(key, value);
+    return failure_of([&] { file.load(); });
+  };
+  EXPECT_THAT(failure_with("tokenizer.ggml.pre", std::string("odd")),
+              HasSubstr("x.gguf: tokenizer.ggml.pre: 'odd' is not supported"));
+  EXPECT_THAT(failure_with("tokenizer.ggml.eos_token_id", uint32_t{3}),
+              HasSubstr("tokenizer.ggml.eos_token_id: value 3; there are 3 tokens"));
+  EXPECT_THAT(failure_with("tokenizer.ggml.token_type", std::vector<int32_t>{1}),
+              HasSubstr("token_type: has 1 elements, but there are 3 tokens"));
+  EXPECT_THAT(failure_with("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 9}),
+              HasSubstr("token_type: value 9"));
+  EXPECT_THAT(failure_with("tokenizer.ggml.token_type", Strings{"1", "1", "1"}),
+              HasSubstr("token_type: not an array"));
+  EXPECT_THAT(failure_with("tokenizer.ggml.bos_token_id", std::string("1")),
+              HasSubstr("bos_token_id"));
+  EXPECT_THAT(failure_of([] { byte_level_gguf({"a"}, {"ab"}).load(); }),
+              HasSubstr("merge 0 is 'ab'"));
+  EXPECT_THAT(failure_of([] { byte_level_gguf({"a"}, {"a b"}).load(); }),
+              HasSubstr("merge 0 is 'a b'"));
+  EXPECT_THAT(failure_of([] { byte_level_gguf({}, {}).load(); }), HasSubstr("0 tokens"));
+  EXPECT_THAT(failure_of([] { GgufText().load(); }), HasSubstr("tokenizer.ggml.model"));
+}
+
+TEST(GgufTokenizer, RefusesBadScores) {
+  auto failure_with = [](const std::vector<float>& scores) {
+    GgufText file;
+    file.add("tokenizer.ggml.model", std::string("llama"));
+    file.add("tokenizer.ggml.tokens", Strings{"a", "b"});
+    if (!scores.empty()) file.add("tokenizer.ggml.scores", scores);
+    return failure_of([&] { file.load(); });
+  };
+  EXPECT_THAT(failure_with({}), HasSubstr("tokenizer.ggml.scores: missing"));
+  EXPECT_THAT(failure_with({1}), HasSubstr("tokenizer.ggml.scores: has 1 elements"));
+  EXPECT_THAT(failure_with({1, NAN}), HasSubstr("score of token 1 is nan"));
+  EXPECT_EQ(failure_with({1, 2}), "no failure");
+}
+
+class HfFolderTest : public testing::Test {
+ protected:
+  void SetUp() override { write("tokenizer.json", tiny_json().dump()); }
+
+  void write(const char* name, const std::string& content) {
+    write_file_atomically(folder.path() / name, content);
+  }
+
+  std::string failure() {
+    return failure_of([&] { load_hf_tokenizer(folder.path()); });
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_F(HfFolderTest, NeedsNothingButTheTokenizer) {
+  auto tokenizer = load_hf_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->bos_id, -1);
+  EXPECT_FALSE(tokenizer->bos_for_prompts);
+  EXPECT_TRUE(tokenizer->chat_template.empty());
+}
+
+TEST_F(HfFolderTest, ReadsTheConfig) {
+  write("tokenizer_config.json", R"({"bos_token": "a", "eos_token": {"content": "<end>"},
+    "add_bos_token": true, "chat_template": "T",
+    "added_tokens_decoder": {"4": {"content": "<end>", "special": true},
+                             "5": {"content": "<more>", "special": true, "rstrip": true}}})");
+  write("generation_config.json", R"({"eos_token_id": [4, 5]})");
+  auto tokenizer = load_hf_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->bos_id, 0);
+  EXPECT_EQ(tokenizer->eos_id, 4);
+  EXPECT_TRUE(tokenizer->bos_for_prompts);
+  EXPECT_EQ(tokenizer->chat_template, "T");
+  EXPECT_EQ(tokenizer->end_of_turn_ids, (std::vector<int32_t>{4, 5}));
+  EXPECT_EQ(tokenizer->encode("a<more>  b", SpecialTokens::kParse),
+            (std::vector<int32_t>{0, 5, 1}));
+}
+
+TEST_F(HfFolderTest, TheChatTemplateMayBeAListOrAFile) {
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}]})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->chat_template, "B");
+  write("chat_template.jinja", "C");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->chat_template, "C");
+}
+
+TEST_F(HfFolderTest, ThePostProcessorSaysWhetherBosIsExpected) {
+  auto tokenizer = load_hf_tokenizer(tokenizer_test_folder() / "tiny/llama3");
+  EXPECT_TRUE(tokenizer->bos_for_prompts);
+  EXPECT_EQ(tokenizer->bos_text, "<|endoftext|>");
+  EXPECT_FALSE(load_hf_tokenizer(tokenizer_test_folder() / "tiny/qwen2")->bos_for_prompts);
+}
+
+TEST_F(HfFolderTest, NamesFileFieldAndValue) {
+  write("tokenizer_config.json", "[]");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: the file: must hold a JSON object"));
+  write("tokenizer_config.json", "{");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json"));
+  write("tokenizer_config.json", R"({"eos_token": 5})");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: eos_token"));
+  write("tokenizer_config.json", R"({"eos_token": "<none>"})");
+  EXPECT_THAT(failure(), HasSubstr("eos_token: '<none>' is not a token"));
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "y"}}})");
+  EXPECT_THAT(failure(), HasSubstr("added_tokens_decoder: 'x' is not a token id"));
+  write("tokenizer_config.json", R"({"chat_template": 3})");
+  EXPECT_THAT(failure(), HasSubstr("chat_template: must be"));
+  write("tokenizer_config.json", "{}");
+  write("generation_config.json", R"({"eos_token_id": "x"})");
+  EXPECT_THAT(failure(), HasSubstr("generation_config.json: eos_token_id"));
+  TemporaryFolder empty;
+  EXPECT_THAT(failure_of([&] { load_hf_tokenizer(empty.path()); }),
+              HasSubstr("neither tokenizer.json"));
+}
+
+}  // namespace
+}  // namespace droidspeak
