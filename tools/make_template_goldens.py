@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Renders tests/data/chat_templates with Python's jinja2, set up as transformers does, and stores the
-results that the C++ interpreter must equal byte for byte.
+"""Renders tests/data/chat_templates with Python's jinja2, set up as transformers does.
+
+The stored results are what the C++ interpreter must equal byte for byte.
 
 Usage: tools/make_template_goldens.py [--folder tests/data/chat_templates]
 Needs: pip install jinja2 (3.1.6 or newer)
@@ -111,8 +112,8 @@ def main():
     for path in sorted(folder.glob("*.jinja")):
         source = path.read_bytes().decode()
         rows = [
-            {"case": conversation["name"], **render(environment, source, conversation_variables(conversation))}
-            for conversation in conversations
+            {"case": case["name"], **render(environment, source, conversation_variables(case))}
+            for case in conversations
         ]
         write_json(folder / "goldens" / f"{path.stem}.json", rows)
         print(f"{path.stem}: {sum('output' in row for row in rows)} of {len(rows)} rendered")

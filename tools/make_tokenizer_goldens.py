@@ -93,8 +93,9 @@ def write_golden(path, texts, encode, decode):
         ids = encode(text)
         case = {"text": text, "ids": ids}
         decoded = decode(ids)
-        if decoded != text and "\ufffd" not in decoded:
-            case["decoded"] = decoded
+        if decoded != text:
+            # The libraries replace what is not UTF-8; then there is nothing to compare bytes with.
+            case["decoded"] = None if "\ufffd" in decoded else decoded
         cases.append(case)
     lines = ",\n".join(json.dumps(case) for case in cases)
     path.write_text("[\n" + lines + "\n]\n")

@@ -85,8 +85,8 @@ json describe(const std::filesystem::path& path) {
     return describe_cache(path);
   }
   if (path.extension() != ".json") return describe_model(path);
-  JsonFields json(path);
-  return json.has("format") ? describe_plan_book(path) : describe_family(path);
+  JsonFields fields(path);
+  return fields.has("format") ? describe_plan_book(path) : describe_family(path);
 }
 
 void print_text(const json& value, int indent) {

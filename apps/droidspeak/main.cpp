@@ -46,6 +46,8 @@ int run(int argc, char** argv) {
   add_score(app);
   add_tokenize(app);
   add_bench(app);
+  add_profile(app);
+  add_evaluate(app);
   add_inspect(app);
   try {
     app.parse(argc, argv);

@@ -1,10 +1,11 @@
-// Hit rates of eviction policies on a made-up agent workload: which share of the blocks that requests
-// read is found, as a prefix of the request's context. A hit behind a hole does not count.
+// Hit rates of eviction policies on a made-up agent workload: which share of the blocks that
+// requests read is found, as a prefix of the request's context. A hit behind a hole does not count.
 //   store_eviction_bench [seed]
 //
-// The workload: contexts of 8 to 128 blocks (log-normal), read by several agents with Zipf popularity that
-// drifts; all contexts of a tenant share a system prompt of 4 blocks; a third of the requests continue a
-// conversation (the last context and a few blocks more); part of the requests are one-off contexts.
+// The workload: contexts of 8 to 128 blocks (log-normal), read by several agents with Zipf
+// popularity that drifts; all contexts of a tenant share a system prompt of 4 blocks; a third of
+// the requests continue a conversation (the last context and a few blocks more); part of the
+// requests are one-off contexts.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -62,6 +63,7 @@ class Trace {
   }
 
   const std::vector<Context>& requests() const { return requests_; }
+
   size_t num_distinct_blocks() const {
     std::unordered_set<Digest, DigestHash> distinct;
     for (const Context& context : requests_) distinct.insert(context.begin(), context.end());
@@ -79,11 +81,13 @@ class Trace {
     for (uint64_t i = 4; i < blocks; ++i) context.push_back(key_of(name, i));
     return context;
   }
+
   // Ranks of two documents change places now and then.
   void drift() {
     if (random_() % 50 != 0) return;
     std::swap(documents_[random_() % documents_.size()], documents_[random_() % documents_.size()]);
   }
+
   Context continue_conversation() {
     constexpr size_t kOpen = 30;
     if (conversations_.size() < kOpen) conversations_.push_back(documents_[random_() % 100]);
@@ -173,8 +177,11 @@ int main(int argc, char** argv) {
   uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   droidspeak::compare({.name = "documents only", .zipf = 0.9}, seed);
-  droidspeak::compare({.name = "documents and 40 % scans", .one_off_share = 0.4, .zipf = 0.9}, seed);
+  droidspeak::compare({.name = "documents and 40 % scans", .one_off_share = 0.4, .zipf = 0.9},
+                      seed);
   droidspeak::compare({.name = "agents: scans and conversations",
-                       .one_off_share = 0.3, .conversation_share = 0.33, .zipf = 0.9},
+                       .one_off_share = 0.3,
+                       .conversation_share = 0.33,
+                       .zipf = 0.9},
                       seed);
 }

@@ -21,19 +21,21 @@ class TouchOrderLru final : public EvictionPolicy {
     order_.push_back(block.key);
     places_[block.key] = std::prev(order_.end());
   }
-  void touch(const Digest& key) override {
-    order_.splice(order_.end(), order_, places_.at(key));
-  }
+
+  void touch(const Digest& key) override { order_.splice(order_.end(), order_, places_.at(key)); }
+
   void remove(const Digest& key) override {
     order_.erase(places_.at(key));
     places_.erase(key);
   }
+
   std::optional<Digest> evict(const MayEvict&) override {
     if (order_.empty()) return std::nullopt;
     Digest key = order_.front();
     remove(key);
     return key;
   }
+
   size_t size() const override { return order_.size(); }
 
  private:
@@ -41,23 +43,26 @@ class TouchOrderLru final : public EvictionPolicy {
   std::unordered_map<Digest, std::list<Digest>::iterator, DigestHash> places_;
 };
 
-// Least frequently used first, with ageing: rank = uses + age at the last use, age = rank of the last
-// block that was given up.
+// Least frequently used first, with ageing: rank = uses + age at the last use, age = rank of the
+// last block that was given up.
 class AgedFrequency final : public EvictionPolicy {
  public:
   void add(const EvictionCandidate& block) override {
     place(block.key, block.position, blocks_[block.key]);
   }
+
   void touch(const Digest& key) override {
     Block& block = blocks_.at(key);
     order_.erase({block.value, block.rank});
     place(key, UINT32_MAX - block.rank.places_before_head, block);
   }
+
   void remove(const Digest& key) override {
     const Block& block = blocks_.at(key);
     order_.erase({block.value, block.rank});
     blocks_.erase(key);
   }
+
   std::optional<Digest> evict(const MayEvict&) override {
     if (order_.empty()) return std::nullopt;
     auto [value, rank] = *order_.begin();
@@ -65,6 +70,7 @@ class AgedFrequency final : public EvictionPolicy {
     remove(rank.key);
     return rank.key;
   }
+
   size_t size() const override { return blocks_.size(); }
 
  private:
@@ -73,6 +79,7 @@ class AgedFrequency final : public EvictionPolicy {
     uint64_t value = 0;
     EvictionRank rank;
   };
+
   void place(const Digest& key, uint32_t position, Block& block) {
     block.uses = std::min<uint64_t>(block.uses + 1, 16);
     block.value = age_ + block.uses;
@@ -94,6 +101,7 @@ class SegmentedLru final : public EvictionPolicy {
     probation_.insert(entry.rank);
     blocks_.emplace(block.key, entry);
   }
+
   void touch(const Digest& key) override {
     Block& block = blocks_.at(key);
     (block.is_protected ? protected_ : probation_).erase(block.rank);
@@ -107,11 +115,13 @@ class SegmentedLru final : public EvictionPolicy {
       probation_.insert(demoted.rank);
     }
   }
+
   void remove(const Digest& key) override {
     const Block& block = blocks_.at(key);
     (block.is_protected ? protected_ : probation_).erase(block.rank);
     blocks_.erase(key);
   }
+
   std::optional<Digest> evict(const MayEvict&) override {
     std::set<EvictionRank>& queue = probation_.empty() ? protected_ : probation_;
     if (queue.empty()) return std::nullopt;
@@ -119,6 +129,7 @@ class SegmentedLru final : public EvictionPolicy {
     remove(key);
     return key;
   }
+
   size_t size() const override { return blocks_.size(); }
 
  private:
@@ -126,6 +137,7 @@ class SegmentedLru final : public EvictionPolicy {
     EvictionRank rank;
     bool is_protected = false;
   };
+
   ChainStamp stamp_;
   std::set<EvictionRank> probation_;
   std::set<EvictionRank> protected_;

@@ -1,13 +1,14 @@
-// GB/s of put and fetch for one 4096-token context of the default model in f16: 64 blocks of 30 layers.
-// By the calling thread's processor time, so that other work on the machine matters less, and by the wall.
+// GB/s of put and fetch for one 4096-token context of the default model in f16: 64 blocks of 30
+// layers. By the calling thread's processor time, so that other work on the machine matters less,
+// and by the wall.
 //   store_throughput_bench [folder]
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -16,7 +17,8 @@
 namespace droidspeak {
 namespace {
 
-constexpr KvLayout kLayout{.num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
+constexpr KvLayout kLayout{
+    .num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
 constexpr uint64_t kNumBlocks = 64;
 constexpr int kRounds = 7;
 
@@ -52,6 +54,7 @@ struct Rate {
                      [](const Spent& a, const Spent& b) { return a.wall < b.wall; });
     wall = gigabytes / middle->wall;
   }
+
   double thread = 0;
   double wall = 0;
 };
@@ -132,7 +135,9 @@ void measure_host(Context& context) {
   print("fetch from host, and copy", Rate(fetches, context.total_gb));
 }
 
-void measure_disk(Context& context, const std::filesystem::path& folder, const std::string& name,
+void measure_disk(Context& context,
+                  const std::filesystem::path& folder,
+                  const std::string& name,
                   StoreOptions::DiskFormat format) {
   SteadyClock clock;
   StoreOptions options;
@@ -156,7 +161,8 @@ void measure_disk(Context& context, const std::filesystem::path& folder, const s
   watch.restart();
   CacheStore second(options, clock);
   std::printf("%s: opened 128 blocks in %.1f ms\n", name.c_str(), watch.ms());
-  print(name + ": first fetch after the start", Rate({fetch_context(second, context, 0)}, context.total_gb));
+  print(name + ": first fetch after the start",
+        Rate({fetch_context(second, context, 0)}, context.total_gb));
 }
 
 }  // namespace

@@ -101,8 +101,9 @@ std::vector<std::optional<SampledToken>> BatchRunner::sample(const Batch& batch,
   std::vector<std::optional<SampledToken>> sampled(batch.work.size());
   std::vector<size_t> complete;
   for (size_t i = 0; i < batch.work.size(); ++i) {
-    if (batch.is_complete(i) && batch.work[i].sequence->request.max_tokens > 0)
-      complete.push_back(i);
+    const Sequence& sequence = *batch.work[i].sequence;
+    bool is_wanted = sequence.request.max_tokens > 0 && !is_worthless(sequence);
+    if (batch.is_complete(i) && is_wanted) complete.push_back(i);
   }
   if (complete.empty()) return sampled;
   auto count = static_cast<int64_t>(complete.size());

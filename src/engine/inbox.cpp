@@ -87,18 +87,17 @@ void Inbox::note_done(size_t num_sequences) {
   if (num_in_flight_ == 0) is_empty_.notify_all();
 }
 
-void Inbox::break_down(Error error) {
+void Inbox::break_down(const Error& error) {
   Mail rest;
   {
     MutexLock lock(mutex_);
     refusal_ = error;
     is_broken_ = true;
-    num_in_flight_ = 0;
     rest = std::exchange(mail_, {});
     mail_.is_stopped = rest.is_stopped;
-    is_empty_.notify_all();
   }
   for (auto& sequence : rest.sequences) sequence->stream->push(error);
+  note_done(rest.sequences.size());
 }
 
 }  // namespace droidspeak

@@ -43,7 +43,7 @@ class Inbox {
   void set_waiting(size_t num_waiting);  // taken out but not admitted yet
   void note_done(size_t num_sequences);  // their streams have ended
   // Fails what comes and what is not taken yet; commands fail, too.
-  void break_down(Error error);
+  void break_down(const Error& error);
 
  private:
   const size_t max_waiting_;

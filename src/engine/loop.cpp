@@ -200,12 +200,21 @@ void Engine::Loop::publish() {
   });
 }
 
+// Whoever sees a stream fail must already be refused when trying again.
 void Engine::Loop::end_all(const Error& error) {
-  auto everyone = [](const Sequence&) { return true; };
-  for (auto& sequence : line_.remove_if(everyone)) abandon(*sequence, error, metrics_);
-  for (auto& sequence : scheduler_.remove_if(everyone)) abandon(*sequence, error, metrics_);
   inbox_.break_down(error);
+  auto everyone = [](const Sequence&) { return true; };
+  size_t ended = 0;
+  for (auto& sequence : line_.remove_if(everyone)) {
+    abandon(*sequence, error, metrics_);
+    ++ended;
+  }
+  for (auto& sequence : scheduler_.remove_if(everyone)) {
+    abandon(*sequence, error, metrics_);
+    ++ended;
+  }
   publish();
+  inbox_.note_done(ended);
 }
 
 }  // namespace droidspeak

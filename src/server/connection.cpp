@@ -21,6 +21,8 @@ namespace {
 
 // How soon a wait notices that the server stops.
 constexpr std::chrono::milliseconds kStopInterval{100};
+// How long a client then has to take the rest of an answer.
+constexpr std::chrono::seconds kLastWords{2};
 
 int poll_timeout(Connection::Clock::time_point deadline) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Connection::Clock::now());
@@ -52,13 +54,15 @@ void Connection::FreeSsl::operator()(ssl_st* ssl) const {
 
 bool Connection::wait(Direction direction, Clock::time_point deadline) const {
   short events = direction == Direction::kRead ? POLLIN : POLLOUT;
+  auto patience = Clock::now() + (direction == Direction::kRead ? Clock::duration(0) : kLastWords);
   while (true) {
     pollfd entry{socket_, events, 0};
     int timeout = poll_timeout(deadline);
     int ready = ::poll(&entry, 1, timeout);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
-    if (Clock::now() >= deadline || is_stopping_) return false;
+    auto now = Clock::now();
+    if (now >= deadline || (is_stopping_ && now >= patience)) return false;
   }
 }
 

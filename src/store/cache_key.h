@@ -1,6 +1,6 @@
-// Identity of cached blocks. A block's key is a SHA-256 chain: everything that shapes the values of a
-// block (who wrote it, for whom, in which layout, which tokens came before) is in its key, so a cache of
-// another model, adapter, tenant or layout can never be found by accident.
+// Identity of cached blocks. A block's key is a SHA-256 chain: everything that shapes the values of
+// a block (who wrote it, for whom, in which layout, which tokens came before) is in its key, so a
+// cache of another model, adapter, tenant or layout can never be found by accident.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@ namespace droidspeak {
 
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {
-  Digest model;           // base or full checkpoint
-  Digest adapter;         // all zero: none
-  std::string salt;       // tenant
-  std::string provenance; // empty: exact. Otherwise what mixed it, e.g. "0,16,24 from <sender digest>":
-                          // such caches serve only their own model and plan
+  Digest model;            // base or full checkpoint
+  Digest adapter;          // all zero: none
+  std::string salt;        // tenant
+  std::string provenance;  // empty: exact. Otherwise what mixed it, e.g. "0,16,24 from <sender
+                           // digest>": such caches serve only their own model and plan
   KvLayout layout;
   DType input_dtype = DType::kF32;  // of layer inputs (E)
   int32_t input_columns = 0;        // d_model
 };
 
-// Keys of the full blocks of `tokens`, in order; a trailing part of fewer than kBlockTokens has none.
+// Keys of the full blocks of `tokens`, in order; a trailing part of fewer than kBlockTokens has
+// none.
 std::vector<Digest> block_keys(const CacheIdentity& identity, std::span<const int32_t> tokens);
 
 // What is stored under a block's key: K/V of one layer, or the input of one layer (E).

@@ -53,7 +53,8 @@ size_t extent_bytes(std::span<const EntryBytes* const> entries) {
 struct CacheStore::State {
   State(const StoreOptions& options, const Clock& clock)
       : host(std::make_shared<HostMemory>(options.host_bytes, options.device),
-             make_eviction_policy(options.eviction), clock) {
+             make_eviction_policy(options.eviction),
+             clock) {
     if (options.disk_folder.empty()) return;
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     disk.emplace(disk_options(options), files, clock);
@@ -62,9 +63,12 @@ struct CacheStore::State {
   bool holds(const Digest& key, EntryId id) const {
     return host.holds(key, id) || (disk && disk->holds(key, id));
   }
+
   std::optional<PinnedEntry> fetch_from_disk(const Digest& key, EntryId id);
-  void write_to_disk(const Digest& key, std::span<const EntryBytes> entries,
-                     std::span<const HostEntry> copies, uint32_t position);
+  void write_to_disk(const Digest& key,
+                     std::span<const EntryBytes> entries,
+                     std::span<const HostEntry> copies,
+                     uint32_t position);
 
   FileSystem real_files;
   HostTier host;
@@ -96,8 +100,10 @@ void CacheStore::put(const Digest& key, std::span<const EntryBytes> entries, uin
   if (state_->disk) state_->write_to_disk(key, entries, copies, position);
 }
 
-void CacheStore::State::write_to_disk(const Digest& key, std::span<const EntryBytes> entries,
-                                      std::span<const HostEntry> copies, uint32_t position) {
+void CacheStore::State::write_to_disk(const Digest& key,
+                                      std::span<const EntryBytes> entries,
+                                      std::span<const HostEntry> copies,
+                                      uint32_t position) {
   std::vector<PendingEntry> pending;
   bool has_lost_one = false;
   for (const EntryBytes& entry : entries) {

@@ -1,9 +1,9 @@
-// Cached blocks in tiers: host memory first, then disk. Entries are per block and layer, so that layers
-// load one by one. Bytes in, bytes out: the store knows keys and sizes, not models.
+// Cached blocks in tiers: host memory first, then disk. Entries are per block and layer, so that
+// layers load one by one. Bytes in, bytes out: the store knows keys and sizes, not models.
 //
-// Thread-safe. A missing, damaged, truncated or vanished entry is a miss and a counter, never an error;
-// a full or failing disk loses future hits, never an answer. What put() accepted for the disk tier is
-// durable after flush().
+// Thread-safe. A missing, damaged, truncated or vanished entry is a miss and a counter, never an
+// error; a full or failing disk loses future hits, never an answer. What put() accepted for the
+// disk tier is durable after flush().
 #pragma once
 
 #include <atomic>
@@ -28,14 +28,15 @@ enum class Tier : uint8_t { kHost, kDisk };
 
 struct StoreOptions {
   uint64_t host_bytes = uint64_t{1} << 30;
-  std::filesystem::path disk_folder;  // empty: no disk tier
+  std::filesystem::path disk_folder{};  // empty: no disk tier
   uint64_t disk_bytes = uint64_t{8} << 30;
-  std::string eviction = "s3fifo";    // or "lru"; bench/micro/store_eviction_bench compares
+  std::string eviction = "s3fifo";  // or "lru"; bench/micro/store_eviction_bench compares
   enum class DiskFormat { kRaw, kInt8 } disk_format = DiskFormat::kRaw;
-  // Of the K/V that is put: noted in the files, and needed for kInt8 (K/V of other sizes stays raw).
-  KvLayout kv_layout;
-  // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the disk
-  // out. 0: half of host_bytes, at least 64 MiB.
+  // Of the K/V that is put: noted in the files, and needed for kInt8 (K/V of other sizes stays
+  // raw).
+  KvLayout kv_layout{};
+  // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the
+  // disk out. 0: half of host_bytes, at least 64 MiB.
   uint64_t write_queue_bytes = 0;
   Device* device = nullptr;           // whose pinned memory the host tier uses; none: plain memory
   FileSystem* file_system = nullptr;  // none: the real one. Both outlive the store and its pins.
@@ -52,22 +53,26 @@ struct StoreCounters {
     uint64_t capacity_bytes = 0;
     double read_seconds = 0;  // spent in reads, for estimates of bandwidth; 0 for host memory
   };
+
   PerTier host;
   PerTier disk;
   uint64_t misses = 0;
   uint64_t damaged = 0;       // checksum, header or length was wrong
   uint64_t write_errors = 0;  // disk full, read-only, ...
-  uint64_t dropped_writes = 0;  // blocks that never went to disk because the writer was too far behind
+  uint64_t dropped_writes =
+      0;  // blocks that never went to disk because the writer was too far behind
 };
 
 // Bytes of one entry, kept alive (and, in host memory, unevictable) while the handle lives.
 class PinnedEntry {
  public:
   PinnedEntry() = default;
+
   PinnedEntry(std::shared_ptr<const void> owner, std::span<const std::byte> bytes, Tier tier)
       : owner_(std::move(owner)), bytes_(bytes), tier_(tier) {}
 
   std::span<const std::byte> bytes() const { return bytes_; }
+
   Tier tier() const { return tier_; }  // where it was found
 
  private:
@@ -90,18 +95,20 @@ class CacheStore {
   CacheStore(const CacheStore&) = delete;
   CacheStore& operator=(const CacheStore&) = delete;
 
-  // Adds a block's entries (copies the bytes). Entries already there are kept; new ones join the block,
-  // so E of a further layer can be added later. Disk writes happen on a writer thread. `position` is the
-  // block's place in its context: a hint for eviction, which gives up tails before heads.
+  // Adds a block's entries (copies the bytes). Entries already there are kept; new ones join the
+  // block, so E of a further layer can be added later. Disk writes happen on a writer thread.
+  // `position` is the block's place in its context: a hint for eviction, which gives up tails
+  // before heads.
   void put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position = 0);
 
-  // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these blocks.
+  // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these
+  // blocks.
   size_t longest_prefix(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
   // Slowest tier that `wanted` (empty: everything) of these blocks would be read from.
   Tier tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted = {}) const;
 
-  // One entry. Reads from disk (verifying its checksum) and promotes the entry to host memory when it is
-  // not there. Nothing when it is missing or damaged.
+  // One entry. Reads from disk (verifying its checksum) and promotes the entry to host memory when
+  // it is not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
 
   // Forgets everything under these keys, e.g. when an adapter is replaced.
@@ -127,6 +134,7 @@ struct CacheFolderReport {
   uint64_t bytes = 0;
   std::vector<std::string> damaged;  // path and reason
 };
+
 CacheFolderReport inspect_cache_folder(const std::filesystem::path& folder);
 
 }  // namespace droidspeak

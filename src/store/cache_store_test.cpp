@@ -1,17 +1,16 @@
 #include "store/cache_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <map>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "store/tiers/block_file.h"
+#include "store/test_entries.h"
 
 namespace droidspeak {
 namespace {
@@ -19,46 +18,33 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
-class FakeClock final : public Clock {
- public:
-  std::chrono::nanoseconds now() const override { return time; }
-  std::chrono::nanoseconds time{0};
-};
-
-Digest key_of(uint64_t number) { return sha256(std::as_bytes(std::span(&number, 1))); }
-
-Bytes bytes_of_entry(uint64_t seed, size_t size) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(size);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
-
-constexpr EntryId kv(int32_t layer) { return {EntryKind::kKeyValue, layer}; }
-constexpr EntryId input(int32_t layer) { return {EntryKind::kLayerInput, layer}; }
-
 class CacheStoreTest : public testing::Test {
  protected:
   StoreOptions options() {
     StoreOptions options;
     options.host_bytes = 1 << 20;
     options.disk_folder = folder_.path() / "cache";
+    options.file_system = &files_;
     return options;
   }
+
   static StoreOptions host_only(uint64_t bytes) {
     StoreOptions options;
     options.host_bytes = bytes;
     return options;
   }
-  static void put(CacheStore& store, uint64_t key, EntryId id, const Bytes& bytes,
-                  uint32_t position = 0) {
+
+  static void put(
+      CacheStore& store, uint64_t key, EntryId id, const Bytes& bytes, uint32_t position = 0) {
     EntryBytes entry{id, bytes};
-    store.put(key_of(key), std::span(&entry, 1), position);
+    store.put(test_key(key), std::span(&entry, 1), position);
   }
+
   static Bytes fetched(CacheStore& store, uint64_t key, EntryId id) {
-    auto entry = store.fetch(key_of(key), id);
+    auto entry = store.fetch(test_key(key), id);
     return entry ? Bytes(entry->bytes().begin(), entry->bytes().end()) : Bytes{};
   }
+
   std::vector<fs::path> block_files() {
     std::vector<fs::path> paths;
     for (const auto& item : fs::recursive_directory_iterator(folder_.path() / "cache")) {
@@ -68,28 +54,29 @@ class CacheStoreTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
+  UnsyncedFileSystem files_;
   FakeClock clock_;
 };
 
 TEST_F(CacheStoreTest, GivesBackWhatWasPut) {
   CacheStore store(host_only(1 << 20), clock_);
-  Bytes bytes = bytes_of_entry(1, 5000);
+  Bytes bytes = test_bytes(1, 5000);
   put(store, 1, kv(3), bytes);
   EXPECT_EQ(fetched(store, 1, kv(3)), bytes);
-  EXPECT_FALSE(store.fetch(key_of(1), kv(4)));
-  EXPECT_FALSE(store.fetch(key_of(1), input(3)));
-  EXPECT_FALSE(store.fetch(key_of(2), kv(3)));
+  EXPECT_FALSE(store.fetch(test_key(1), kv(4)));
+  EXPECT_FALSE(store.fetch(test_key(1), input(3)));
+  EXPECT_FALSE(store.fetch(test_key(2), kv(3)));
   EXPECT_EQ(store.counters().misses, 3u);
   EXPECT_EQ(store.counters().host.hits, 1u);
 }
 
 TEST_F(CacheStoreTest, MergesEntriesOfOneBlockAndKeepsTheFirst) {
   CacheStore store(options(), clock_);
-  put(store, 1, kv(0), bytes_of_entry(1, 100));
-  put(store, 1, input(0), bytes_of_entry(2, 200));
-  put(store, 1, kv(0), bytes_of_entry(3, 100));
-  EXPECT_EQ(fetched(store, 1, kv(0)), bytes_of_entry(1, 100));
-  EXPECT_EQ(fetched(store, 1, input(0)), bytes_of_entry(2, 200));
+  put(store, 1, kv(0), test_bytes(1, 100));
+  put(store, 1, input(0), test_bytes(2, 200));
+  put(store, 1, kv(0), test_bytes(3, 100));
+  EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 100));
+  EXPECT_EQ(fetched(store, 1, input(0)), test_bytes(2, 200));
   EXPECT_EQ(store.counters().host.entries, 1u);
   store.check_integrity();
 }
@@ -98,11 +85,11 @@ TEST_F(CacheStoreTest, FindsTheLongestPrefixThatHoldsAllWantedEntries) {
   CacheStore store(host_only(1 << 20), clock_);
   std::vector<Digest> keys;
   for (uint64_t k = 0; k < 4; ++k) {
-    keys.push_back(key_of(k));
-    put(store, k, kv(0), bytes_of_entry(k, 100));
-    if (k != 2) put(store, k, input(5), bytes_of_entry(k, 100));
+    keys.push_back(test_key(k));
+    put(store, k, kv(0), test_bytes(k, 100));
+    if (k != 2) put(store, k, input(5), test_bytes(k, 100));
   }
-  keys.push_back(key_of(9));
+  keys.push_back(test_key(9));
   std::vector<EntryId> just_kv = {kv(0)};
   std::vector<EntryId> both = {kv(0), input(5)};
   EXPECT_EQ(store.longest_prefix(keys, just_kv), 4u);
@@ -110,8 +97,8 @@ TEST_F(CacheStoreTest, FindsTheLongestPrefixThatHoldsAllWantedEntries) {
 }
 
 TEST_F(CacheStoreTest, SurvivesARestartOnDisk) {
-  Bytes kv_bytes = bytes_of_entry(1, 50000);
-  Bytes input_bytes = bytes_of_entry(2, 77);
+  Bytes kv_bytes = test_bytes(1, 50000);
+  Bytes input_bytes = test_bytes(2, 77);
   {
     CacheStore store(options(), clock_);
     put(store, 1, kv(3), kv_bytes);
@@ -119,85 +106,85 @@ TEST_F(CacheStoreTest, SurvivesARestartOnDisk) {
   }
   CacheStore store(options(), clock_);
   EXPECT_EQ(store.counters().host.entries, 0u);
-  EXPECT_EQ(store.tier_of(std::vector{key_of(1)}), Tier::kDisk);
-  auto entry = store.fetch(key_of(1), kv(3));
+  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}), Tier::kDisk);
+  auto entry = store.fetch(test_key(1), kv(3));
   ASSERT_TRUE(entry);
   EXPECT_EQ(entry->tier(), Tier::kDisk);
   EXPECT_EQ(fetched(store, 1, kv(3)), kv_bytes);
   EXPECT_EQ(fetched(store, 1, input(4)), input_bytes);
-  EXPECT_EQ(store.fetch(key_of(1), kv(3))->tier(), Tier::kHost) << "promoted by the first fetch";
-  EXPECT_EQ(store.tier_of(std::vector{key_of(1)}), Tier::kHost);
+  EXPECT_EQ(store.fetch(test_key(1), kv(3))->tier(), Tier::kHost) << "promoted by the first fetch";
+  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}), Tier::kHost);
   store.check_integrity();
 }
 
 TEST_F(CacheStoreTest, ErasedBlocksAreGoneForGood) {
   {
     CacheStore store(options(), clock_);
-    for (uint64_t k = 0; k < 3; ++k) put(store, k, kv(0), bytes_of_entry(k, 100));
-    store.erase(std::vector{key_of(0)});  // still waiting for the disk, perhaps
+    for (uint64_t k = 0; k < 3; ++k) put(store, k, kv(0), test_bytes(k, 100));
+    store.erase(std::vector{test_key(0)});  // still waiting for the disk, perhaps
     store.flush();
-    store.erase(std::vector{key_of(1)});
-    EXPECT_FALSE(store.fetch(key_of(0), kv(0)));
-    EXPECT_FALSE(store.fetch(key_of(1), kv(0)));
+    store.erase(std::vector{test_key(1)});
+    EXPECT_FALSE(store.fetch(test_key(0), kv(0)));
+    EXPECT_FALSE(store.fetch(test_key(1), kv(0)));
     store.check_integrity();
   }
   CacheStore store(options(), clock_);
-  EXPECT_FALSE(store.fetch(key_of(0), kv(0)));
-  EXPECT_FALSE(store.fetch(key_of(1), kv(0)));
-  EXPECT_TRUE(store.fetch(key_of(2), kv(0)));
+  EXPECT_FALSE(store.fetch(test_key(0), kv(0)));
+  EXPECT_FALSE(store.fetch(test_key(1), kv(0)));
+  EXPECT_TRUE(store.fetch(test_key(2), kv(0)));
   store.clear();
-  EXPECT_FALSE(store.fetch(key_of(2), kv(0)));
+  EXPECT_FALSE(store.fetch(test_key(2), kv(0)));
   EXPECT_TRUE(block_files().empty());
 }
 
 TEST_F(CacheStoreTest, KeepsTheHostBudgetAndEvictsOldBlocks) {
   CacheStore store(host_only(100 << 10), clock_);
   for (uint64_t k = 0; k < 50; ++k) {
-    put(store, k, kv(0), bytes_of_entry(k, 10 << 10));
+    put(store, k, kv(0), test_bytes(k, 10 << 10));
     EXPECT_LE(store.counters().host.bytes, 100u << 10);
     store.check_integrity();
   }
   EXPECT_EQ(store.counters().host.entries, 10u);
   EXPECT_EQ(store.counters().host.evictions, 40u);
-  EXPECT_TRUE(store.fetch(key_of(49), kv(0)));
-  EXPECT_FALSE(store.fetch(key_of(0), kv(0)));
+  EXPECT_TRUE(store.fetch(test_key(49), kv(0)));
+  EXPECT_FALSE(store.fetch(test_key(0), kv(0)));
 }
 
 TEST_F(CacheStoreTest, NeverEvictsPinnedBytes) {
   CacheStore store(host_only(100 << 10), clock_);
-  Bytes bytes = bytes_of_entry(0, 10 << 10);
+  Bytes bytes = test_bytes(0, 10 << 10);
   put(store, 0, kv(0), bytes);
-  auto pin = store.fetch(key_of(0), kv(0));
-  for (uint64_t k = 1; k < 50; ++k) put(store, k, kv(0), bytes_of_entry(k, 10 << 10));
+  auto pin = store.fetch(test_key(0), kv(0));
+  for (uint64_t k = 1; k < 50; ++k) put(store, k, kv(0), test_bytes(k, 10 << 10));
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), bytes));
-  EXPECT_TRUE(store.fetch(key_of(0), kv(0)));
+  EXPECT_TRUE(store.fetch(test_key(0), kv(0)));
   EXPECT_LE(store.counters().host.bytes, 100u << 10);
   store.check_integrity();
 }
 
 TEST_F(CacheStoreTest, CountsPinnedBytesOfErasedBlocksUntilTheyAreLetGo) {
   CacheStore store(host_only(100 << 10), clock_);
-  Bytes bytes = bytes_of_entry(0, 60 << 10);
+  Bytes bytes = test_bytes(0, 60 << 10);
   put(store, 0, kv(0), bytes);
-  auto pin = store.fetch(key_of(0), kv(0));
-  store.erase(std::vector{key_of(0)});
+  auto pin = store.fetch(test_key(0), kv(0));
+  store.erase(std::vector{test_key(0)});
   EXPECT_EQ(store.counters().host.bytes, 60u << 10);
-  put(store, 1, kv(0), bytes_of_entry(1, 60 << 10));
-  EXPECT_FALSE(store.fetch(key_of(1), kv(0))) << "there is no room beside the pinned bytes";
+  put(store, 1, kv(0), test_bytes(1, 60 << 10));
+  EXPECT_FALSE(store.fetch(test_key(1), kv(0))) << "there is no room beside the pinned bytes";
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), bytes));
   pin.reset();
   EXPECT_EQ(store.counters().host.bytes, 0u);
-  put(store, 1, kv(0), bytes_of_entry(1, 60 << 10));
-  EXPECT_TRUE(store.fetch(key_of(1), kv(0)));
+  put(store, 1, kv(0), test_bytes(1, 60 << 10));
+  EXPECT_TRUE(store.fetch(test_key(1), kv(0)));
 }
 
 TEST_F(CacheStoreTest, PinsOutliveTheStore) {
-  Bytes bytes = bytes_of_entry(0, 1000);
+  Bytes bytes = test_bytes(0, 1000);
   std::optional<PinnedEntry> pin;
   {
     CacheStore store(host_only(1 << 20), clock_);
     put(store, 0, kv(0), bytes);
-    pin = store.fetch(key_of(0), kv(0));
+    pin = store.fetch(test_key(0), kv(0));
   }
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), bytes));
 }
@@ -206,14 +193,14 @@ TEST_F(CacheStoreTest, ReadsFromDiskBesideAHostTierFullOfPins) {
   StoreOptions small = options();
   small.host_bytes = 64 << 10;
   CacheStore store(small, clock_);
-  Bytes first = bytes_of_entry(1, 60 << 10);
-  Bytes second = bytes_of_entry(2, 50 << 10);
+  Bytes first = test_bytes(1, 60 << 10);
+  Bytes second = test_bytes(2, 50 << 10);
   put(store, 2, kv(0), second);
   store.flush();
   put(store, 1, kv(0), first);
-  auto pin = store.fetch(key_of(1), kv(0));
+  auto pin = store.fetch(test_key(1), kv(0));
   ASSERT_TRUE(pin);
-  auto beside = store.fetch(key_of(2), kv(0));
+  auto beside = store.fetch(test_key(2), kv(0));
   ASSERT_TRUE(beside);
   EXPECT_EQ(beside->tier(), Tier::kDisk);
   EXPECT_TRUE(std::ranges::equal(beside->bytes(), second));
@@ -225,9 +212,9 @@ TEST_F(CacheStoreTest, WorksWithoutAnyHostMemory) {
   StoreOptions none = options();
   none.host_bytes = 0;
   CacheStore store(none, clock_);
-  put(store, 1, kv(0), bytes_of_entry(1, 1000));
+  put(store, 1, kv(0), test_bytes(1, 1000));
   store.flush();
-  EXPECT_EQ(fetched(store, 1, kv(0)), bytes_of_entry(1, 1000));
+  EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 1000));
   EXPECT_EQ(store.counters().host.bytes, 0u);
 }
 
@@ -237,7 +224,7 @@ TEST_F(CacheStoreTest, KeepsTheDiskBudget) {
   {
     CacheStore store(small, clock_);
     for (uint64_t k = 0; k < 40; ++k) {
-      put(store, k, kv(0), bytes_of_entry(k, 16 << 10));
+      put(store, k, kv(0), test_bytes(k, 16 << 10));
       store.flush();
       EXPECT_LE(store.counters().disk.bytes, 200u << 10);
       store.check_integrity();
@@ -255,11 +242,112 @@ TEST_F(CacheStoreTest, DropsWritesWhenTheQueueIsFull) {
   StoreOptions small = options();
   small.write_queue_bytes = 1000;
   CacheStore store(small, clock_);
-  put(store, 1, kv(0), bytes_of_entry(1, 2000));
+  put(store, 1, kv(0), test_bytes(1, 2000));
   store.flush();
   EXPECT_EQ(store.counters().dropped_writes, 1u);
   EXPECT_EQ(store.counters().disk.entries, 0u);
-  EXPECT_EQ(fetched(store, 1, kv(0)), bytes_of_entry(1, 2000)) << "host memory has it all the same";
+  EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 2000)) << "host memory has it all the same";
+}
+
+TEST_F(CacheStoreTest, GivesUpTailsBeforeHeads) {
+  CacheStore store(host_only(100 << 10), clock_);
+  std::vector<Digest> keys;
+  for (uint32_t k = 0; k < 14; ++k) {
+    keys.push_back(test_key(k));
+    put(store, k, kv(0), test_bytes(k, 10 << 10), k);
+  }
+  EXPECT_GE(store.longest_prefix(keys, std::vector{kv(0)}), 9u) << "the head is still there";
+}
+
+TEST_F(CacheStoreTest, KeepsSharedContextsWhenOthersAreReadOnce) {
+  CacheStore store(host_only(100 << 10), clock_);
+  std::vector<Digest> shared = {test_key(0), test_key(1)};
+  for (uint32_t k = 0; k < 2; ++k) put(store, k, kv(0), test_bytes(k, 10 << 10), k);
+  for (uint32_t scan = 10; scan < 60; ++scan) {
+    clock_.time += std::chrono::seconds(5);
+    if (scan % 5 == 0) {
+      EXPECT_EQ(store.longest_prefix(shared, std::vector{kv(0)}), 2u) << scan;
+    }
+    put(store, scan, kv(0), test_bytes(scan, 10 << 10), 0);
+  }
+}
+
+TEST_F(CacheStoreTest, JoinsEntriesThatWaitForTheDiskIntoOneFile) {
+  CacheStore store(options(), clock_);
+  for (uint64_t k = 0; k < 20; ++k) {
+    put(store, k, kv(0), test_bytes(k, 100));
+    put(store, k, input(0), test_bytes(k + 100, 100));
+  }
+  store.flush();
+  EXPECT_LE(block_files().size(), 40u);
+  CacheStore other(options(), clock_);
+  for (uint64_t k = 0; k < 20; ++k) {
+    EXPECT_EQ(fetched(other, k, kv(0)), test_bytes(k, 100));
+    EXPECT_EQ(fetched(other, k, input(0)), test_bytes(k + 100, 100));
+  }
+}
+
+TEST_F(CacheStoreTest, WritesToDiskWhatOnlyHostMemoryHad) {
+  StoreOptions small = options();
+  small.write_queue_bytes = 1500;
+  CacheStore store(small, clock_);
+  std::vector<std::byte> one = test_bytes(1, 1000);
+  std::vector<std::byte> two = test_bytes(2, 1000);
+  std::vector<EntryBytes> both = {{kv(0), one}, {kv(1), two}};
+  store.put(test_key(1), both);  // 2000 bytes: dropped
+  put(store, 1, kv(0), one);
+  store.flush();
+  CacheStore other(small, clock_);
+  EXPECT_EQ(fetched(other, 1, kv(0)), one);
+  EXPECT_FALSE(other.fetch(test_key(1), kv(1)));
+}
+
+TEST_F(CacheStoreTest, RestoresInt8EntriesCloselyAndLayerInputsExactly) {
+  StoreOptions int8 = options();
+  int8.disk_format = StoreOptions::DiskFormat::kInt8;
+  int8.kv_layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF32};
+  std::vector<float> values(int8.kv_layout.layer_bytes() / sizeof(float));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  auto span = std::as_bytes(std::span(values));
+  Bytes bytes(span.begin(), span.end());
+  {
+    CacheStore store(int8, clock_);
+    put(store, 1, kv(0), bytes);
+    put(store, 1, input(0), bytes);
+    put(store, 1, kv(1), test_bytes(1, 100));  // not K/V of this layout
+  }
+  CacheStore store(int8, clock_);
+  EXPECT_EQ(fetched(store, 1, input(0)), bytes);
+  EXPECT_EQ(fetched(store, 1, kv(1)), test_bytes(1, 100));
+  Bytes restored = fetched(store, 1, kv(0));
+  ASSERT_EQ(restored.size(), bytes.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, restored.data() + i * sizeof value, sizeof value);
+    EXPECT_NEAR(value, values[i], 0.5f / 127.0f + 1e-6f);
+  }
+}
+
+TEST_F(CacheStoreTest, ReportsWhatAFolderHolds) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint64_t k = 0; k < 5; ++k) put(store, k, kv(0), test_bytes(k, 1000));
+  }
+  fs::path victim = block_files().front();
+  CacheFolderReport report = inspect_cache_folder(folder_.path() / "cache");
+  EXPECT_EQ(report.files, 5u);
+  EXPECT_EQ(report.entries, 5u);
+  EXPECT_TRUE(report.damaged.empty());
+  {
+    std::fstream file(victim, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 500);
+    file.put('x').put('y');
+  }
+  report = inspect_cache_folder(folder_.path() / "cache");
+  ASSERT_EQ(report.damaged.size(), 1u);
+  EXPECT_THAT(report.damaged[0], testing::HasSubstr(victim.filename().string()));
+  EXPECT_EQ(report.entries, 4u);
+  EXPECT_THROW(inspect_cache_folder(folder_.path() / "nothing"), Failure);
 }
 
 TEST_F(CacheStoreTest, RejectsAFolderThatIsAFile) {

@@ -12,7 +12,7 @@ HostExtent::~HostExtent() {
   if (memory_ != nullptr) {
     memory_->give_back(chunk_, bytes_);
   } else {
-    ::operator delete(bytes_.data(), std::align_val_t{HostMemory::kAlignment});
+    ::operator delete (bytes_.data(), std::align_val_t{HostMemory::kAlignment});
   }
 }
 
@@ -38,7 +38,7 @@ std::shared_ptr<HostExtent> HostMemory::allocate(size_t bytes) {
 }
 
 std::shared_ptr<HostExtent> HostMemory::allocate_outside(size_t bytes) {
-  void* data = ::operator new(std::max<size_t>(bytes, 1), std::align_val_t{kAlignment});
+  void* data = ::operator new (std::max<size_t>(bytes, 1), std::align_val_t{kAlignment});
   return std::make_shared<HostExtent>(nullptr, std::span(static_cast<std::byte*>(data), bytes), 0);
 }
 
@@ -50,7 +50,8 @@ bool HostMemory::add_chunk(size_t at_least) {
   Chunk chunk;
   try {
     chunk.buffer = device_.allocate_host(bytes);
-  } catch (const Failure&) {  // the machine has less memory than the budget: live with what there is
+  } catch (
+      const Failure&) {  // the machine has less memory than the budget: live with what there is
     return false;
   }
   chunk.bytes = bytes;

@@ -1,9 +1,9 @@
-// The memory of the host tier: a byte budget taken from the device in large chunks (pinned where the
-// device profits, huge pages where they help) and handed out as extents. Chunks are reused, never
-// given back, so that a warm store copies without page faults.
+// The memory of the host tier: a byte budget taken from the device in large chunks (pinned where
+// the device profits, huge pages where they help) and handed out as extents. Chunks are reused,
+// never given back, so that a warm store copies without page faults.
 //
-// Thread-safe. An extent returns its bytes when its last owner lets go, wherever that happens; extents
-// keep the memory alive, so they may outlive the store.
+// Thread-safe. An extent returns its bytes when its last owner lets go, wherever that happens;
+// extents keep the memory alive, so they may outlive the store.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@ class HostExtent {
  public:
   HostExtent(std::shared_ptr<HostMemory> memory, std::span<std::byte> bytes, size_t chunk)
       : memory_(std::move(memory)), bytes_(bytes), chunk_(chunk) {}
+
   ~HostExtent();
   HostExtent(const HostExtent&) = delete;
   HostExtent& operator=(const HostExtent&) = delete;
@@ -51,12 +52,12 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   std::shared_ptr<HostExtent> allocate(size_t bytes);
   // Beside the budget, from the heap: for bytes on their way to somewhere else.
   static std::shared_ptr<HostExtent> allocate_outside(size_t bytes);
+
   // What an extent of `bytes` takes from the budget.
-  static size_t rounded(size_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
+  static size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   uint64_t budget_bytes() const { return budget_bytes_; }
+
   uint64_t used_bytes() const;
 
   // Panics unless holes are disjoint, merged, listed twice, and add up with the used bytes.
@@ -64,6 +65,7 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
 
  private:
   friend class HostExtent;
+
   struct Chunk {
     Buffer buffer;
     size_t bytes = 0;
@@ -81,7 +83,8 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
 
   mutable Mutex mutex_;
   std::vector<Chunk> chunks_ GUARDED_BY(mutex_);
-  std::set<std::tuple<size_t, size_t, size_t>> holes_by_size_ GUARDED_BY(mutex_);  // bytes, chunk, offset
+  std::set<std::tuple<size_t, size_t, size_t>> holes_by_size_
+      GUARDED_BY(mutex_);  // bytes, chunk, offset
   uint64_t chunk_bytes_ GUARDED_BY(mutex_) = 0;
   uint64_t used_bytes_ GUARDED_BY(mutex_) = 0;
 };

@@ -17,15 +17,20 @@ constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 using Variables = std::vector<std::pair<std::string, jinja::Value>>;
 
 [[noreturn]] void fail(int line, std::string_view cause) {
-  throw Failure(ErrorCode::kInvalidArgument, fmt::format("chat template, line {}: {}", line, cause));
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("chat template, line {}: {}", line, cause));
 }
 
 [[noreturn]] void fail_input(std::string_view field, std::string_view cause) {
-  throw Failure(ErrorCode::kInvalidArgument, fmt::format("chat template input, {}: {}", field, cause));
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("chat template input, {}: {}", field, cause));
 }
 
 // Adds the fields of a JSON object, if there is one.
-void add_fields(jinja::Context& context, const std::string& json, std::string_view field, jinja::Dict& dict) {
+void add_fields(jinja::Context& context,
+                const std::string& json,
+                std::string_view field,
+                jinja::Dict& dict) {
   if (json.empty()) return;
   try {
     jinja::Value extra = jinja::parse_json(context, json);
@@ -36,7 +41,9 @@ void add_fields(jinja::Context& context, const std::string& json, std::string_vi
   }
 }
 
-jinja::Value text_of(jinja::Context& context, const std::string& text) { return jinja::make_text(context, text); }
+jinja::Value text_of(jinja::Context& context, const std::string& text) {
+  return jinja::make_text(context, text);
+}
 
 jinja::Value message_value(jinja::Context& context, const ChatMessage& message) {
   jinja::Dict dict;
@@ -49,7 +56,8 @@ jinja::Value message_value(jinja::Context& context, const ChatMessage& message) 
 // The variables that transformers' apply_chat_template hands to a template.
 Variables make_variables(jinja::Context& context, const ChatTemplateInput& input) {
   std::vector<jinja::Value> messages;
-  for (const ChatMessage& message : input.messages) messages.push_back(message_value(context, message));
+  for (const ChatMessage& message : input.messages)
+    messages.push_back(message_value(context, message));
   jinja::Dict dict;
   dict.set(text_of(context, "messages"),
            jinja::make_sequence(context, jinja::SequenceKind::kList, std::move(messages)));
@@ -67,7 +75,8 @@ Variables make_variables(jinja::Context& context, const ChatTemplateInput& input
 size_t bytes_of(const ChatTemplateInput& input) {
   size_t bytes = input.extra_json.size();
   for (const ChatMessage& message : input.messages) {
-    bytes += sizeof(ChatMessage) + message.role.size() + message.content.size() + message.extra_json.size();
+    bytes += sizeof(ChatMessage) + message.role.size() + message.content.size() +
+             message.extra_json.size();
   }
   return bytes;
 }
@@ -80,8 +89,9 @@ struct ChatTemplate::Program {
 
 ChatTemplate::ChatTemplate(std::string_view source) : program_(std::make_unique<Program>()) {
   if (source.size() > kMaxSourceBytes) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("chat template has {} bytes, more than {}", source.size(), kMaxSourceBytes));
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("chat template has {} bytes, more than {}", source.size(), kMaxSourceBytes));
   }
   try {
     program_->block = jinja::parse_template(source);
@@ -95,7 +105,8 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::string ChatTemplate::render(const ChatTemplateInput& input) const {
-  jinja::Context context{jinja::Work(bytes_of(input)), input.now.value_or(std::chrono::system_clock::now())};
+  jinja::Context context{jinja::Work(bytes_of(input)),
+                         input.now.value_or(std::chrono::system_clock::now())};
   jinja::Interpreter interpreter(context, make_variables(context, input));
   try {
     return interpreter.run(program_->block);

@@ -14,8 +14,8 @@ namespace droidspeak {
 struct ChatMessage {
   std::string role;
   std::string content;
-  // More fields as a JSON object, e.g. {"tool_calls": [...]}; they win over role and content, so that
-  // {"content": null} is possible. Empty for none.
+  // More fields as a JSON object, e.g. {"tool_calls": [...]}; they win over role and content, so
+  // that {"content": null} is possible. Empty for none.
   std::string extra_json = {};
 };
 
@@ -38,8 +38,8 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  // Throws Failure (invalid argument) for raise_exception, unknown names used wrongly, and output or
-  // work beyond sane limits (templates come from model files).
+  // Throws Failure (invalid argument) for raise_exception, unknown names used wrongly, and output
+  // or work beyond sane limits (templates come from model files).
   std::string render(const ChatTemplateInput& input) const;
 
  private:

@@ -19,7 +19,9 @@ using Json = nlohmann::ordered_json;
 const std::filesystem::path kFolder =
     std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests" / "data" / "chat_templates";
 
-Json read_json(const std::filesystem::path& path) { return Json::parse(read_file(path)); }
+Json read_json(const std::filesystem::path& path) {
+  return Json::parse(read_file(path));
+}
 
 // The moment the goldens were made at: 2024-11-05 14:07:09.
 std::chrono::system_clock::time_point golden_time() {
@@ -42,7 +44,8 @@ ChatMessage to_message(const Json& json) {
 
 ChatTemplateInput to_input(const Json& conversation) {
   ChatTemplateInput input;
-  for (const Json& message : conversation.at("messages")) input.messages.push_back(to_message(message));
+  for (const Json& message : conversation.at("messages"))
+    input.messages.push_back(to_message(message));
   input.add_generation_prompt = conversation.at("add_generation_prompt");
   input.bos_token = "<s>";
   input.eos_token = "</s>";
@@ -117,7 +120,8 @@ TEST(ChatTemplate, RefusesWithTheMessageOfRaiseException) {
 
 TEST(ChatTemplate, NamesTheLineOfASyntaxError) {
   EXPECT_EQ(failure_of("a\n\n{% if x %}"), "chat template, line 3: missing {% endif %}");
-  EXPECT_THAT(failure_of("{{ 1 + }}"), testing::HasSubstr("line 1: expected an expression, found '}}'"));
+  EXPECT_THAT(failure_of("{{ 1 + }}"),
+              testing::HasSubstr("line 1: expected an expression, found '}}'"));
 }
 
 TEST(ChatTemplate, NamesTheUndefinedVariable) {
@@ -127,7 +131,8 @@ TEST(ChatTemplate, NamesTheUndefinedVariable) {
 TEST(ChatTemplate, GivesFieldsOfAMessageBeyondRoleAndContent) {
   ChatTemplateInput input;
   input.messages = {{"assistant", "", R"({"content": null, "tool_calls": [{"id": 7}]})"}};
-  EXPECT_EQ(ChatTemplate("{{ messages[0].content is none }} {{ messages[0].tool_calls[0].id }}").render(input),
+  EXPECT_EQ(ChatTemplate("{{ messages[0].content is none }} {{ messages[0].tool_calls[0].id }}")
+                .render(input),
             "True 7");
 }
 
@@ -136,7 +141,8 @@ TEST(ChatTemplate, NamesTheInputThatIsNotJson) {
   input.extra_json = "[1]";
   EXPECT_EQ(failure_of("x", input), "chat template input, extra_json: must be a JSON object");
   input.extra_json = "{";
-  EXPECT_THAT(failure_of("x", input), testing::StartsWith("chat template input, extra_json: the input is not JSON"));
+  EXPECT_THAT(failure_of("x", input),
+              testing::StartsWith("chat template input, extra_json: the input is not JSON"));
 }
 
 TEST(ChatTemplate, RendersLongConversationsWithinItsAllowance) {

@@ -71,22 +71,33 @@ TEST(Jinja, GivesWhatPythonGivesForEverySnippet) {
 }
 
 TEST(Jinja, ReportsTheLineInsideAMultiLineTemplate) {
-  EXPECT_THAT(failure_of("{% for i in [1] %}\n\n  {{ i.x.y }}\n{% endfor %}"), HasSubstr("line 3: "));
-  EXPECT_THAT(failure_of("{% macro f() %}\n{{ 1 / 0 }}\n{% endmacro %}\n{{ f() }}"), HasSubstr("line 2: division"));
-  EXPECT_THAT(failure_of("{{ 1 }}\n{{ 'a' - 1 }}"), HasSubstr("line 2: unsupported operands for -: str and int"));
+  EXPECT_THAT(failure_of("{% for i in [1] %}\n\n  {{ i.x.y }}\n{% endfor %}"),
+              HasSubstr("line 3: "));
+  EXPECT_THAT(failure_of("{% macro f() %}\n{{ 1 / 0 }}\n{% endmacro %}\n{{ f() }}"),
+              HasSubstr("line 2: division"));
+  EXPECT_THAT(failure_of("{{ 1 }}\n{{ 'a' - 1 }}"),
+              HasSubstr("line 2: unsupported operands for -: str and int"));
 }
 
 TEST(Jinja, RefusesEndlessWork) {
-  std::string loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-  EXPECT_THAT(failure_of(loops), HasSubstr("too much work"));
-  EXPECT_THAT(failure_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("nest too deep"));
-  EXPECT_THAT(failure_of("{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("nest too deep"));
+  std::string loops =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(failure_of(loops), HasSubstr("too much"));
+  std::string calls =
+      "{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(failure_of(calls), HasSubstr("too much work"));
+  EXPECT_THAT(failure_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+              HasSubstr("nest too deep"));
+  EXPECT_THAT(failure_of("{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}"),
+              HasSubstr("nest too deep"));
 }
 
 TEST(Jinja, RefusesToFillMemory) {
   EXPECT_THAT(failure_of("{{ 'x' * 99999999999 }}"), HasSubstr("too much"));
   EXPECT_THAT(failure_of("{{ [1] * 99999999999 }}"), HasSubstr("too much"));
-  std::string doubling = "{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s OP n.s %}{% endfor %}";
+  std::string doubling =
+      "{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s OP n.s %}{% endfor "
+      "%}";
   for (const std::string operation : {"+", "~"}) {
     std::string source = doubling;
     source.replace(source.find("OP"), 2, operation);
@@ -94,41 +105,59 @@ TEST(Jinja, RefusesToFillMemory) {
   }
   EXPECT_THAT(failure_of("{{ ('a' * 100000)|replace('a', 'b' * 100000) }}"), HasSubstr("too much"));
   EXPECT_THAT(failure_of("{{ [[1]]|tojson(indent=99999999) }}"), HasSubstr("indent"));
-  EXPECT_THAT(failure_of("{% for i in range(100000) %}{{ 'x' * 10000 }}{% endfor %}"), HasSubstr("too much"));
-}
-
-TEST(Jinja, RefusesValuesThatContainThemselvesOrNestTooDeep) {
-  EXPECT_THAT(failure_of("{% set n = namespace() %}{% set n.n = n %}{{ n }}"), HasSubstr("too deep"));
-  EXPECT_THAT(failure_of("{% set n = namespace(l=[]) %}{% for i in range(1000) %}{% set n.l = [n.l] %}{% endfor %}"),
-              HasSubstr("nest deeper"));
-  // 2^60 items when written out.
-  std::string wide = "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}";
-  EXPECT_THAT(failure_of(wide + "{{ n.l }}"), HasSubstr("too much"));
-  EXPECT_THAT(failure_of(wide + "{{ n.l|tojson }}"), HasSubstr("too much"));
-  EXPECT_THAT(failure_of(wide + "{% set m = namespace(l=[1]) %}{% for i in range(60) %}{% set m.l = [m.l, m.l] %}"
-                                "{% endfor %}{{ n.l == m.l }}"),
+  EXPECT_THAT(failure_of("{% for i in range(100000) %}{{ 'x' * 10000 }}{% endfor %}"),
               HasSubstr("too much"));
 }
 
+TEST(Jinja, RefusesValuesThatContainThemselvesOrNestTooDeep) {
+  EXPECT_THAT(failure_of("{% set n = namespace() %}{% set n.n = n %}{{ n }}"),
+              HasSubstr("too deep"));
+  EXPECT_THAT(failure_of("{% set n = namespace(l=[]) %}{% for i in range(1000) %}{% set n.l = "
+                         "[n.l] %}{% endfor %}"),
+              HasSubstr("nest deeper"));
+  // 2^60 items when written out.
+  std::string wide =
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor "
+      "%}";
+  EXPECT_THAT(failure_of(wide + "{{ n.l }}"), HasSubstr("too much"));
+  EXPECT_THAT(failure_of(wide + "{{ n.l|tojson }}"), HasSubstr("too much"));
+  EXPECT_THAT(
+      failure_of(wide +
+                 "{% set m = namespace(l=[1]) %}{% for i in range(60) %}{% set m.l = [m.l, m.l] %}"
+                 "{% endfor %}{{ n.l == m.l }}"),
+      HasSubstr("too much"));
+}
+
 TEST(Jinja, RefusesSourcesThatNestTooDeep) {
-  EXPECT_THAT(failure_of("{{ " + repeated("(", 100000)), HasSubstr("nests deeper"));
-  EXPECT_THAT(failure_of("{{ " + repeated("[", 100000)), HasSubstr("nests deeper"));
+  EXPECT_THAT(failure_of("{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}"),
+              HasSubstr("nests deeper"));
+  EXPECT_THAT(failure_of("{{ " + repeated("[", 100000) + repeated("]", 100000) + " }}"),
+              HasSubstr("nests deeper"));
   EXPECT_THAT(failure_of("{{ " + repeated("-", 100000) + "1 }}"), HasSubstr("nests deeper"));
   EXPECT_THAT(failure_of("{{ " + repeated("not ", 100000) + "1 }}"), HasSubstr("nests deeper"));
   EXPECT_THAT(failure_of(repeated("{% if 1 %}", 100000)), HasSubstr("nests deeper"));
-  EXPECT_THAT(failure_of("{{ 1" + repeated("+1", 100000) + " }}"), HasSubstr("operations in a row"));
-  EXPECT_THAT(failure_of("{{ x" + repeated(".a", 100000) + " }}"), HasSubstr("operations in a row"));
-  EXPECT_THAT(failure_of("{{ x" + repeated("|trim", 100000) + " }}"), HasSubstr("operations in a row"));
-  EXPECT_THAT(failure_of("{{ 1" + repeated(" if 1", 100000) + " }}"), HasSubstr("operations in a row"));
-  EXPECT_THAT(failure_of("{% set " + repeated("(", 100000)), HasSubstr("nests deeper"));
+  EXPECT_THAT(failure_of("{{ 1" + repeated("+1", 100000) + " }}"),
+              HasSubstr("operations in a row"));
+  EXPECT_THAT(failure_of("{{ x" + repeated(".a", 100000) + " }}"),
+              HasSubstr("operations in a row"));
+  EXPECT_THAT(failure_of("{{ x" + repeated("|trim", 100000) + " }}"),
+              HasSubstr("operations in a row"));
+  EXPECT_THAT(failure_of("{{ 1" + repeated(" if 1", 100000) + " }}"),
+              HasSubstr("operations in a row"));
+  EXPECT_THAT(failure_of("{% set " + repeated("(", 100000) + repeated(")", 100000) + " = 1 %}"),
+              HasSubstr("nests deeper"));
 }
 
 TEST(Jinja, FreesValuesThatHoldOnToEachOther) {
   EXPECT_EQ(render("{% set n = namespace() %}{% set n.me = n %}{% set n.list = [n] %}"
                    "{% macro f() %}{{ n.me is defined }}{% endmacro %}{% set n.f = f %}{{ f() }}"),
             "True");
-  EXPECT_EQ(render("{% set n = namespace(l=none) %}{% for i in [1, 2] %}{% set n.l = loop %}{% endfor %}"), "");
-  EXPECT_THAT(failure_of("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}"), HasSubstr("not supported"));
+  EXPECT_EQ(
+      render(
+          "{% set n = namespace(l=none) %}{% for i in [1, 2] %}{% set n.l = loop %}{% endfor %}"),
+      "");
+  EXPECT_THAT(failure_of("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}"),
+              HasSubstr("not supported"));
 }
 
 TEST(Jinja, KeepsArithmeticWithin64Bits) {
@@ -137,12 +166,15 @@ TEST(Jinja, KeepsArithmeticWithin64Bits) {
   EXPECT_THAT(failure_of("{{ 10 ** 30 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(failure_of("{{ (-9223372036854775807 - 1) // -1 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(failure_of("{{ -(-9223372036854775807 - 1) }}"), HasSubstr("64 bits"));
-  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % -1 }} {{ 'abc'[:9223372036854775807:9223372036854775807] }}"),
+  EXPECT_EQ(render("{{ (-9223372036854775807 - 1) % -1 }} {{ "
+                   "'abc'[:9223372036854775807:9223372036854775807] }}"),
             "0 a");
 }
 
 TEST(Jinja, PassesBytesThatAreNotUtf8Through) {
-  EXPECT_EQ(render("{{ '\xff\xc3' + 'a' }}|{{ '\xff'|length }}|{{ '\xff|'[::-1] }}"), "\xff\xc3" "a|1||\xff");
+  EXPECT_EQ(render("{{ '\xff\xc3' + 'a' }}|{{ '\xff'|length }}|{{ '\xff|'[::-1] }}"),
+            "\xff\xc3"
+            "a|1||\xff");
 }
 
 TEST(Characters, StripsUnicodeSpace) {
@@ -154,7 +186,8 @@ TEST(Characters, FindsInLinearTimeWhatTheObviousSearchFinds) {
   std::string text = repeated("aab", 50) + "aaac" + repeated("ab", 50);
   for (const std::string wanted : {"aaac", "ab", "b", "", "cab", "zz", "bb"}) {
     for (size_t from = 0; from <= text.size() + 1; from += 7) {
-      EXPECT_EQ(jinja::find_text(text, wanted, from), text.find(wanted, from)) << wanted << " from " << from;
+      EXPECT_EQ(jinja::find_text(text, wanted, from), text.find(wanted, from))
+          << wanted << " from " << from;
     }
   }
 }

@@ -35,10 +35,10 @@ class Field {
 
   // A member; null when it is missing.
   Field operator[](const char* name) const {
-    static const Json kNull;
+    static const Json null;
     if (!value_.is_object()) fail("must be an object");
     auto found = value_.find(name);
-    return {found == value_.end() ? kNull : *found, fmt::format("{}.{}", path_, name)};
+    return {found == value_.end() ? null : *found, fmt::format("{}.{}", path_, name)};
   }
 
   std::vector<Field> elements() const {
@@ -283,7 +283,7 @@ void read_merges(const Field& field, BpeParts& parts) {
 // Options that change the ids and that no supported family uses.
 void refuse(const Field& field) {
   const Json& value = field.value();
-  bool is_off = value.is_null() || value == "" || value == 0 || value == 0.0;
+  bool is_off = value.is_null() || value == Json("") || value == Json(0);
   if (!is_off)
     field.fail(fmt::format("is {}, which is not supported; it must be null", field.shown()));
 }

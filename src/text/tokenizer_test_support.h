@@ -14,7 +14,7 @@ namespace droidspeak {
 struct GoldenCase {
   std::string text;
   std::vector<int32_t> ids;
-  std::optional<std::string> decoded;
+  std::optional<std::string> decoded;  // nothing where the reference could not decode
 };
 
 std::filesystem::path tokenizer_test_folder();

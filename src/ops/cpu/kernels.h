@@ -34,11 +34,16 @@ struct PanelFormat {
   bool operator==(const PanelFormat&) const = default;
 };
 
+inline int64_t quant_block_bytes(PanelKind kind) {
+  return kQuantBlock * kPanelWidth / (kind == PanelKind::kU4 ? 2 : 1);
+}
+inline int64_t scale_bytes(ScaleKind kind) { return kind == ScaleKind::kF16 ? 2 : 4; }
+
 // Consecutive rows of a matrix in one format. A panel holds
 //   floats: [columns][16]
-//   kU8:    [columns / 4][16][4] quants, [columns / 32][16] scales, the same of minima
-//   kU4:    [columns / 8][16][4] bytes; low nibbles are elements 0-3 of the eight, high ones 4-7;
-//           then scales and minima
+//   quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16 minima; quants
+//           kU8: [8][16][4]
+//           kU4: [4][16][4] bytes; low nibbles are elements 0-3 of eight, high nibbles elements 4-7
 struct Segment {
   PanelFormat format;
   int64_t first_row = 0;

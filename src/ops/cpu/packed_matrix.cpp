@@ -53,27 +53,22 @@ std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
 
 bool is_quantized(PanelKind kind) { return kind == PanelKind::kU4 || kind == PanelKind::kU8; }
 
-size_t scale_bytes(const PanelFormat& format) { return format.scales == ScaleKind::kF16 ? 2 : 4; }
-
-size_t quant_bytes(const PanelFormat& format, int64_t columns) {
-  const auto elements = static_cast<size_t>(columns) * kPanelWidth;
-  switch (format.kind) {
-    case PanelKind::kF32: return elements * 4;
-    case PanelKind::kF16:
-    case PanelKind::kBF16: return elements * 2;
-    case PanelKind::kU4: return elements / 2;
-    case PanelKind::kU8: return elements;
-  }
-  return 0;
+// Bytes of 32 columns of a quantised panel.
+int64_t block_bytes(const PanelFormat& format) {
+  const int64_t arrays = format.has_minimum ? 2 : 1;
+  return quant_block_bytes(format.kind) + arrays * kPanelWidth * scale_bytes(format.scales);
 }
 
 size_t panel_bytes(const PanelFormat& format, int64_t columns) {
-  size_t bytes = quant_bytes(format, columns);
-  if (is_quantized(format.kind)) {
-    const size_t arrays = format.has_minimum ? 2 : 1;
-    bytes += static_cast<size_t>(columns / kQuantBlock) * kPanelWidth * scale_bytes(format) * arrays;
+  int64_t bytes = 0;
+  switch (format.kind) {
+    case PanelKind::kF32: bytes = columns * kPanelWidth * 4; break;
+    case PanelKind::kF16:
+    case PanelKind::kBF16: bytes = columns * kPanelWidth * 2; break;
+    case PanelKind::kU4:
+    case PanelKind::kU8: bytes = columns / kQuantBlock * block_bytes(format); break;
   }
-  return (bytes + 63) / 64 * 64;
+  return static_cast<size_t>((bytes + 63) / 64 * 64);
 }
 
 void store_scale(const PanelFormat& format, std::byte* scales, int64_t index, float value) {
@@ -90,47 +85,44 @@ float load_scale(const PanelFormat& format, const std::byte* scales, int64_t ind
              : reinterpret_cast<const float*>(scales)[index];
 }
 
-// Where the pieces of a quantised panel lie.
-struct QuantPanel {
+// Where the pieces of one block of a quantised panel lie.
+struct PanelBlock {
   uint8_t* quants;
   std::byte* scales;
   std::byte* minima;
 
-  QuantPanel(const PanelFormat& format, int64_t columns, std::byte* panel)
-      : quants(reinterpret_cast<uint8_t*>(panel)),
-        scales(panel + quant_bytes(format, columns)),
-        minima(scales +
-               static_cast<size_t>(columns / kQuantBlock) * kPanelWidth * scale_bytes(format)) {}
+  PanelBlock(const PanelFormat& format, std::byte* panel, int64_t block) {
+    std::byte* start = panel + block * block_bytes(format);
+    quants = reinterpret_cast<uint8_t*>(start);
+    scales = start + quant_block_bytes(format.kind);
+    minima = scales + kPanelWidth * scale_bytes(format.scales);
+  }
 };
 
-// Block `block` of the panel's row `lane`.
-void store_block(const PanelFormat& format, const QuantPanel& panel, int64_t block, int lane,
-                 const QuantBlock& in) {
-  store_scale(format, panel.scales, block * kPanelWidth + lane, in.scale);
-  if (format.has_minimum) store_scale(format, panel.minima, block * kPanelWidth + lane, in.minimum);
+void store_block(const PanelFormat& format, const PanelBlock& to, int lane, const QuantBlock& in) {
+  store_scale(format, to.scales, lane, in.scale);
+  if (format.has_minimum) store_scale(format, to.minima, lane, in.minimum);
+  uint8_t* quants = to.quants + 4 * lane;
   if (format.kind == PanelKind::kU8) {
-    uint8_t* to = panel.quants + block * kQuantBlock * kPanelWidth + 4 * lane;
-    for (int k = 0; k < kQuantBlock; k += 4) std::memcpy(to + k * kPanelWidth, in.quants + k, 4);
+    for (int k = 0; k < kQuantBlock; k += 4) std::memcpy(quants + k * kPanelWidth, in.quants + k, 4);
     return;
   }
-  uint8_t* to = panel.quants + block * kQuantBlock / 2 * kPanelWidth + 4 * lane;
-  for (int k = 0; k < kQuantBlock; k += 8, to += 4 * kPanelWidth) {
+  for (int k = 0; k < kQuantBlock; k += 8, quants += 4 * kPanelWidth) {
     for (int i = 0; i < 4; ++i) {
-      to[i] = static_cast<uint8_t>(in.quants[k + i] | in.quants[k + 4 + i] << 4);
+      quants[i] = static_cast<uint8_t>(in.quants[k + i] | in.quants[k + 4 + i] << 4);
     }
   }
 }
 
 // False when a scale is not finite.
 bool pack_quants(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
-  const QuantPanel to(segment.format, segment.columns, panel);
   bool is_finite = true;
   for (size_t lane = 0; lane < rows.size(); ++lane) {
     for (int64_t b = 0; b < segment.columns / kQuantBlock; ++b) {
       const QuantBlock block = read_block(rows[lane].dtype, rows[lane].bytes, b);
       const float scales[] = {block.scale, block.minimum};
       is_finite = is_finite && all_finite(scales);
-      store_block(segment.format, to, b, static_cast<int>(lane), block);
+      store_block(segment.format, PanelBlock(segment.format, panel, b), static_cast<int>(lane), block);
     }
   }
   return is_finite;
@@ -187,21 +179,19 @@ std::string_view name_of(PanelKind kind) {
   return "";
 }
 
-void read_quants(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
-  const QuantPanel from(segment.format, segment.columns, const_cast<std::byte*>(panel));
+void read_quants(const Segment& segment, std::byte* panel, int64_t lane, float* out) {
   const PanelFormat& format = segment.format;
-  for (int64_t k = 0; k < segment.columns; ++k) {
-    const int64_t scale_index = k / kQuantBlock * kPanelWidth + lane;
-    int quant = 0;
-    if (format.kind == PanelKind::kU8) {
-      quant = from.quants[k / 4 * 4 * kPanelWidth + 4 * lane + k % 4];
-    } else {
-      quant = from.quants[k / 8 * 4 * kPanelWidth + 4 * lane + k % 4] >> (k % 8 / 4 * 4) & 15;
+  for (int64_t b = 0; b < segment.columns / kQuantBlock; ++b, out += kQuantBlock) {
+    const PanelBlock from(format, panel, b);
+    const float scale = load_scale(format, from.scales, lane);
+    const float minimum = format.has_minimum ? load_scale(format, from.minima, lane) : 0.0f;
+    const uint8_t* quants = from.quants + 4 * lane;
+    for (int64_t k = 0; k < kQuantBlock; ++k) {
+      const int quant = format.kind == PanelKind::kU8
+                            ? quants[k / 4 * 4 * kPanelWidth + k % 4]
+                            : quants[k / 8 * 4 * kPanelWidth + k % 4] >> (k % 8 / 4 * 4) & 15;
+      out[k] = static_cast<float>(quant - format.zero_point) * scale + minimum;
     }
-    float value = static_cast<float>(quant - format.zero_point) *
-                  load_scale(format, from.scales, scale_index);
-    if (format.has_minimum) value += load_scale(format, from.minima, scale_index);
-    out[k] = value;
   }
 }
 
@@ -288,8 +278,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
   for (const Segment& segment : segments_) {
     const int64_t index = row - segment.first_row;
     if (index >= segment.num_rows) continue;
-    const std::byte* panel =
-        segment.panels + static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
+    std::byte* panel = const_cast<std::byte*>(segment.panels) +
+                       static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
     if (is_quantized(segment.format.kind)) return read_quants(segment, panel, index % kPanelWidth, out);
     return read_floats(segment, panel, index % kPanelWidth, out);
   }

@@ -1,6 +1,6 @@
-// Orders the blocks of one use of a context: neighbours that are added or touched one after the other,
-// in either direction, get the same stamp, so that a policy can give up the last position of the oldest
-// use first. A use by another thread in between only splits a run in two.
+// Orders the blocks of one use of a context: neighbours that are added or touched one after the
+// other, in either direction, get the same stamp, so that a policy can give up the last position of
+// the oldest use first. A use by another thread in between only splits a run in two.
 #pragma once
 
 #include <compare>

@@ -1,8 +1,8 @@
-// Which block a tier gives up when it needs room. A policy knows keys, sizes and positions, never bytes.
-// Called by one tier under that tier's lock.
+// Which block a tier gives up when it needs room. A policy knows keys, sizes and positions, never
+// bytes. Called by one tier under that tier's lock.
 //
-// Blocks form chains: a block is of use only while every block before it in its context is there. All
-// policies therefore give up a chain's tail before its head.
+// Blocks form chains: a block is of use only while every block before it in its context is there.
+// All policies therefore give up a chain's tail before its head.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@
 
 namespace droidspeak {
 
-// Touches of a block within this time are one use: a request looks a context up and then fetches its
-// layers one by one.
+// Touches of a block within this time are one use: a request looks a context up and then fetches
+// its layers one by one.
 inline constexpr std::chrono::seconds kOneUse{1};
 
 // A block as policies see it.

@@ -15,6 +15,7 @@ class LruPolicy final : public EvictionPolicy {
   void touch(const Digest& key) override;
   void remove(const Digest& key) override;
   std::optional<Digest> evict(const std::function<bool(const Digest&)>& may_evict) override;
+
   size_t size() const override { return ranks_.size(); }
 
  private:

@@ -8,7 +8,8 @@ namespace droidspeak {
 namespace {
 
 constexpr int kMaxUses = 3;
-constexpr size_t kSmallShare = 10;  // the small queue gives up blocks while it holds more than a tenth
+constexpr size_t kSmallShare =
+    10;  // the small queue gives up blocks while it holds more than a tenth
 
 }  // namespace
 

@@ -1,8 +1,8 @@
-// S3-FIFO: newcomers wait in a small queue, a tenth of the tier; what is used again while it waits moves to
-// the main queue, the rest leaves, so that contexts that are read once do not push out shared ones. A block
-// that comes back soon after it left goes straight to the main queue. There, uses buy further rounds.
-// (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; queues here are ordered so
-// that a context's tail leaves before its head.)
+// S3-FIFO: newcomers wait in a small queue, a tenth of the tier; what is used again while it waits
+// moves to the main queue, the rest leaves, so that contexts that are read once do not push out
+// shared ones. A block that comes back soon after it left goes straight to the main queue. There,
+// uses buy further rounds. (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
+// 2023; queues here are ordered so that a context's tail leaves before its head.)
 #pragma once
 
 #include <deque>
@@ -21,11 +21,13 @@ class S3FifoPolicy final : public EvictionPolicy {
   void touch(const Digest& key) override;
   void remove(const Digest& key) override;
   std::optional<Digest> evict(const std::function<bool(const Digest&)>& may_evict) override;
+
   size_t size() const override { return blocks_.size(); }
 
  private:
   using Queue = std::set<EvictionRank>;
   enum class Place { kSmall, kMain };
+
   struct Block {
     EvictionRank rank;
     Place place = Place::kSmall;
@@ -33,7 +35,9 @@ class S3FifoPolicy final : public EvictionPolicy {
   };
 
   Queue& queue(Place place) { return place == Place::kSmall ? small_ : main_; }
-  std::optional<Digest> evict_from(Place place, const std::function<bool(const Digest&)>& may_evict);
+
+  std::optional<Digest> evict_from(Place place,
+                                   const std::function<bool(const Digest&)>& may_evict);
   void move_to_main(Block& block);
   void remember(const Digest& key);
 

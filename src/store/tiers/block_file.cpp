@@ -32,6 +32,7 @@ struct FixedHeader {
   std::array<char, 12> dtype;  // name, filled up with zeros
   uint64_t reserved;
 };
+
 static_assert(sizeof(FixedHeader) == kFixedBytes);
 
 struct EntryRecord {
@@ -44,13 +45,16 @@ struct EntryRecord {
   uint64_t bytes;
   uint64_t checksum;
 };
+
 static_assert(sizeof(EntryRecord) == kEntryBytes);
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-Error corrupt(std::string message) { return {ErrorCode::kDataCorrupt, std::move(message)}; }
+Error corrupt(std::string message) {
+  return {ErrorCode::kDataCorrupt, std::move(message)};
+}
 
 std::optional<DType> dtype_of(const std::array<char, 12>& name) {
   std::string_view text(name.data(), strnlen(name.data(), name.size()));
@@ -68,9 +72,8 @@ Result<FixedHeader> parse_fixed(std::span<const std::byte> bytes) {
   std::memcpy(&fixed, bytes.data(), kFixedBytes);
   if (fixed.magic != kMagic) return corrupt("does not start as a block file does");
   if (fixed.version != kBlockFileVersion) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("format version {}, this program reads {}", fixed.version,
-                             kBlockFileVersion)};
+    return Error{ErrorCode::kUnavailable, fmt::format("format version {}, this program reads {}",
+                                                      fixed.version, kBlockFileVersion)};
   }
   if (fixed.num_entries == 0 || fixed.num_entries > kMaxEntries) {
     return corrupt(fmt::format("{} entries, 1 to {} are allowed", fixed.num_entries, kMaxEntries));
@@ -150,8 +153,9 @@ Result<void> check_placement(const BlockFileHeader& header) {
 }  // namespace
 
 const BlockFileEntry* BlockFileHeader::find(EntryId id) const {
-  auto found = std::lower_bound(entries.begin(), entries.end(), id,
-                                [](const BlockFileEntry& e, EntryId wanted) { return e.id < wanted; });
+  auto found =
+      std::lower_bound(entries.begin(), entries.end(), id,
+                       [](const BlockFileEntry& e, EntryId wanted) { return e.id < wanted; });
   return found != entries.end() && found->id == id ? &*found : nullptr;
 }
 
@@ -169,7 +173,8 @@ void place_entries(BlockFileHeader& header) {
 }
 
 std::vector<std::byte> write_header(const BlockFileHeader& header) {
-  check(!header.entries.empty() && header.entries.size() <= kMaxEntries, "a file has 1 to 4096 entries");
+  check(!header.entries.empty() && header.entries.size() <= kMaxEntries,
+        "a file has 1 to 4096 entries");
   FixedHeader fixed{};
   fixed.magic = kMagic;
   fixed.version = kBlockFileVersion;
@@ -189,8 +194,14 @@ std::vector<std::byte> write_header(const BlockFileHeader& header) {
   std::memcpy(bytes.data(), &fixed, kFixedBytes);
   size_t at = kFixedBytes;
   for (const BlockFileEntry& entry : header.entries) {
-    EntryRecord record{static_cast<uint8_t>(entry.id.kind), static_cast<uint8_t>(entry.encoding), 0,
-                       entry.id.layer, entry.offset, entry.stored_bytes, entry.bytes, entry.checksum};
+    EntryRecord record{static_cast<uint8_t>(entry.id.kind),
+                       static_cast<uint8_t>(entry.encoding),
+                       0,
+                       entry.id.layer,
+                       entry.offset,
+                       entry.stored_bytes,
+                       entry.bytes,
+                       entry.checksum};
     std::memcpy(bytes.data() + at, &record, kEntryBytes);
     at += kEntryBytes;
   }
@@ -212,7 +223,8 @@ Result<BlockFileHeader> parse_header(std::span<const std::byte> bytes, uint64_t 
   if (bytes.size() < header_bytes(fixed->num_entries)) return corrupt("the header is cut off");
   uint64_t checksum = 0;
   std::memcpy(&checksum, bytes.data() + table_end, kChecksumBytes);
-  if (checksum != xxhash64(bytes.first(table_end))) return corrupt("the header's checksum is wrong");
+  if (checksum != xxhash64(bytes.first(table_end)))
+    return corrupt("the header's checksum is wrong");
   if (fixed->file_bytes != file_bytes) {
     return corrupt(fmt::format("{} bytes, the header says {}", file_bytes, fixed->file_bytes));
   }

@@ -1,6 +1,6 @@
 // The file of one block on disk: a header that lists the entries, then their bytes. Written down in
-// docs/store_format.md. Parsing trusts nothing: any byte string gives either a header whose numbers are
-// consistent with each other and with the file's size, or an error that says what is wrong.
+// docs/store_format.md. Parsing trusts nothing: any byte string gives either a header whose numbers
+// are consistent with each other and with the file's size, or an error that says what is wrong.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace droidspeak {
 enum class EntryEncoding : uint8_t { kRaw = 0, kInt8 = 1 };
 
 struct BlockFileEntry {
-  EntryId id;
+  EntryId id{};
   EntryEncoding encoding = EntryEncoding::kRaw;
   uint64_t offset = 0;        // from the start of the file, a multiple of kEntryAlignment
   uint64_t stored_bytes = 0;  // in the file
@@ -30,8 +30,8 @@ struct BlockFileEntry {
 
 struct BlockFileHeader {
   Digest key;
-  uint32_t position = 0;  // of the block in its context
-  KvLayout layout;        // num_layers 0: not known
+  uint32_t position = 0;                // of the block in its context
+  KvLayout layout;                      // num_layers 0: not known
   std::vector<BlockFileEntry> entries;  // by id, ascending, no two alike
   uint64_t file_bytes = 0;
 
@@ -49,16 +49,16 @@ size_t header_bytes(size_t num_entries);
 void place_entries(BlockFileHeader& header);
 std::vector<std::byte> write_header(const BlockFileHeader& header);
 
-// How many bytes to read for the whole header, judged by the first kHeaderAlignment bytes of a file (or
-// all of a shorter one).
+// How many bytes to read for the whole header, judged by the first kHeaderAlignment bytes of a file
+// (or all of a shorter one).
 Result<size_t> header_bytes_of(std::span<const std::byte> start);
 // `bytes` holds at least the header; `file_bytes` is the size of the whole file. kUnavailable for a
 // version that this program does not know, kDataCorrupt for everything else.
 Result<BlockFileHeader> parse_header(std::span<const std::byte> bytes, uint64_t file_bytes);
 
-// Name relative to the cache folder: "ab/cdef...-0123456789abcdef.kv". It depends on the key and on which
-// entries are inside, so that processes that store the same thing write the same file, and one with other
-// entries of the same block never replaces it.
+// Name relative to the cache folder: "ab/cdef...-0123456789abcdef.kv". It depends on the key and on
+// which entries are inside, so that processes that store the same thing write the same file, and
+// one with other entries of the same block never replaces it.
 std::string block_file_name(const BlockFileHeader& header);
 // The key in such a name; nothing when it is not a block file's name.
 std::optional<Digest> key_of_block_file(const std::string& folder, const std::string& name);

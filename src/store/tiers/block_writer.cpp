@@ -18,8 +18,10 @@ std::string random_name() {
 }
 
 // The stored form of one entry, encoded where the format asks for it and the values allow it.
-std::span<const std::byte> store_entry(const PendingEntry& entry, const BlockEncoding& encoding,
-                                       BlockImage& image, BlockFileEntry& placed) {
+std::span<const std::byte> store_entry(const PendingEntry& entry,
+                                       const BlockEncoding& encoding,
+                                       BlockImage& image,
+                                       BlockFileEntry& placed) {
   bool try_int8 = encoding.encoding == EntryEncoding::kInt8 &&
                   entry.id.kind == EntryKind::kKeyValue &&
                   int8_can_hold(encoding.layout, entry.bytes.size());
@@ -88,8 +90,8 @@ std::vector<Result<void>> BlockWriter::write(std::span<const BlockImage> images)
 }
 
 Result<void> BlockWriter::write_temporary(const BlockImage& image, Step& step) {
-  step.temporary = temporary_folder(folder_) /
-                   fmt::format("{}-{}.part", writer_name_, num_temporaries_++);
+  step.temporary =
+      temporary_folder(folder_) / fmt::format("{}-{}.part", writer_name_, num_temporaries_++);
   Result<FileHandle> created = files_.create(step.temporary);
   if (!created) return created.error();
   step.file = std::move(*created);

@@ -1,5 +1,6 @@
-// Puts blocks on disk so that a reader, or a crash at any moment, never sees half of one: temporary name,
-// sync, rename, sync of the folders. A batch shares the syncs of its folders. Used by one thread.
+// Puts blocks on disk so that a reader, or a crash at any moment, never sees half of one: temporary
+// name, sync, rename, sync of the folders. A batch shares the syncs of its folders. Used by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace droidspeak {
 // A block as it will lie on disk. Its bytes are the pending write's, or encoded ones of its own.
 struct BlockImage {
   BlockFileHeader header;
-  std::string name;  // relative to the cache folder
+  std::string name;                                // relative to the cache folder
   std::vector<std::span<const std::byte>> stored;  // one per entry
   std::vector<std::unique_ptr<std::byte[]>> encoded;
 };

@@ -44,10 +44,10 @@ Result<void> verify_entries(FileSystem& files, const OpenBlockFile& block) {
     Result<size_t> got = files.read(block.file, entry.offset, stored);
     if (!got) return got.error();
     if (*got != stored.size() || xxhash64(stored) != entry.checksum) {
-      return Error{ErrorCode::kDataCorrupt,
-                   fmt::format("{} of layer {}: checksum is wrong",
-                               entry.id.kind == EntryKind::kKeyValue ? "K/V" : "input",
-                               entry.id.layer)};
+      return Error{
+          ErrorCode::kDataCorrupt,
+          fmt::format("{} of layer {}: checksum is wrong",
+                      entry.id.kind == EntryKind::kKeyValue ? "K/V" : "input", entry.id.layer)};
     }
   }
   return {};
@@ -66,10 +66,9 @@ void prepare_cache_folder(const fs::path& folder) {
   fs::create_directory(temporary_folder(folder), error);
 }
 
-void remove_abandoned_temporaries(FileSystem& files, const fs::path& folder) {
-  for_each_in(temporary_folder(folder), [&](const fs::directory_entry& item) {
-    bool is_ours = item.path().extension() == ".part";
-    if (is_ours && is_abandoned(item.path())) (void)files.remove(item.path());
+void remove_abandoned_temporaries(const fs::path& folder) {
+  for_each_in(temporary_folder(folder), [](const fs::directory_entry& item) {
+    if (item.path().extension() == ".part") remove_if_abandoned(item.path());
   });
 }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "store/tiers/block_file.h"
@@ -19,13 +19,14 @@ struct FoundBlockFile {
   Result<BlockFileHeader> header;
 };
 
-// Makes the folder and the one for temporaries. Throws Failure when it is not a folder or cannot be made;
-// a folder that is there but cannot be written is fine.
+// Makes the folder and the one for temporaries. Throws Failure when it is not a folder or cannot be
+// made; a folder that is there but cannot be written is fine.
 void prepare_cache_folder(const std::filesystem::path& folder);
 // Removes temporaries whose writer is dead.
-void remove_abandoned_temporaries(FileSystem& files, const std::filesystem::path& folder);
-// Every block file, oldest first and, of those written within a second, the last position first. Reads
-// headers only.
-std::vector<FoundBlockFile> find_block_files(FileSystem& files, const std::filesystem::path& folder);
+void remove_abandoned_temporaries(const std::filesystem::path& folder);
+// Every block file, oldest first and, of those written within a second, the last position first.
+// Reads headers only.
+std::vector<FoundBlockFile> find_block_files(FileSystem& files,
+                                             const std::filesystem::path& folder);
 
 }  // namespace droidspeak

@@ -11,7 +11,8 @@ uint64_t disk_bytes_of(uint64_t file_bytes) {
   return (file_bytes + kDiskBlock - 1) / kDiskBlock * kDiskBlock;
 }
 
-void DiskIndex::add(const std::string& path, const BlockFileHeader& header,
+void DiskIndex::add(const std::string& path,
+                    const BlockFileHeader& header,
                     std::chrono::nanoseconds now) {
   auto [found, is_new] = blocks_.try_emplace(header.key);
   Block& block = found->second;

@@ -1,5 +1,5 @@
-// Which entries lie in which block file, and which block goes first when room is needed. Knows names and
-// sizes only; its owner does the file work and the locking.
+// Which entries lie in which block file, and which block goes first when room is needed. Knows
+// names and sizes only; its owner does the file work and the locking.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,9 @@ class DiskIndex {
   void add(const std::string& path, const BlockFileHeader& header, std::chrono::nanoseconds now);
   // The file that holds the entry; nothing when none does.
   const DiskFile* find(const Digest& key, EntryId id) const;
+
   bool contains(const Digest& key) const { return blocks_.contains(key); }
+
   std::vector<EntryId> entries(const Digest& key) const;
   // A use of the block at `now`; further ones within the same moment count once.
   void touch(const Digest& key, std::chrono::nanoseconds now);
@@ -44,7 +46,9 @@ class DiskIndex {
   std::vector<std::string> evict();  // empty: nothing left
 
   std::vector<Digest> keys() const;
+
   uint64_t num_blocks() const { return blocks_.size(); }
+
   uint64_t bytes() const { return bytes_; }
 
   void check_integrity() const;

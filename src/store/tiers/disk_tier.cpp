@@ -32,7 +32,7 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       block_writer_(files, options.folder),
       index_(make_eviction_policy(options.eviction)) {
   prepare_cache_folder(options_.folder);
-  remove_abandoned_temporaries(files_, options_.folder);
+  remove_abandoned_temporaries(options_.folder);
   load_index();
   make_room(0);
   writer_ = std::thread([this] { run_writer(); });
@@ -135,8 +135,8 @@ void DiskTier::touch(const Digest& key) {
   index_.touch(key, clock_.now());
 }
 
-// Files of a block that can be written again at any moment are removed under the lock: the new file may
-// have the same name.
+// Files of a block that can be written again at any moment are removed under the lock: the new file
+// may have the same name.
 void DiskTier::erase(const Digest& key) {
   queue_.cancel(key);
   MutexLock lock(mutex_);
@@ -239,9 +239,9 @@ void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {
 }
 
 DiskTierCounters DiskTier::counters() const {
-  return {get(counters_.hits),         get(counters_.bytes_read),
-          get(counters_.bytes_written), get(counters_.evictions),
-          get(counters_.damaged),      get(counters_.write_errors),
+  return {get(counters_.hits),           get(counters_.bytes_read),
+          get(counters_.bytes_written),  get(counters_.evictions),
+          get(counters_.damaged),        get(counters_.write_errors),
           get(counters_.dropped_writes), get(counters_.read_nanoseconds)};
 }
 

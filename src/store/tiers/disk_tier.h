@@ -1,9 +1,9 @@
-// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes on one of its
-// own. Thread-safe. Failures of the disk are misses and counters.
+// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes on one of
+// its own. Thread-safe. Failures of the disk are misses and counters.
 //
-// Several processes may share a folder: files are never changed in place, and one that another process
-// removed is a miss. Each process keeps to its own budget, counting what it wrote and what it found at
-// start.
+// Several processes may share a folder: files are never changed in place, and one that another
+// process removed is a miss. Each process keeps to its own budget, counting what it wrote and what
+// it found at start.
 #pragma once
 
 #include <atomic>
@@ -64,27 +64,33 @@ class DiskTier {
 
   // Whether the entry is neither on disk nor on its way there.
   bool lacks(const Digest& key, EntryId id) const;
+
   bool has_room_in_queue(uint64_t bytes) const { return queue_.has_room(bytes); }
+
   // Drops and counts when the queue is full.
   void write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries);
+
   void count_dropped_write() { counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed); }
 
   bool holds(const Digest& key, EntryId id) const;
   std::vector<EntryId> entries(const Digest& key) const;
   std::optional<DiskEntry> find(const Digest& key, EntryId id);
-  // Reads, verifies and decodes into `bytes` (of entry.bytes). False, after dropping the block, when it
-  // is damaged.
+  // Reads, verifies and decodes into `bytes` (of entry.bytes). False, after dropping the block,
+  // when it is damaged.
   bool read(const DiskEntry& found, std::span<std::byte> bytes);
   void touch(const Digest& key);
 
   void erase(const Digest& key);
   void clear();
+
   void flush() { queue_.wait_until_done(); }
 
   DiskTierCounters counters() const;
   uint64_t num_blocks() const;
   uint64_t bytes() const;
+
   uint64_t budget_bytes() const { return options_.budget_bytes; }
+
   void check_integrity() const;
 
  private:
@@ -101,7 +107,8 @@ class DiskTier {
   bool make_room(uint64_t bytes);
   void evict_bytes(uint64_t bytes);
   void remove_files(std::span<const std::string> paths);
-  // The file of this serial number is gone or damaged: forgets its block unless it was written anew.
+  // The file of this serial number is gone or damaged: forgets its block unless it was written
+  // anew.
   void drop(const Digest& key, const std::string& path, uint64_t serial);
   bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
 

@@ -1,18 +1,17 @@
 #include "store/tiers/file_system.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 namespace droidspeak {
 namespace {
@@ -37,6 +36,13 @@ void advance(std::vector<iovec>& pieces, size_t& first, size_t done) {
   }
 }
 
+// 0 once the file was removed.
+uint64_t num_names(const FileHandle& file) {
+  struct stat status {};
+
+  return ::fstat(file.get(), &status) == 0 ? status.st_nlink : 0;
+}
+
 }  // namespace
 
 FileHandle::~FileHandle() {
@@ -50,14 +56,22 @@ Result<FileHandle> FileSystem::open(const std::filesystem::path& path) {
 }
 
 Result<FileHandle> FileSystem::create(const std::filesystem::path& path) {
-  int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (descriptor < 0) return error_of(errno, path, "create");
-  FileHandle file(descriptor);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return error_of(errno, path, "lock");
-  return file;
+  // Between open and lock, a process that clears up may take the file for a dead writer's and
+  // remove it.
+  constexpr int kAttempts = 16;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (file.get() < 0) return error_of(errno, path, "create");
+    while (::flock(file.get(), LOCK_EX) != 0) {
+      if (errno != EINTR) return error_of(errno, path, "lock");
+    }
+    if (num_names(file) > 0) return file;
+  }
+  return error_of(EAGAIN, path, "create");
 }
 
-Result<size_t> FileSystem::read(const FileHandle& file, uint64_t offset,
+Result<size_t> FileSystem::read(const FileHandle& file,
+                                uint64_t offset,
                                 std::span<std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
@@ -113,14 +127,15 @@ Result<void> FileSystem::remove(const std::filesystem::path& path) {
   return {};
 }
 
-bool is_abandoned(const std::filesystem::path& path) {
+void remove_if_abandoned(const std::filesystem::path& path) {
   FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return false;
-  return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return;
+  ::unlink(path.c_str());  // while the lock is held, see create()
 }
 
 uint64_t size_of(const FileHandle& file) {
   struct stat status {};
+
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return 0;
   return static_cast<uint64_t>(status.st_size);
 }

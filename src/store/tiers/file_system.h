@@ -1,5 +1,5 @@
-// What the disk tier asks of a file system, as values: a disk that is full, read-only or gone is expected
-// while serving. Tests pass one that fails on purpose. Thread-safe.
+// What the disk tier asks of a file system, as values: a disk that is full, read-only or gone is
+// expected while serving. Tests pass one that fails on purpose. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,16 @@ namespace droidspeak {
 class FileHandle {
  public:
   explicit FileHandle(int descriptor) : descriptor_(descriptor) {}
+
   ~FileHandle();
+
   FileHandle(FileHandle&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
   FileHandle& operator=(FileHandle&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
     return *this;
   }
+
   FileHandle(const FileHandle&) = delete;
   FileHandle& operator=(const FileHandle&) = delete;
 
@@ -31,8 +35,8 @@ class FileHandle {
   int descriptor_;
 };
 
-// Errors: kNotFound when the file is gone, kExhausted when the disk (or a quota) is full, kUnavailable
-// for the rest.
+// Errors: kNotFound when the file is gone, kExhausted when the disk (or a quota) is full,
+// kUnavailable for the rest.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -51,8 +55,8 @@ class FileSystem {
   virtual Result<void> remove(const std::filesystem::path& path);
 };
 
-// True when nobody holds the lock that create() takes, so that the writer is dead.
-bool is_abandoned(const std::filesystem::path& path);
+// Removes a file whose lock, the one that create() takes, nobody holds: its writer is dead.
+void remove_if_abandoned(const std::filesystem::path& path);
 // 0 when it cannot be told.
 uint64_t size_of(const FileHandle& file);
 

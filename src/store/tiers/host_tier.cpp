@@ -6,7 +6,8 @@
 
 namespace droidspeak {
 
-HostTier::HostTier(std::shared_ptr<HostMemory> memory, std::unique_ptr<EvictionPolicy> policy,
+HostTier::HostTier(std::shared_ptr<HostMemory> memory,
+                   std::unique_ptr<EvictionPolicy> policy,
                    const Clock& clock)
     : memory_(std::move(memory)), clock_(clock), policy_(std::move(policy)) {}
 
@@ -21,8 +22,9 @@ std::shared_ptr<HostExtent> HostTier::allocate(size_t bytes) {
 }
 
 bool HostTier::evict_one() {
-  std::optional<Digest> key = policy_->evict([this](const Digest& candidate) {
-    const auto& extents = blocks_.at(candidate).extents;
+  const auto& blocks = blocks_;
+  std::optional<Digest> key = policy_->evict([&blocks](const Digest& candidate) {
+    const auto& extents = blocks.at(candidate).extents;
     return std::all_of(extents.begin(), extents.end(),
                        [](const auto& extent) { return extent.use_count() == 1; });
   });
@@ -33,8 +35,9 @@ bool HostTier::evict_one() {
 }
 
 const HostTier::Entry* HostTier::find_entry(const Block& block, EntryId id) {
-  auto found = std::lower_bound(block.entries.begin(), block.entries.end(), id,
-                                [](const Entry& entry, EntryId wanted) { return entry.id < wanted; });
+  auto found =
+      std::lower_bound(block.entries.begin(), block.entries.end(), id,
+                       [](const Entry& entry, EntryId wanted) { return entry.id < wanted; });
   return found != block.entries.end() && found->id == id ? &*found : nullptr;
 }
 
@@ -43,13 +46,16 @@ void HostTier::insert(const Digest& key, uint32_t position, std::span<const Host
   insert_locked(key, position, entries);
 }
 
-void HostTier::promote(const Digest& key, uint32_t position, const HostEntry& entry,
+void HostTier::promote(const Digest& key,
+                       uint32_t position,
+                       const HostEntry& entry,
                        uint64_t erase_count) {
   MutexLock lock(mutex_);
   if (erase_count == erase_count_) insert_locked(key, position, std::span(&entry, 1));
 }
 
-void HostTier::insert_locked(const Digest& key, uint32_t position,
+void HostTier::insert_locked(const Digest& key,
+                             uint32_t position,
                              std::span<const HostEntry> entries) {
   if (entries.empty()) return;
   auto [found, is_new] = blocks_.try_emplace(key);

@@ -1,7 +1,7 @@
 // Blocks in host memory. Thread-safe; copying happens outside the lock: allocate, fill, insert.
 //
-// A pin is a share of an extent. A block is given up only when nobody else shares its extents, so pinned
-// bytes, and bytes that wait for the disk, stay where they are and stay in the budget.
+// A pin is a share of an extent. A block is given up only when nobody else shares its extents, so
+// pinned bytes, and bytes that wait for the disk, stay where they are and stay in the budget.
 #pragma once
 
 #include <chrono>
@@ -37,10 +37,12 @@ struct HostTierCounters {
 
 class HostTier {
  public:
-  HostTier(std::shared_ptr<HostMemory> memory, std::unique_ptr<EvictionPolicy> policy,
+  HostTier(std::shared_ptr<HostMemory> memory,
+           std::unique_ptr<EvictionPolicy> policy,
            const Clock& clock);
 
-  // Room for new entries, at the cost of other blocks. Nothing when what could be given up is not enough.
+  // Room for new entries, at the cost of other blocks. Nothing when what could be given up is not
+  // enough.
   std::shared_ptr<HostExtent> allocate(size_t bytes);
   // Entries whose bytes lie in one extent from allocate(). Those already there stay as they are.
   void insert(const Digest& key, uint32_t position, std::span<const HostEntry> entries);
@@ -59,9 +61,12 @@ class HostTier {
 
   HostTierCounters counters() const;
   uint64_t num_blocks() const;
+
   // Extents of blocks, and of blocks that are gone but still pinned.
   uint64_t bytes() const { return memory_->used_bytes(); }
+
   uint64_t budget_bytes() const { return memory_->budget_bytes(); }
+
   void check_integrity() const;
 
  private:
@@ -70,9 +75,11 @@ class HostTier {
     uint32_t extent = 0;
     std::span<const std::byte> bytes;
   };
+
   struct Block {
-    std::vector<std::shared_ptr<HostExtent>> extents;  // one share each, so that pins can be counted
-    std::vector<Entry> entries;                        // by id
+    std::vector<std::shared_ptr<HostExtent>>
+        extents;                 // one share each, so that pins can be counted
+    std::vector<Entry> entries;  // by id
     std::chrono::nanoseconds last_use{};
   };
 

@@ -12,32 +12,39 @@
 namespace droidspeak {
 namespace {
 
-// Conversions without branches, for finite values only, so that compilers turn the loops over channels into
-// vector code. is_finite() tells, on the stored bits, whether they may be used.
+// Conversions without branches, for finite values only, so that compilers turn the loops over
+// channels into vector code. is_finite() tells, on the stored bits, whether they may be used.
 struct F32 {
   using Bits = float;
+
   static bool is_finite(Bits bits) {
     return (std::bit_cast<uint32_t>(bits) & 0x7f800000u) != 0x7f800000u;
   }
+
   static float load(Bits bits) { return bits; }
+
   static Bits store(float value) { return value; }
 };
 
 struct F16 {
   using Bits = uint16_t;
+
   static bool is_finite(Bits bits) { return (bits & 0x7c00u) != 0x7c00u; }
+
   static float load(Bits bits) {
     uint32_t magnitude = bits & 0x7fffu;
     float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | (bits & 0x8000u) << 16);
   }
+
   static Bits store(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
     uint32_t magnitude = bits & 0x7fffffffu;
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
     uint32_t subnormal =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t is_subnormal = 0u - static_cast<uint32_t>(magnitude < 0x38800000u);  // all ones or none
+    uint32_t is_subnormal =
+        0u - static_cast<uint32_t>(magnitude < 0x38800000u);  // all ones or none
     uint32_t half = (subnormal & is_subnormal) | (normal & ~is_subnormal);
     return static_cast<uint16_t>(half | (bits >> 16 & 0x8000u));
   }
@@ -45,8 +52,11 @@ struct F16 {
 
 struct BF16 {
   using Bits = uint16_t;
+
   static bool is_finite(Bits bits) { return (bits & 0x7f80u) != 0x7f80u; }
+
   static float load(Bits bits) { return float_from_bf16(bits); }
+
   static Bits store(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
     return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
@@ -67,8 +77,8 @@ bool all_finite(std::span<const typename Type::Bits> values) {
   return num_wrong == 0;
 }
 
-// The largest value of each channel becomes 127. A scale that has no finite inverse belongs to values too
-// small to matter: they become zero.
+// The largest value of each channel becomes 127. A scale that has no finite inverse belongs to
+// values too small to matter: they become zero.
 void finish_scales(std::span<float> scales, std::span<float> inverses) {
   for (size_t c = 0; c < scales.size(); ++c) {
     float scale = scales[c] / 127.0f;
@@ -82,7 +92,8 @@ void finish_scales(std::span<float> scales, std::span<float> inverses) {
 // One head of K or V.
 //   values: [kBlockTokens, head_dim], scales: [head_dim], codes: [kBlockTokens, head_dim]
 template <class Type>
-bool encode_head(std::span<const typename Type::Bits> values, std::span<float> scales,
+bool encode_head(std::span<const typename Type::Bits> values,
+                 std::span<float> scales,
                  int8_t* codes) {
   if (!all_finite<Type>(values)) return false;
   size_t head_dim = scales.size();
@@ -104,7 +115,8 @@ bool encode_head(std::span<const typename Type::Bits> values, std::span<float> s
 }
 
 template <class Type>
-void decode_head(std::span<const float> scales, const int8_t* codes,
+void decode_head(std::span<const float> scales,
+                 const int8_t* codes,
                  std::span<typename Type::Bits> values) {
   size_t head_dim = scales.size();
   for (size_t row = 0; row < values.size(); row += head_dim) {
@@ -119,6 +131,7 @@ struct Shape {
       : num_heads(2 * static_cast<size_t>(layout.num_kv_heads)),  // of K, then of V
         head_dim(static_cast<size_t>(layout.head_dim)),
         head_elements(head_dim * kBlockTokens) {}
+
   size_t scale_bytes() const { return num_heads * head_dim * sizeof(float); }
 
   size_t num_heads;
@@ -156,8 +169,8 @@ void decode(const Shape& shape, const std::byte* stored, std::byte* values) {
 }  // namespace
 
 bool int8_can_hold(const KvLayout& layout, size_t bytes) {
-  bool is_float = layout.dtype == DType::kF32 || layout.dtype == DType::kF16 ||
-                  layout.dtype == DType::kBF16;
+  bool is_float =
+      layout.dtype == DType::kF32 || layout.dtype == DType::kF16 || layout.dtype == DType::kBF16;
   return is_float && layout.num_kv_heads > 0 && layout.head_dim > 0 &&
          bytes == layout.layer_bytes();
 }
@@ -167,7 +180,8 @@ size_t int8_bytes(const KvLayout& layout) {
   return shape.scale_bytes() + shape.num_heads * shape.head_elements;
 }
 
-bool encode_int8(const KvLayout& layout, std::span<const std::byte> values,
+bool encode_int8(const KvLayout& layout,
+                 std::span<const std::byte> values,
                  std::span<std::byte> stored) {
   check(int8_can_hold(layout, values.size()) && stored.size() == int8_bytes(layout),
         "sizes fit the layout");
@@ -177,7 +191,8 @@ bool encode_int8(const KvLayout& layout, std::span<const std::byte> values,
   return encode<F32>(shape, values.data(), stored.data());
 }
 
-void decode_int8(const KvLayout& layout, std::span<const std::byte> stored,
+void decode_int8(const KvLayout& layout,
+                 std::span<const std::byte> stored,
                  std::span<std::byte> values) {
   check(int8_can_hold(layout, values.size()) && stored.size() == int8_bytes(layout),
         "sizes fit the layout");

@@ -1,8 +1,8 @@
 #include "store/tiers/open_files.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
+
+#include <sys/resource.h>
 
 namespace droidspeak {
 namespace {
@@ -15,7 +15,8 @@ size_t affordable(size_t capacity) {
 
 }  // namespace
 
-Result<OpenBlockFile> open_block_file(FileSystem& files, const std::filesystem::path& path,
+Result<OpenBlockFile> open_block_file(FileSystem& files,
+                                      const std::filesystem::path& path,
                                       const Digest& key) {
   Result<FileHandle> file = files.open(path);
   if (!file) return file.error();

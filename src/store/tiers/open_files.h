@@ -1,6 +1,6 @@
-// Block files that are open for reading, the last used ones kept: reading the layers of a block one by one
-// costs one open. The header comes from the same descriptor as the bytes, so a file that another process
-// replaces meanwhile is read consistently, old or new. Thread-safe.
+// Block files that are open for reading, the last used ones kept: reading the layers of a block one
+// by one costs one open. The header comes from the same descriptor as the bytes, so a file that
+// another process replaces meanwhile is read consistently, old or new. Thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -21,9 +21,10 @@ struct OpenBlockFile {
   BlockFileHeader header;
 };
 
-// Opens a file and reads its header. kNotFound: it is gone; kDataCorrupt: it is damaged, or the file of
-// another key; kUnavailable: it cannot be opened, or is of another version.
-Result<OpenBlockFile> open_block_file(FileSystem& files, const std::filesystem::path& path,
+// Opens a file and reads its header. kNotFound: it is gone; kDataCorrupt: it is damaged, or the
+// file of another key; kUnavailable: it cannot be opened, or is of another version.
+Result<OpenBlockFile> open_block_file(FileSystem& files,
+                                      const std::filesystem::path& path,
                                       const Digest& key);
 
 class OpenFiles {

@@ -55,8 +55,9 @@ bool WriteQueue::contains(const Digest& key, EntryId id) const {
   MutexLock lock(mutex_);
   auto found = by_key_.find(key);
   if (found == by_key_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(),
-                     [id](const auto& write) { return !write->is_cancelled && has_entry(*write, id); });
+  return std::any_of(found->second.begin(), found->second.end(), [id](const auto& write) {
+    return !write->is_cancelled && has_entry(*write, id);
+  });
 }
 
 std::vector<std::shared_ptr<PendingWrite>> WriteQueue::take(uint64_t batch_bytes) {

@@ -1,5 +1,6 @@
-// Blocks that wait for the disk, between the threads that put and the one that writes. Bounded in bytes:
-// push() refuses rather than wait. Entries keep their host memory alive until they are written.
+// Blocks that wait for the disk, between the threads that put and the one that writes. Bounded in
+// bytes: push() refuses rather than wait. Entries keep their host memory alive until they are
+// written.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ struct PendingWrite {
   Digest key;
   uint32_t position = 0;
   std::vector<PendingEntry> entries;
-  bool is_waiting = true;                  // not taken yet; guarded by the queue's lock, as entries are
+  bool is_waiting = true;  // not taken yet; guarded by the queue's lock, as entries are
   std::atomic<bool> is_cancelled = false;  // its key was erased meanwhile
 };
 

@@ -20,6 +20,7 @@ class ArgumentReader {
 
   // Null when not given.
   const Value* find(size_t index) const { return values_[index]; }
+
   // The rest throw TemplateError naming function and parameter: when missing without a fallback, or
   // of the wrong type.
   const Value& value(size_t index) const;

@@ -26,67 +26,90 @@ struct CallArguments {
 struct Constant {
   Value value;
 };
+
 struct Name {
   std::string name;
 };
+
 struct SequenceLiteral {
   SequenceKind kind;
   std::vector<ExpressionRef> items;
 };
+
 struct DictLiteral {
   std::vector<std::pair<ExpressionRef, ExpressionRef>> entries;
 };
 enum class UnaryOperator { kNot, kNegate, kPlus };
+
 struct Unary {
   UnaryOperator operation;
   ExpressionRef operand;
 };
 enum class BinaryOperator { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
+
 struct Binary {
   BinaryOperator operation;
   ExpressionRef left;
   ExpressionRef right;
 };
 enum class LogicalOperator { kAnd, kOr };
+
 struct Logical {
   LogicalOperator operation;
   ExpressionRef left;
   ExpressionRef right;
 };
+
 // a ~ b ~ c
 struct Concatenation {
   std::vector<ExpressionRef> parts;
 };
-enum class ComparisonOperator { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+enum class ComparisonOperator {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn
+};
+
 // a < b < c holds when each neighbouring pair does.
 struct Comparison {
   ExpressionRef first;
   std::vector<std::pair<ComparisonOperator, ExpressionRef>> rest;
 };
+
 // value if condition else otherwise; `otherwise` may be null.
 struct Conditional {
   ExpressionRef condition;
   ExpressionRef value;
   ExpressionRef otherwise;
 };
+
 struct Filter {
   ExpressionRef input;
   std::string name;
   CallArguments arguments;
 };
+
 struct Test {
   ExpressionRef input;
   std::string name;
   CallArguments arguments;
 };
+
 struct Attribute {
   ExpressionRef object;
   std::string name;
 };
+
 struct Subscript {
   ExpressionRef object;
   ExpressionRef key;
 };
+
 // object[start:stop:step]; each part may be null.
 struct Slice {
   ExpressionRef object;
@@ -94,6 +117,7 @@ struct Slice {
   ExpressionRef stop;
   ExpressionRef step;
 };
+
 struct Call {
   ExpressionRef callee;
   CallArguments arguments;
@@ -133,6 +157,7 @@ struct Macro {
     std::string name;
     ExpressionRef fallback;  // null when it has none
   };
+
   std::string name;
   std::vector<Parameter> parameters;
   Block body;
@@ -148,9 +173,11 @@ inline constexpr const char* kBlockText = "<block text>";
 struct TextOutput {
   Value text;
 };
+
 struct Output {
   ExpressionRef value;
 };
+
 struct For {
   Target target;
   ExpressionRef items;
@@ -158,35 +185,44 @@ struct For {
   Block body;
   Block otherwise;
 };
+
 struct If {
   std::vector<std::pair<ExpressionRef, Block>> branches;
   Block otherwise;
 };
+
 struct Set {
   Target target;
   ExpressionRef value;
 };
+
 struct SetBlock {
   Target target;
   ExpressionRef filtered;  // over kBlockText
   Block body;
 };
+
 struct MacroDefinition {
   Macro macro;
 };
+
 struct CallBlock {
   Macro caller;
   ExpressionRef call;  // its node is a Call
 };
+
 struct FilterBlock {
   ExpressionRef filtered;  // over kBlockText
   Block body;
 };
+
 struct With {
   std::vector<std::pair<Target, ExpressionRef>> variables;
   Block body;
 };
+
 struct Break {};
+
 struct Continue {};
 
 struct Statement {

@@ -31,7 +31,9 @@ utf8proc_category_t category(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
-bool is_cased(char32_t code) { return lower(code) != code || upper(code) != code; }
+bool is_cased(char32_t code) {
+  return lower(code) != code || upper(code) != code;
+}
 
 void append_upper(std::string& text, char32_t code) {
   if (code == kSharpS) {
@@ -120,8 +122,10 @@ bool is_printable(char32_t code) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -130,7 +134,9 @@ bool is_letter(char32_t code) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_digit(char32_t code) { return code >= '0' && code <= '9'; }
+bool is_digit(char32_t code) {
+  return code >= '0' && code <= '9';
+}
 
 std::string_view strip(std::string_view text, Side side, const std::string* chars) {
   if (side != Side::kRight) {

@@ -48,9 +48,12 @@ Value Interpreter::evaluate_node(const DictLiteral& node) {
 Value Interpreter::evaluate_node(const Unary& node) {
   Value operand = evaluate(*node.operand);
   switch (node.operation) {
-    case UnaryOperator::kNot: return Value(!is_true(operand));
-    case UnaryOperator::kNegate: return negate(operand);
-    case UnaryOperator::kPlus: return operand.is<double>() ? operand : negate(negate(operand));
+    case UnaryOperator::kNot:
+      return Value(!is_true(operand));
+    case UnaryOperator::kNegate:
+      return negate(operand);
+    case UnaryOperator::kPlus:
+      return operand.is<double>() ? operand : negate(negate(operand));
   }
   return Value();
 }
@@ -88,14 +91,22 @@ Value Interpreter::evaluate_node(const Comparison& node) {
 
 bool Interpreter::holds(ComparisonOperator operation, const Value& left, const Value& right) {
   switch (operation) {
-    case ComparisonOperator::kEqual: return equals(context_, left, right);
-    case ComparisonOperator::kNotEqual: return !equals(context_, left, right);
-    case ComparisonOperator::kLess: return compare(context_, left, right) < 0;
-    case ComparisonOperator::kLessEqual: return compare(context_, left, right) <= 0;
-    case ComparisonOperator::kGreater: return compare(context_, left, right) > 0;
-    case ComparisonOperator::kGreaterEqual: return compare(context_, left, right) >= 0;
-    case ComparisonOperator::kIn: return contains(context_, right, left);
-    case ComparisonOperator::kNotIn: return !contains(context_, right, left);
+    case ComparisonOperator::kEqual:
+      return equals(context_, left, right);
+    case ComparisonOperator::kNotEqual:
+      return !equals(context_, left, right);
+    case ComparisonOperator::kLess:
+      return compare(context_, left, right) < 0;
+    case ComparisonOperator::kLessEqual:
+      return compare(context_, left, right) <= 0;
+    case ComparisonOperator::kGreater:
+      return compare(context_, left, right) > 0;
+    case ComparisonOperator::kGreaterEqual:
+      return compare(context_, left, right) >= 0;
+    case ComparisonOperator::kIn:
+      return contains(context_, right, left);
+    case ComparisonOperator::kNotIn:
+      return !contains(context_, right, left);
   }
   return false;
 }
@@ -147,7 +158,8 @@ Value Interpreter::evaluate_node(const Call& node) {
 Arguments Interpreter::evaluate_arguments(const CallArguments& arguments) {
   Arguments result;
   for (const auto& value : arguments.positional) result.positional.push_back(evaluate(*value));
-  for (const auto& [name, value] : arguments.named) result.named.emplace_back(name, evaluate(*value));
+  for (const auto& [name, value] : arguments.named)
+    result.named.emplace_back(name, evaluate(*value));
   if (arguments.spread_positional) {
     SequenceRef items = iterate(context_, evaluate(*arguments.spread_positional));
     context_.work.allocate(items->items.size() * sizeof(Value));
@@ -155,7 +167,8 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& arguments) {
   }
   if (arguments.spread_named) {
     Value named = evaluate(*arguments.spread_named);
-    if (named.dict() == nullptr) throw TemplateError(fmt::format("** needs a dict, not a {}", type_name(named)));
+    if (named.dict() == nullptr)
+      throw TemplateError(fmt::format("** needs a dict, not a {}", type_name(named)));
     for (const auto& [key, value] : named.dict()->entries()) {
       result.named.emplace_back(to_text(context_, key), value);
     }
@@ -176,7 +189,8 @@ Value Interpreter::make_macro(const Macro& macro) {
 Value Interpreter::call(const Value& callee, Arguments arguments) {
   if (const auto* undefined = callee.get<Undefined>()) throw TemplateError(*undefined->reason);
   const auto* callable = callee.get<std::shared_ptr<const Callable>>();
-  if (callable == nullptr) throw TemplateError(fmt::format("a {} cannot be called", type_name(callee)));
+  if (callable == nullptr)
+    throw TemplateError(fmt::format("a {} cannot be called", type_name(callee)));
   if ((*callable)->macro != nullptr) return call_macro(**callable, std::move(arguments));
   Value result = (*callable)->native(context_, (*callable)->self, arguments);
   if (const auto* space = result.get<std::shared_ptr<Namespace>>()) namespaces_.push_back(*space);
@@ -219,9 +233,11 @@ void Interpreter::bind_extras(const Macro& macro, Arguments& arguments) {
   std::vector<Value> rest(arguments.positional.begin() + static_cast<std::ptrdiff_t>(known),
                           arguments.positional.end());
   if (!rest.empty() && !macro.uses_varargs) {
-    throw TemplateError(fmt::format("macro '{}' takes at most {} arguments", macro.name, macro.parameters.size()));
+    throw TemplateError(
+        fmt::format("macro '{}' takes at most {} arguments", macro.name, macro.parameters.size()));
   }
-  if (macro.uses_varargs) scope_->set("varargs", make_sequence(context_, SequenceKind::kTuple, std::move(rest)));
+  if (macro.uses_varargs)
+    scope_->set("varargs", make_sequence(context_, SequenceKind::kTuple, std::move(rest)));
 }
 
 void Interpreter::bind_parameters(const Macro& macro, Arguments& arguments) {
@@ -238,7 +254,8 @@ void Interpreter::bind_parameters(const Macro& macro, Arguments& arguments) {
     } else if (parameter.fallback) {
       scope_->set(parameter.name, evaluate(*parameter.fallback));
     } else {
-      scope_->set(parameter.name, make_undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
+      scope_->set(parameter.name,
+                  make_undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
     }
   }
 }

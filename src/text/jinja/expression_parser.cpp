@@ -14,10 +14,14 @@ constexpr int kMaxExpressionDepth = 200;
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kEnd: return "the end of the template";
-    case TokenKind::kText: return "text";
-    case TokenKind::kString: return "a string";
-    default: return fmt::format("'{}'", token.text);
+    case TokenKind::kEnd:
+      return "the end of the template";
+    case TokenKind::kText:
+      return "text";
+    case TokenKind::kString:
+      return "a string";
+    default:
+      return fmt::format("'{}'", token.text);
   }
 }
 
@@ -25,7 +29,9 @@ Value make_literal(std::string text) {
   return Value(Text(std::make_shared<const std::string>(std::move(text))));
 }
 
-int depth_of_expression(const ExpressionRef& expression) { return expression ? expression->depth : 0; }
+int depth_of_expression(const ExpressionRef& expression) {
+  return expression ? expression->depth : 0;
+}
 
 }  // namespace
 
@@ -85,7 +91,9 @@ void ExpressionParser::fail_unexpected(std::string_view wanted) const {
 }
 
 template <class Node>
-ExpressionRef ExpressionParser::make(int line, Node node, std::initializer_list<const Expression*> children) {
+ExpressionRef ExpressionParser::make(int line,
+                                     Node node,
+                                     std::initializer_list<const Expression*> children) {
   auto expression = std::make_unique<Expression>();
   expression->line = line;
   for (const Expression* child : children) {
@@ -103,7 +111,8 @@ ExpressionRef ExpressionParser::make(int line, Node node, std::initializer_list<
 
 int ExpressionParser::depth_of_all(const std::vector<ExpressionRef>& expressions) {
   int depth = 0;
-  for (const auto& expression : expressions) depth = std::max(depth, depth_of_expression(expression));
+  for (const auto& expression : expressions)
+    depth = std::max(depth, depth_of_expression(expression));
   return depth;
 }
 
@@ -149,7 +158,8 @@ ExpressionRef ExpressionParser::parse_expression() {
     ExpressionRef otherwise;
     if (skip_name("else")) otherwise = parse_expression();
     auto children = {condition.get(), value.get(), otherwise.get()};
-    value = make(line, Conditional{std::move(condition), std::move(value), std::move(otherwise)}, children);
+    value = make(line, Conditional{std::move(condition), std::move(value), std::move(otherwise)},
+                 children);
   }
   return value;
 }
@@ -187,9 +197,9 @@ ExpressionRef ExpressionParser::parse_not() {
 
 std::optional<ComparisonOperator> ExpressionParser::take_comparison() {
   static constexpr std::pair<std::string_view, ComparisonOperator> kOperators[] = {
-      {"==", ComparisonOperator::kEqual},   {"!=", ComparisonOperator::kNotEqual},
-      {"<", ComparisonOperator::kLess},     {"<=", ComparisonOperator::kLessEqual},
-      {">", ComparisonOperator::kGreater},  {">=", ComparisonOperator::kGreaterEqual}};
+      {"==", ComparisonOperator::kEqual},  {"!=", ComparisonOperator::kNotEqual},
+      {"<", ComparisonOperator::kLess},    {"<=", ComparisonOperator::kLessEqual},
+      {">", ComparisonOperator::kGreater}, {">=", ComparisonOperator::kGreaterEqual}};
   for (const auto& [text, operation] : kOperators) {
     if (skip_operator(text)) return operation;
   }
@@ -234,7 +244,8 @@ ExpressionRef ExpressionParser::parse_concatenation() {
   const Expression* deepest = concatenation.parts.back().get();
   while (skip_operator("~")) {
     concatenation.parts.push_back(parse_product());
-    if (concatenation.parts.back()->depth > deepest->depth) deepest = concatenation.parts.back().get();
+    if (concatenation.parts.back()->depth > deepest->depth)
+      deepest = concatenation.parts.back().get();
   }
   if (concatenation.parts.size() == 1) return std::move(concatenation.parts.front());
   return make(line, std::move(concatenation), {deepest});
@@ -249,8 +260,9 @@ ExpressionRef ExpressionParser::parse_product() {
   int line = current().line;
   ExpressionRef left = parse_power();
   while (true) {
-    const auto* found = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                     [&](const auto& entry) { return current().is_operator(entry.first); });
+    const auto* found =
+        std::find_if(std::begin(kOperators), std::end(kOperators),
+                     [&](const auto& entry) { return current().is_operator(entry.first); });
     if (found == std::end(kOperators)) return left;
     take();
     ExpressionRef right = parse_power();
@@ -283,21 +295,25 @@ ExpressionRef ExpressionParser::parse_unary(Filters filters) {
     expression = parse_primary();
   }
   expression = parse_postfix(std::move(expression));
-  return filters == Filters::kAllowed ? parse_filters_and_tests(std::move(expression)) : std::move(expression);
+  return filters == Filters::kAllowed ? parse_filters_and_tests(std::move(expression))
+                                      : std::move(expression);
 }
 
 ExpressionRef ExpressionParser::parse_primary() {
   int line = current().line;
   switch (current().kind) {
-    case TokenKind::kName: return parse_name();
+    case TokenKind::kName:
+      return parse_name();
     case TokenKind::kInteger:
-    case TokenKind::kFloat: return parse_number();
+    case TokenKind::kFloat:
+      return parse_number();
     case TokenKind::kString: {
       std::string text;
       while (current().is(TokenKind::kString)) text += take().text;
       return make(line, Constant{make_literal(std::move(text))}, {});
     }
-    default: break;
+    default:
+      break;
   }
   if (current().is_operator("(")) return parse_parentheses();
   if (current().is_operator("[")) return parse_list();
@@ -351,7 +367,8 @@ ExpressionRef ExpressionParser::parse_list() {
   const Expression* deepest = nullptr;
   while (!current().is_operator("]")) {
     list.items.push_back(parse_expression());
-    if (deepest == nullptr || list.items.back()->depth > deepest->depth) deepest = list.items.back().get();
+    if (deepest == nullptr || list.items.back()->depth > deepest->depth)
+      deepest = list.items.back().get();
     if (!skip_operator(",")) break;
   }
   expect_operator("]");
@@ -425,9 +442,10 @@ ExpressionRef ExpressionParser::parse_test(ExpressionRef input) {
   Test test{std::move(input), expect_name(), {}};
   const Token& next = current();
   bool starts_operand = next.is(TokenKind::kString) || next.is(TokenKind::kInteger) ||
-                        next.is(TokenKind::kFloat) || next.is_operator("[") || next.is_operator("{") ||
-                        (next.is(TokenKind::kName) && !next.is_name("else") && !next.is_name("or") &&
-                         !next.is_name("and"));
+                        next.is(TokenKind::kFloat) || next.is_operator("[") ||
+                        next.is_operator("{") ||
+                        (next.is(TokenKind::kName) && !next.is_name("else") &&
+                         !next.is_name("or") && !next.is_name("and"));
   if (next.is_operator("(")) {
     test.arguments = parse_call_arguments();
   } else if (starts_operand) {
@@ -467,11 +485,13 @@ ExpressionRef ExpressionParser::parse_subscript(ExpressionRef object) {
     }
   }
   expect_operator("]");
-  auto children = {static_cast<const Expression*>(object.get()), parts[0].get(), parts[1].get(), parts[2].get()};
+  auto children = {static_cast<const Expression*>(object.get()), parts[0].get(), parts[1].get(),
+                   parts[2].get()};
   if (colons > 0) {
-    return make(line,
-                Slice{std::move(object), std::move(parts[0]), std::move(parts[1]), std::move(parts[2])},
-                children);
+    return make(
+        line,
+        Slice{std::move(object), std::move(parts[0]), std::move(parts[1]), std::move(parts[2])},
+        children);
   }
   if (parts[0] == nullptr) fail_unexpected("an index");
   return make(line, Subscript{std::move(object), std::move(parts[0])}, children);

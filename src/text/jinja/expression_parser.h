@@ -19,6 +19,7 @@ class ExpressionParser {
 
  protected:
   const Token& current() const { return tokens_[position_]; }
+
   const Token& following() const;
   Token take();
   bool skip_operator(std::string_view name);
@@ -47,7 +48,9 @@ class ExpressionParser {
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser);
+
     ~Nesting() { --parser_.nesting_; }
+
     Nesting(const Nesting&) = delete;
     Nesting& operator=(const Nesting&) = delete;
 

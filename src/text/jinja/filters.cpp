@@ -26,12 +26,14 @@ Value filter_attr(Context& context, const Value& self, const Arguments& argument
   ArgumentReader reader("attr", arguments, {"name"});
   if (self.dict() == nullptr) return get_attribute(context, self, reader.text(0));
   auto method = find_method(self, reader.text(0));
-  return method ? *method : make_undefined(fmt::format("dict has no attribute '{}'", reader.text(0)));
+  return method ? *method
+                : make_undefined(fmt::format("dict has no attribute '{}'", reader.text(0)));
 }
 
 void read_separators(const Value& separators, JsonStyle& style) {
   const Sequence* pair = separators.sequence();
-  if (pair == nullptr || pair->items.size() != 2 || !pair->items[0].is_text() || !pair->items[1].is_text()) {
+  if (pair == nullptr || pair->items.size() != 2 || !pair->items[0].is_text() ||
+      !pair->items[1].is_text()) {
     throw TemplateError("tojson(): separators must be a pair of strings");
   }
   style.item_separator = *pair->items[0].text();
@@ -54,7 +56,8 @@ Value filter_tojson(Context& context, const Value& self, const Arguments& argume
     style.indent = &indent;
     style.item_separator = ",";
   }
-  if (reader.find(2) != nullptr && !reader.find(2)->is_none()) read_separators(*reader.find(2), style);
+  if (reader.find(2) != nullptr && !reader.find(2)->is_none())
+    read_separators(*reader.find(2), style);
   style.keys = reader.is_set(3) ? KeyOrder::kSorted : KeyOrder::kAsInserted;
   style.non_ascii = reader.is_set(0) ? NonAscii::kEscaped : NonAscii::kAsIs;
   return make_text(context, to_json(context, self, style));
@@ -65,7 +68,8 @@ NativeFunction find_filter(std::string_view name) {
   if (name == "length" || name == "count") return filter_length;
   if (name == "attr") return filter_attr;
   if (name == "tojson") return filter_tojson;
-  for (auto find : {find_text_filter, find_number_filter, find_sequence_filter, find_selection_filter}) {
+  for (auto find :
+       {find_text_filter, find_number_filter, find_sequence_filter, find_selection_filter}) {
     if (NativeFunction function = find(name)) return function;
   }
   return nullptr;
@@ -73,9 +77,14 @@ NativeFunction find_filter(std::string_view name) {
 
 }  // namespace
 
-bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
+bool is_filter(std::string_view name) {
+  return find_filter(name) != nullptr;
+}
 
-Value apply_filter(Context& context, std::string_view name, const Value& input, const Arguments& arguments) {
+Value apply_filter(Context& context,
+                   std::string_view name,
+                   const Value& input,
+                   const Arguments& arguments) {
   context.work.step();
   NativeFunction function = find_filter(name);
   if (function == nullptr) throw TemplateError(fmt::format("there is no filter named '{}'", name));

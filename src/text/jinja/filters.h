@@ -9,7 +9,10 @@
 namespace droidspeak::jinja {
 
 // Throws TemplateError for unknown filters.
-Value apply_filter(Context& context, std::string_view name, const Value& input, const Arguments& arguments);
+Value apply_filter(Context& context,
+                   std::string_view name,
+                   const Value& input,
+                   const Arguments& arguments);
 bool is_filter(std::string_view name);
 
 // The three families of filters; null when there is none of that name.

@@ -60,7 +60,8 @@ void add_pairs(Context& context, const Value& source, Dict& dict) {
     for (const auto& [key, value] : other->entries()) dict.set(key, value);
     return;
   }
-  for (const Value& item : iterate(context, source)->items) {
+  SequenceRef items = iterate(context, source);
+  for (const Value& item : items->items) {
     SequenceRef pair = iterate(context, item);
     if (pair->items.size() != 2) throw TemplateError("dict() needs pairs of a key and a value");
     dict.set(pair->items[0], pair->items[1]);
@@ -102,7 +103,8 @@ Value raise_exception(Context& context, const Value&, const Arguments& arguments
 Value strftime_now(Context& context, const Value&, const Arguments& arguments) {
   ArgumentReader reader("strftime_now", arguments, {"format"});
   const std::string& format = reader.text(0);
-  if (format.size() > 256) throw TemplateError("strftime_now(): the format is longer than 256 bytes");
+  if (format.size() > 256)
+    throw TemplateError("strftime_now(): the format is longer than 256 bytes");
   if (format.empty()) return make_text(context, "");
   std::time_t now = std::chrono::system_clock::to_time_t(context.now);
   std::tm local{};
@@ -127,7 +129,8 @@ NativeFunction find_function(std::string_view name) {
 
 void require_attribute_name(std::string_view name) {
   if (name.starts_with('_')) {
-    throw TemplateError(fmt::format("a namespace cannot hold '{}': names begin with a letter", name));
+    throw TemplateError(
+        fmt::format("a namespace cannot hold '{}': names begin with a letter", name));
   }
 }
 

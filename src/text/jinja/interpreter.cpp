@@ -157,8 +157,9 @@ void Interpreter::assign(const Target& target, const Value& value) {
   Value object = evaluate_node(Name{target.name});
   const auto* space = object.get<std::shared_ptr<Namespace>>();
   if (space == nullptr) {
-    throw TemplateError(fmt::format("cannot set {}.{}: only namespace() values have attributes to set",
-                                    target.name, target.attribute));
+    throw TemplateError(
+        fmt::format("cannot set {}.{}: only namespace() values have attributes to set", target.name,
+                    target.attribute));
   }
   require_attribute_name(target.attribute);
   context_.work.allocate(sizeof(Value));

@@ -29,6 +29,7 @@ class Interpreter {
 
   // Throws TemplateError; line() then says where.
   std::string run(const Block& block);
+
   int line() const { return line_; }
 
  private:
@@ -47,8 +48,11 @@ class Interpreter {
   Flow execute_node(const CallBlock& node);
   Flow execute_node(const FilterBlock& node);
   Flow execute_node(const With& node);
+
   Flow execute_node(const Break&) { return Flow::kBreak; }
+
   Flow execute_node(const Continue&) { return Flow::kContinue; }
+
   SequenceRef loop_items(const For& node);
   void assign(const Target& target, const Value& value);
   void print(const Value& value);
@@ -57,7 +61,9 @@ class Interpreter {
   Value capture_filtered(const Block& body, const Expression& filtered);
 
   Value evaluate(const Expression& expression);
+
   Value evaluate_node(const Constant& node) { return node.value; }
+
   Value evaluate_node(const Name& node);
   Value evaluate_node(const SequenceLiteral& node);
   Value evaluate_node(const DictLiteral& node);

@@ -12,7 +12,9 @@ class Interpreter::Nesting {
     if (depth_ >= kMaxDepth) throw TemplateError("macros or expressions nest too deep");
     ++depth_;
   }
+
   ~Nesting() { --depth_; }
+
   Nesting(const Nesting&) = delete;
   Nesting& operator=(const Nesting&) = delete;
 
@@ -28,8 +30,11 @@ class Interpreter::InnerScope {
     interpreter.scope_ = std::make_shared<Scope>();
     interpreter.scope_->parent = std::move(parent);
   }
+
   explicit InnerScope(Interpreter& interpreter) : InnerScope(interpreter, interpreter.scope_) {}
+
   ~InnerScope() { interpreter_.scope_ = std::move(outer_); }
+
   InnerScope(const InnerScope&) = delete;
   InnerScope& operator=(const InnerScope&) = delete;
 

@@ -20,13 +20,17 @@ Value from_json(Context& context, const Json& json, int depth) {
     throw TemplateError(fmt::format("the input nests deeper than {}", kMaxValueDepth));
   }
   switch (json.type()) {
-    case Json::value_t::boolean: return Value(json.get<bool>());
-    case Json::value_t::number_integer: return Value(json.get<int64_t>());
+    case Json::value_t::boolean:
+      return Value(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value(json.get<int64_t>());
     case Json::value_t::number_unsigned:
       if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return Value(json.get<double>());
       return Value(json.get<int64_t>());
-    case Json::value_t::number_float: return Value(json.get<double>());
-    case Json::value_t::string: return make_text(context, json.get<std::string>());
+    case Json::value_t::number_float:
+      return Value(json.get<double>());
+    case Json::value_t::string:
+      return make_text(context, json.get<std::string>());
     case Json::value_t::array: {
       std::vector<Value> items;
       for (const Json& item : json) items.push_back(from_json(context, item, depth + 1));
@@ -39,7 +43,8 @@ Value from_json(Context& context, const Json& json, int depth) {
       }
       return make_dict(context, std::move(dict));
     }
-    default: return Value();
+    default:
+      return Value();
   }
 }
 
@@ -64,7 +69,8 @@ class JsonWriter {
       write_text(*text);
     } else if (const Dict* dict = value.dict()) {
       write_dict(*dict);
-    } else if (const Sequence* sequence = value.sequence(); sequence != nullptr && is_array(*sequence)) {
+    } else if (const Sequence* sequence = value.sequence();
+               sequence != nullptr && is_array(*sequence)) {
       write_array(*sequence);
     } else if (const auto* undefined = value.get<Undefined>()) {
       throw TemplateError(fmt::format("tojson of an undefined value: {}", *undefined->reason));
@@ -104,7 +110,8 @@ class JsonWriter {
     if (known != std::string_view::npos) {
       quoted.push_back('\\');
       quoted.push_back(kNames[known]);
-    } else if (number < 0x20 || (number >= 0x7F && number < 0x10000 && escapes_non_ascii() && number != 0x7F)) {
+    } else if (number < 0x20 ||
+               (number >= 0x7F && number < 0x10000 && escapes_non_ascii() && number != 0x7F)) {
       quoted += fmt::format("\\u{:04x}", number);
     } else if (number >= 0x10000 && escapes_non_ascii()) {
       quoted += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((number - 0x10000) >> 10),

@@ -12,11 +12,13 @@ namespace droidspeak::jinja {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kLongOperators = {"//", "**", "==", "!=",
-                                                            ">=", "<=", "<>", "=>"};
+constexpr std::array<std::string_view, 8> kLongOperators = {
+    "//", "**", "==", "!=", ">=", "<=", "<>", "=>"};
 constexpr std::string_view kShortOperators = "+-/*%~[](){}><=.:|,;";
 
-bool is_word(char32_t code) { return code == '_' || is_digit(code) || is_letter(code); }
+bool is_word(char32_t code) {
+  return code == '_' || is_digit(code) || is_letter(code);
+}
 
 // Newlines become \n, and one at the very end is dropped.
 std::string normalize_newlines(std::string_view source) {
@@ -55,13 +57,14 @@ class Lexer {
 
   void emit(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
-  bool at(std::string_view wanted) const { return source_.compare(position_, wanted.size(), wanted) == 0; }
+  bool at(std::string_view wanted) const {
+    return source_.compare(position_, wanted.size(), wanted) == 0;
+  }
 
   // Moves on, counting lines, and remembers whether a line starts here.
   void advance_to(size_t end) {
-    line_ += static_cast<int>(
-        std::count(source_.begin() + static_cast<std::ptrdiff_t>(position_),
-                   source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(position_),
+                                         source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
     position_ = end;
     starts_line_ = end > 0 && source_[end - 1] == '\n';
   }
@@ -76,7 +79,8 @@ class Lexer {
 
   size_t find_tag(size_t from) const {
     for (size_t i = from; (i = source_.find('{', i)) != std::string::npos; ++i) {
-      if (i + 1 < source_.size() && std::string_view("{%#").find(source_[i + 1]) != std::string_view::npos) {
+      if (i + 1 < source_.size() &&
+          std::string_view("{%#").find(source_[i + 1]) != std::string_view::npos) {
         return i;
       }
     }
@@ -137,7 +141,8 @@ class Lexer {
     }
   }
 
-  // Position just behind `{%- name -%}`-like rest at `from`, and its closing sign; npos if it is not.
+  // Position just behind `{%- name -%}`-like rest at `from`, and its closing sign; npos if it is
+  // not.
   size_t match_tag_rest(size_t from, std::string_view name, char& sign) const {
     auto skip = [&](size_t i) {
       while (i < source_.size() && is_space(character_at(source_, i).code)) {
@@ -224,7 +229,8 @@ class Lexer {
     if (kOpen.find(c) != std::string_view::npos) brackets.push_back(c);
     size_t closed = kClose.find(c);
     if (closed == std::string_view::npos) return;
-    if (brackets.empty() || brackets.back() != kOpen[closed]) fail(fmt::format("unexpected '{}'", c));
+    if (brackets.empty() || brackets.back() != kOpen[closed])
+      fail(fmt::format("unexpected '{}'", c));
     brackets.pop_back();
   }
 
@@ -238,7 +244,9 @@ class Lexer {
   }
 
   size_t skip_digits(size_t i) const {
-    auto digit = [&](size_t k) { return k < source_.size() && is_digit(static_cast<unsigned char>(source_[k])); };
+    auto digit = [&](size_t k) {
+      return k < source_.size() && is_digit(static_cast<unsigned char>(source_[k]));
+    };
     while (digit(i) || (i < source_.size() && source_[i] == '_' && digit(i + 1))) ++i;
     return i;
   }
@@ -338,6 +346,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(normalize_newlines(source)).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(normalize_newlines(source)).run();
+}
 
 }  // namespace droidspeak::jinja

@@ -9,13 +9,13 @@
 namespace droidspeak::jinja {
 
 enum class TokenKind {
-  kText,           // between tags, never empty
-  kOutputBegin,    // {{
-  kOutputEnd,      // }}
-  kBlockBegin,     // {%
-  kBlockEnd,       // %}
+  kText,         // between tags, never empty
+  kOutputBegin,  // {{
+  kOutputEnd,    // }}
+  kBlockBegin,   // {%
+  kBlockEnd,     // %}
   kName,
-  kString,         // escapes resolved
+  kString,  // escapes resolved
   kInteger,
   kFloat,
   kOperator,
@@ -28,7 +28,11 @@ struct Token {
   int line = 1;
 
   bool is(TokenKind wanted) const { return kind == wanted; }
-  bool is_operator(std::string_view wanted) const { return is(TokenKind::kOperator) && text == wanted; }
+
+  bool is_operator(std::string_view wanted) const {
+    return is(TokenKind::kOperator) && text == wanted;
+  }
+
   bool is_name(std::string_view wanted) const { return is(TokenKind::kName) && text == wanted; }
 };
 

@@ -13,8 +13,8 @@ namespace droidspeak::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 13> kRefused = {
-    "append", "clear",  "extend", "insert",  "pop",  "popitem", "remove",
-    "update", "reverse", "sort",  "setdefault", "add", "discard"};
+    "append", "clear",   "extend", "insert",     "pop", "popitem", "remove",
+    "update", "reverse", "sort",   "setdefault", "add", "discard"};
 
 Value bind(std::string_view name, NativeFunction function, const Value& self) {
   auto callable = std::make_shared<Callable>();
@@ -79,14 +79,18 @@ Value sequence_index(Context& context, const Value& self, const Arguments& argum
 Value sequence_count(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("count", arguments, {"value"});
   int64_t count = 0;
-  for (const Value& item : self.sequence()->items) count += equals(context, item, reader.value(0)) ? 1 : 0;
+  for (const Value& item : self.sequence()->items)
+    count += equals(context, item, reader.value(0)) ? 1 : 0;
   return Value(count);
 }
 
-Loop& loop_of(const Value& self) { return **self.get<std::shared_ptr<Loop>>(); }
+Loop& loop_of(const Value& self) {
+  return **self.get<std::shared_ptr<Loop>>();
+}
 
 Value loop_cycle(Context&, const Value& self, const Arguments& arguments) {
-  if (arguments.positional.empty()) throw TemplateError("loop.cycle() needs something to cycle through");
+  if (arguments.positional.empty())
+    throw TemplateError("loop.cycle() needs something to cycle through");
   return arguments.positional[loop_of(self).index % arguments.positional.size()];
 }
 
@@ -136,7 +140,8 @@ NativeFunction find_dict_method(std::string_view name) {
 }
 
 NativeFunction find_sequence_method(const Sequence& sequence, std::string_view name) {
-  bool has_items = sequence.kind != SequenceKind::kGenerator && sequence.kind != SequenceKind::kView;
+  bool has_items =
+      sequence.kind != SequenceKind::kGenerator && sequence.kind != SequenceKind::kView;
   if (!has_items) return nullptr;
   if (name == "index") return sequence_index;
   if (name == "count") return sequence_count;
@@ -144,9 +149,10 @@ NativeFunction find_sequence_method(const Sequence& sequence, std::string_view n
 }
 
 bool is_refused(const Value& object, std::string_view name) {
-  bool can_change = object.dict() != nullptr ||
-                    (object.sequence() != nullptr && object.sequence()->kind == SequenceKind::kList);
-  if (!can_change || std::find(kRefused.begin(), kRefused.end(), name) == kRefused.end()) return false;
+  bool can_change = object.dict() != nullptr || (object.sequence() != nullptr &&
+                                                 object.sequence()->kind == SequenceKind::kList);
+  if (!can_change || std::find(kRefused.begin(), kRefused.end(), name) == kRefused.end())
+    return false;
   bool of_both = name == "clear" || name == "pop";
   bool of_dict = name == "popitem" || name == "update" || name == "setdefault";
   bool of_set = name == "add" || name == "discard";
@@ -157,8 +163,8 @@ bool is_refused(const Value& object, std::string_view name) {
 
 std::optional<Value> find_method(const Value& object, std::string_view name) {
   if (is_refused(object, name)) {
-    return make_undefined(
-        fmt::format("{}.{}() would change its object, which templates may not", type_name(object), name));
+    return make_undefined(fmt::format("{}.{}() would change its object, which templates may not",
+                                      type_name(object), name));
   }
   NativeFunction function = nullptr;
   if (object.is_text()) {

@@ -89,12 +89,14 @@ Value filter_round(Context&, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("round", arguments, {"precision", "method"});
   require_defined(self);
   int64_t precision = reader.integer(0, 0);
-  if (precision < -300 || precision > 300) throw TemplateError(fmt::format("round(): precision {}", precision));
+  if (precision < -300 || precision > 300)
+    throw TemplateError(fmt::format("round(): precision {}", precision));
   const std::string* method = reader.optional_text(1);
   auto number = self.number();
   if (!number) throw TemplateError(fmt::format("round of a {}", type_name(self)));
   if (method == nullptr || *method == "common") {
     if (self.integer() && precision >= 0) return Value(*self.integer());
+    if (self.integer()) return Value(truncate(round_decimal(*number, precision)).value_or(0));
     return Value(std::isfinite(*number) ? round_decimal(*number, precision) : *number);
   }
   if (*method != "ceil" && *method != "floor") {

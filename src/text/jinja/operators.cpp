@@ -16,13 +16,20 @@ namespace {
 
 std::string_view symbol_of(BinaryOperator operation) {
   switch (operation) {
-    case BinaryOperator::kAdd: return "+";
-    case BinaryOperator::kSubtract: return "-";
-    case BinaryOperator::kMultiply: return "*";
-    case BinaryOperator::kDivide: return "/";
-    case BinaryOperator::kFloorDivide: return "//";
-    case BinaryOperator::kModulo: return "%";
-    case BinaryOperator::kPower: return "**";
+    case BinaryOperator::kAdd:
+      return "+";
+    case BinaryOperator::kSubtract:
+      return "-";
+    case BinaryOperator::kMultiply:
+      return "*";
+    case BinaryOperator::kDivide:
+      return "/";
+    case BinaryOperator::kFloorDivide:
+      return "//";
+    case BinaryOperator::kModulo:
+      return "%";
+    case BinaryOperator::kPower:
+      return "**";
   }
   return "?";
 }
@@ -35,7 +42,9 @@ std::string_view symbol_of(BinaryOperator operation) {
                                   type_name(left), type_name(right)));
 }
 
-[[noreturn]] void fail_overflow() { throw TemplateError("the result does not fit 64 bits"); }
+[[noreturn]] void fail_overflow() {
+  throw TemplateError("the result does not fit 64 bits");
+}
 
 Value integer_power(int64_t base, int64_t exponent) {
   if (exponent < 0) {
@@ -73,15 +82,24 @@ Value integer_arithmetic(BinaryOperator operation, int64_t left, int64_t right) 
   int64_t result = 0;
   bool overflows = false;
   switch (operation) {
-    case BinaryOperator::kAdd: overflows = __builtin_add_overflow(left, right, &result); break;
-    case BinaryOperator::kSubtract: overflows = __builtin_sub_overflow(left, right, &result); break;
-    case BinaryOperator::kMultiply: overflows = __builtin_mul_overflow(left, right, &result); break;
+    case BinaryOperator::kAdd:
+      overflows = __builtin_add_overflow(left, right, &result);
+      break;
+    case BinaryOperator::kSubtract:
+      overflows = __builtin_sub_overflow(left, right, &result);
+      break;
+    case BinaryOperator::kMultiply:
+      overflows = __builtin_mul_overflow(left, right, &result);
+      break;
     case BinaryOperator::kDivide:
       if (right == 0) throw TemplateError("division by zero");
       return Value(static_cast<double>(left) / static_cast<double>(right));
-    case BinaryOperator::kFloorDivide: return Value(floor_divide(left, right));
-    case BinaryOperator::kModulo: return Value(floor_modulo(left, right));
-    case BinaryOperator::kPower: return integer_power(left, right);
+    case BinaryOperator::kFloorDivide:
+      return Value(floor_divide(left, right));
+    case BinaryOperator::kModulo:
+      return Value(floor_modulo(left, right));
+    case BinaryOperator::kPower:
+      return integer_power(left, right);
   }
   if (overflows) fail_overflow();
   return Value(result);
@@ -93,17 +111,24 @@ double float_modulo(double left, double right) {
 }
 
 Value float_arithmetic(BinaryOperator operation, double left, double right) {
-  bool divides = operation == BinaryOperator::kDivide || operation == BinaryOperator::kFloorDivide ||
-                 operation == BinaryOperator::kModulo;
+  bool divides = operation == BinaryOperator::kDivide ||
+                 operation == BinaryOperator::kFloorDivide || operation == BinaryOperator::kModulo;
   if (divides && right == 0) throw TemplateError("division by zero");
   switch (operation) {
-    case BinaryOperator::kAdd: return Value(left + right);
-    case BinaryOperator::kSubtract: return Value(left - right);
-    case BinaryOperator::kMultiply: return Value(left * right);
-    case BinaryOperator::kDivide: return Value(left / right);
-    case BinaryOperator::kFloorDivide: return Value(std::floor(left / right));
-    case BinaryOperator::kModulo: return Value(float_modulo(left, right));
-    case BinaryOperator::kPower: return Value(std::pow(left, right));
+    case BinaryOperator::kAdd:
+      return Value(left + right);
+    case BinaryOperator::kSubtract:
+      return Value(left - right);
+    case BinaryOperator::kMultiply:
+      return Value(left * right);
+    case BinaryOperator::kDivide:
+      return Value(left / right);
+    case BinaryOperator::kFloorDivide:
+      return Value(std::floor(left / right));
+    case BinaryOperator::kModulo:
+      return Value(float_modulo(left, right));
+    case BinaryOperator::kPower:
+      return Value(std::pow(left, right));
   }
   return Value();
 }
@@ -148,18 +173,22 @@ std::optional<Value> apply_to_containers(Context& context,
       context.work.allocate(left.text()->size() + right.text()->size());
       return Value(Text(std::make_shared<const std::string>(*left.text() + *right.text())));
     }
-    if (is_list_or_tuple(left) && is_list_or_tuple(right) && left.sequence()->kind == right.sequence()->kind) {
+    if (is_list_or_tuple(left) && is_list_or_tuple(right) &&
+        left.sequence()->kind == right.sequence()->kind) {
       return concatenate(context, *left.sequence(), *right.sequence());
     }
   }
   if (operation == BinaryOperator::kMultiply) {
-    auto is_repeatable = [](const Value& value) { return value.is_text() || is_list_or_tuple(value); };
+    auto is_repeatable = [](const Value& value) {
+      return value.is_text() || is_list_or_tuple(value);
+    };
     if (is_repeatable(left) && right.integer()) return repeat(context, left, *right.integer());
     if (is_repeatable(right) && left.integer()) return repeat(context, right, *left.integer());
   }
   if (operation == BinaryOperator::kModulo && left.text()) {
     bool is_tuple = right.sequence() != nullptr && right.sequence()->kind == SequenceKind::kTuple;
-    return format_percent(context, *left.text(), is_tuple ? right.sequence()->items : std::vector<Value>{right});
+    return format_percent(context, *left.text(),
+                          is_tuple ? right.sequence()->items : std::vector<Value>{right});
   }
   return std::nullopt;
 }
@@ -167,7 +196,8 @@ std::optional<Value> apply_to_containers(Context& context,
 Value item_of_sequence(const Value& object, int64_t index) {
   const Sequence& sequence = *object.sequence();
   auto size = static_cast<int64_t>(sequence.items.size());
-  bool has_items = sequence.kind != SequenceKind::kView && sequence.kind != SequenceKind::kGenerator;
+  bool has_items =
+      sequence.kind != SequenceKind::kView && sequence.kind != SequenceKind::kGenerator;
   if (has_items && index >= -size && index < size) {
     return sequence.items[static_cast<size_t>(index < 0 ? index + size : index)];
   }
@@ -181,10 +211,13 @@ Value character_of_text(Context& context, const std::string& text, int64_t index
   if (index < -size || index >= size) {
     return make_undefined(fmt::format("str object has no element {}", index));
   }
-  return make_text(context, std::string(characters[static_cast<size_t>(index < 0 ? index + size : index)]));
+  return make_text(context,
+                   std::string(characters[static_cast<size_t>(index < 0 ? index + size : index)]));
 }
 
-[[noreturn]] void fail_undefined(const Undefined& undefined) { throw TemplateError(*undefined.reason); }
+[[noreturn]] void fail_undefined(const Undefined& undefined) {
+  throw TemplateError(*undefined.reason);
+}
 
 // Python's slice.indices: calls `pick` with every index that is in the slice.
 template <class Pick>
@@ -208,7 +241,10 @@ void for_each_index(int64_t size, const SliceBounds& bounds, Pick pick) {
 
 }  // namespace
 
-Value apply_binary(Context& context, BinaryOperator operation, const Value& left, const Value& right) {
+Value apply_binary(Context& context,
+                   BinaryOperator operation,
+                   const Value& left,
+                   const Value& right) {
   if (auto whole = left.integer(), other = right.integer(); whole && other) {
     return integer_arithmetic(operation, *whole, *other);
   }
@@ -236,7 +272,8 @@ bool contains(Context& context, const Value& container, const Value& item) {
   }
   if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
   if (container.is_undefined() || container.sequence() != nullptr) {
-    for (const Value& candidate : iterate(context, container)->items) {
+    SequenceRef items = iterate(context, container);
+    for (const Value& candidate : items->items) {
       if (equals(context, candidate, item)) return true;
     }
     return false;
@@ -309,7 +346,8 @@ Value slice(Context& context, const Value& object, const SliceBounds& bounds) {
   for_each_index(static_cast<int64_t>(sequence->items.size()), bounds,
                  [&](size_t index) { items.push_back(sequence->items[index]); });
   bool is_tuple = sequence->kind == SequenceKind::kTuple;
-  return make_sequence(context, is_tuple ? SequenceKind::kTuple : SequenceKind::kList, std::move(items));
+  return make_sequence(context, is_tuple ? SequenceKind::kTuple : SequenceKind::kList,
+                       std::move(items));
 }
 
 int64_t length_of(Context& context, const Value& value) {
@@ -319,7 +357,8 @@ int64_t length_of(Context& context, const Value& value) {
     return static_cast<int64_t>(count_characters(*text));
   }
   if (const Dict* dict = value.dict()) return static_cast<int64_t>(dict->entries().size());
-  if (const Sequence* sequence = value.sequence(); sequence && sequence->kind != SequenceKind::kGenerator) {
+  if (const Sequence* sequence = value.sequence();
+      sequence && sequence->kind != SequenceKind::kGenerator) {
     return static_cast<int64_t>(sequence->items.size());
   }
   if (const auto* loop = value.get<std::shared_ptr<Loop>>()) {
@@ -328,7 +367,9 @@ int64_t length_of(Context& context, const Value& value) {
   throw TemplateError(fmt::format("a {} has no length", type_name(value)));
 }
 
-Value format_percent(Context& context, const std::string& format, const std::vector<Value>& values) {
+Value format_percent(Context& context,
+                     const std::string& format,
+                     const std::vector<Value>& values) {
   TextBuilder builder(context.work);
   size_t next = 0;
   for (size_t i = 0; i < format.size(); ++i) {
@@ -347,10 +388,13 @@ Value format_percent(Context& context, const std::string& format, const std::vec
       builder.append(to_text(context, value));
     } else if (kind == 'r') {
       builder.append(to_repr(context, value));
-    } else if ((kind == 'd' || kind == 'i') && value.number() && std::fabs(*value.number()) < 9e18) {
-      builder.append(std::to_string(value.integer().value_or(static_cast<int64_t>(*value.number()))));
+    } else if ((kind == 'd' || kind == 'i') && value.number() &&
+               std::fabs(*value.number()) < 9e18) {
+      builder.append(
+          std::to_string(value.integer().value_or(static_cast<int64_t>(*value.number()))));
     } else {
-      throw TemplateError(fmt::format("format '%{}' with a {} is not supported", kind, type_name(value)));
+      throw TemplateError(
+          fmt::format("format '%{}' with a {} is not supported", kind, type_name(value)));
     }
   }
   if (next < values.size()) throw TemplateError("more values than the format string uses");

@@ -9,7 +9,10 @@
 
 namespace droidspeak::jinja {
 
-Value apply_binary(Context& context, BinaryOperator operation, const Value& left, const Value& right);
+Value apply_binary(Context& context,
+                   BinaryOperator operation,
+                   const Value& left,
+                   const Value& right);
 Value negate(const Value& value);
 bool contains(Context& context, const Value& container, const Value& item);
 
@@ -26,6 +29,7 @@ struct SliceBounds {
   std::optional<int64_t> stop;
   std::optional<int64_t> step;
 };
+
 Value slice(Context& context, const Value& object, const SliceBounds& bounds);
 
 // Number of items or characters; throws TemplateError for what has none.

@@ -160,7 +160,8 @@ class Parser : private ExpressionParser {
       if (skip_operator("=")) {
         parameter.fallback = parse_expression();
       } else if (!macro.parameters.empty() && macro.parameters.back().fallback) {
-        fail(fmt::format("parameter '{}' without a default follows one with a default", parameter.name));
+        fail(fmt::format("parameter '{}' without a default follows one with a default",
+                         parameter.name));
       }
       macro.parameters.push_back(std::move(parameter));
       if (!skip_operator(",")) break;
@@ -242,6 +243,8 @@ class Parser : private ExpressionParser {
 
 }  // namespace
 
-Block parse_template(std::string_view source) { return Parser(tokenize(source)).parse(); }
+Block parse_template(std::string_view source) {
+  return Parser(tokenize(source)).parse();
+}
 
 }  // namespace droidspeak::jinja

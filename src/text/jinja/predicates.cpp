@@ -14,12 +14,13 @@ namespace {
 
 bool is_callable(const Value& value) {
   // Jinja's undefined values count as callable; calling them fails.
-  return value.is<std::shared_ptr<const Callable>>() || value.is<std::shared_ptr<Loop>>() || value.is_undefined();
+  return value.is<std::shared_ptr<const Callable>>() || value.is<std::shared_ptr<Loop>>() ||
+         value.is_undefined();
 }
 
 bool is_iterable(const Value& value) {
-  return value.is_text() || value.dict() != nullptr || value.sequence() != nullptr || value.is_undefined() ||
-         value.is<std::shared_ptr<Loop>>();
+  return value.is_text() || value.dict() != nullptr || value.sequence() != nullptr ||
+         value.is_undefined() || value.is<std::shared_ptr<Loop>>();
 }
 
 bool is_sequence(const Value& value) {
@@ -77,10 +78,14 @@ std::optional<bool> test_content(Context& context, std::string_view name, const 
     return value.is_text() && is_filter(*value.text());
   }
   std::string text = to_text(context, value);
-  return name == "upper" ? has_upper(text) && !has_lower(text) : has_lower(text) && !has_upper(text);
+  return name == "upper" ? has_upper(text) && !has_lower(text)
+                         : has_lower(text) && !has_upper(text);
 }
 
-std::optional<bool> test_relation(Context& context, std::string_view name, const Value& value, const Arguments& arguments) {
+std::optional<bool> test_relation(Context& context,
+                                  std::string_view name,
+                                  const Value& value,
+                                  const Arguments& arguments) {
   auto is_named = [&](std::initializer_list<std::string_view> names) {
     for (std::string_view candidate : names) {
       if (candidate == name) return true;
@@ -89,9 +94,11 @@ std::optional<bool> test_relation(Context& context, std::string_view name, const
   };
   if (is_named({"eq", "equalto", "=="})) return equals(context, value, operand(arguments, name));
   if (is_named({"ne", "!="})) return !equals(context, value, operand(arguments, name));
-  if (is_named({"lt", "lessthan", "<"})) return compare(context, value, operand(arguments, name)) < 0;
+  if (is_named({"lt", "lessthan", "<"}))
+    return compare(context, value, operand(arguments, name)) < 0;
   if (is_named({"le", "<="})) return compare(context, value, operand(arguments, name)) <= 0;
-  if (is_named({"gt", "greaterthan", ">"})) return compare(context, value, operand(arguments, name)) > 0;
+  if (is_named({"gt", "greaterthan", ">"}))
+    return compare(context, value, operand(arguments, name)) > 0;
   if (is_named({"ge", ">="})) return compare(context, value, operand(arguments, name)) >= 0;
   if (name == "in") return contains(context, operand(arguments, name), value);
   if (name == "sameas") return is_same(context, value, operand(arguments, name));
@@ -105,7 +112,10 @@ std::optional<bool> test_relation(Context& context, std::string_view name, const
 
 }  // namespace
 
-bool apply_test(Context& context, std::string_view name, const Value& input, const Arguments& arguments) {
+bool apply_test(Context& context,
+                std::string_view name,
+                const Value& input,
+                const Arguments& arguments) {
   context.work.step();
   if (auto holds = test_relation(context, name, input, arguments)) return *holds;
   std::optional<bool> holds = test_type(name, input);

@@ -8,6 +8,9 @@
 namespace droidspeak::jinja {
 
 // Throws TemplateError for unknown tests.
-bool apply_test(Context& context, std::string_view name, const Value& input, const Arguments& arguments);
+bool apply_test(Context& context,
+                std::string_view name,
+                const Value& input,
+                const Arguments& arguments);
 
 }  // namespace droidspeak::jinja

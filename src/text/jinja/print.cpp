@@ -45,7 +45,8 @@ class Printer {
  private:
   void print_quoted(const std::string& text) {
     context_.work.scan(text.size());
-    bool double_quotes = text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
+    bool double_quotes =
+        text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
     char quote = double_quotes ? '"' : '\'';
     std::string quoted(1, quote);
     for (size_t i = 0; i < text.size();) {
@@ -73,7 +74,8 @@ class Printer {
     } else if (number < 0x100) {
       quoted += fmt::format("\\x{:02x}", number);
     } else {
-      quoted += number < 0x10000 ? fmt::format("\\u{:04x}", number) : fmt::format("\\U{:08x}", number);
+      quoted +=
+          number < 0x10000 ? fmt::format("\\u{:04x}", number) : fmt::format("\\U{:08x}", number);
     }
   }
 
@@ -88,11 +90,16 @@ class Printer {
 
   void print_sequence(const Sequence& sequence) {
     switch (sequence.kind) {
-      case SequenceKind::kList: return print_items(sequence.items, "[", "]");
-      case SequenceKind::kTuple: return print_items(sequence.items, "(", sequence.items.size() == 1 ? ",)" : ")");
-      case SequenceKind::kRange: return builder_.append(sequence.label);
-      case SequenceKind::kView: return print_items(sequence.items, sequence.label + "([", "])");
-      case SequenceKind::kGenerator: return builder_.append("<generator>");
+      case SequenceKind::kList:
+        return print_items(sequence.items, "[", "]");
+      case SequenceKind::kTuple:
+        return print_items(sequence.items, "(", sequence.items.size() == 1 ? ",)" : ")");
+      case SequenceKind::kRange:
+        return builder_.append(sequence.label);
+      case SequenceKind::kView:
+        return print_items(sequence.items, sequence.label + "([", "])");
+      case SequenceKind::kGenerator:
+        return builder_.append("<generator>");
     }
   }
 
@@ -120,7 +127,8 @@ class Printer {
       }
       builder_.append("}>");
     } else if (const auto* loop = value.get<std::shared_ptr<Loop>>()) {
-      builder_.append(fmt::format("<LoopContext {}/{}>", (*loop)->index + 1, (*loop)->items->items.size()));
+      builder_.append(
+          fmt::format("<LoopContext {}/{}>", (*loop)->index + 1, (*loop)->items->items.size()));
     } else if (const auto* callable = value.get<std::shared_ptr<const Callable>>()) {
       std::string_view form = (*callable)->macro != nullptr ? "<Macro '{}'>" : "<function {}>";
       builder_.append(fmt::format(fmt::runtime(form), (*callable)->name));

@@ -22,11 +22,14 @@ SequenceRef items_of(Context& context, const Value& value) {
 // The first `count` positional arguments removed.
 Arguments without_first(const Arguments& arguments, size_t count) {
   Arguments rest = arguments;
-  rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
+  rest.positional.erase(rest.positional.begin(),
+                        rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
   return rest;
 }
 
-const std::string& name_argument(const Arguments& arguments, size_t index, std::string_view filter) {
+const std::string& name_argument(const Arguments& arguments,
+                                 size_t index,
+                                 std::string_view filter) {
   if (!arguments.positional[index].is_text()) {
     throw TemplateError(fmt::format("{}() takes the name of a test, not a {}", filter,
                                     type_name(arguments.positional[index])));
@@ -34,17 +37,21 @@ const std::string& name_argument(const Arguments& arguments, size_t index, std::
   return *arguments.positional[index].text();
 }
 
-Value choose(Context& context, const Value& self, const Arguments& arguments, Subject subject, Keep keep) {
+Value choose(
+    Context& context, const Value& self, const Arguments& arguments, Subject subject, Keep keep) {
   size_t used = subject == Subject::kAttribute ? 1 : 0;
-  if (arguments.positional.size() < used) throw TemplateError("selectattr() and rejectattr() need an attribute");
+  if (arguments.positional.size() < used)
+    throw TemplateError("selectattr() and rejectattr() need an attribute");
   Value path = used == 1 ? as_text(context, arguments.positional[0]) : Value();
   bool has_test = arguments.positional.size() > used;
   Arguments rest = has_test ? without_first(arguments, used + 1) : Arguments{};
   std::vector<Value> chosen;
-  for (const Value& item : items_of(context, self)->items) {
+  SequenceRef items = items_of(context, self);
+  for (const Value& item : items->items) {
     Value tested = used == 1 ? get_path(context, item, *path.text()) : item;
-    bool holds = has_test ? apply_test(context, name_argument(arguments, used, "select"), tested, rest)
-                          : is_true(tested);
+    bool holds = has_test
+                     ? apply_test(context, name_argument(arguments, used, "select"), tested, rest)
+                     : is_true(tested);
     if (holds == (keep == Keep::kMatching)) chosen.push_back(item);
   }
   return make_sequence(context, SequenceKind::kGenerator, std::move(chosen));
@@ -70,7 +77,8 @@ Value map_attribute(Context& context, const Value& self, const Arguments& argume
   ArgumentReader reader("map", arguments, {"attribute", "default"});
   Value path = as_text(context, reader.value(0));
   std::vector<Value> mapped;
-  for (const Value& item : items_of(context, self)->items) {
+  SequenceRef items = items_of(context, self);
+  for (const Value& item : items->items) {
     Value value = get_path(context, item, *path.text());
     if (value.is_undefined() && reader.find(1) != nullptr) value = *reader.find(1);
     mapped.push_back(std::move(value));
@@ -83,9 +91,11 @@ Value filter_map(Context& context, const Value& self, const Arguments& arguments
   const std::string& name = name_argument(arguments, 0, "map");
   Arguments rest = without_first(arguments, 1);
   // A filter that maps with itself could nest without end.
-  if (name == "map" || !is_filter(name)) throw TemplateError(fmt::format("map() with the filter '{}'", name));
+  if (name == "map" || !is_filter(name))
+    throw TemplateError(fmt::format("map() with the filter '{}'", name));
   std::vector<Value> mapped;
-  for (const Value& item : items_of(context, self)->items) {
+  SequenceRef items = items_of(context, self);
+  for (const Value& item : items->items) {
     mapped.push_back(apply_filter(context, name, item, rest));
   }
   return make_sequence(context, SequenceKind::kGenerator, std::move(mapped));

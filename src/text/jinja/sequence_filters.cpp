@@ -28,7 +28,10 @@ Value key_of(Context& context, const Value& item, const std::string* path, Case 
   return make_text(context, to_lower(*key.text()));
 }
 
-const std::string* read_path(Context& context, const ArgumentReader& reader, size_t index, Value& storage) {
+const std::string* read_path(Context& context,
+                             const ArgumentReader& reader,
+                             size_t index,
+                             Value& storage) {
   const Value* attribute = reader.find(index);
   if (attribute == nullptr || attribute->is_none()) return nullptr;
   storage = as_text(context, *attribute);
@@ -39,7 +42,8 @@ Value filter_join(Context& context, const Value& self, const Arguments& argument
   ArgumentReader reader("join", arguments, {"d", "attribute"});
   Value storage;
   const std::string* path = read_path(context, reader, 1, storage);
-  Value separator = reader.find(0) != nullptr ? as_text(context, *reader.find(0)) : make_text(context, "");
+  Value separator =
+      reader.find(0) != nullptr ? as_text(context, *reader.find(0)) : make_text(context, "");
   SequenceRef items = iterate(context, self);
   if (path == nullptr) return join(context, items->items, *separator.text());
   std::vector<Value> values;
@@ -87,14 +91,16 @@ Value filter_reverse(Context& context, const Value& self, const Arguments& argum
   ArgumentReader reader("reverse", arguments, {});
   if (self.is_text()) return slice(context, self, {std::nullopt, std::nullopt, -1});
   SequenceRef items = iterate(context, self);
-  return make_sequence(context, SequenceKind::kGenerator, {items->items.rbegin(), items->items.rend()});
+  return make_sequence(context, SequenceKind::kGenerator,
+                       {items->items.rbegin(), items->items.rend()});
 }
 
 Value filter_items(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("items", arguments, {});
   std::vector<Value> pairs;
   if (!self.is_undefined()) {
-    if (self.dict() == nullptr) throw TemplateError(fmt::format("items of a {}, not a dict", type_name(self)));
+    if (self.dict() == nullptr)
+      throw TemplateError(fmt::format("items of a {}, not a dict", type_name(self)));
     for (const auto& [key, value] : self.dict()->entries()) {
       pairs.push_back(make_sequence(context, SequenceKind::kTuple, {key, value}));
     }
@@ -126,7 +132,8 @@ Value filter_dictsort(Context& context, const Value& self, const Arguments& argu
   if (self.dict() == nullptr) throw TemplateError(fmt::format("dictsort of a {}", type_name(self)));
   const std::string* by = reader.optional_text(1);
   bool by_value = by != nullptr && *by == "value";
-  if (by != nullptr && !by_value && *by != "key") throw TemplateError("dictsort(): by 'key' or 'value'");
+  if (by != nullptr && !by_value && *by != "key")
+    throw TemplateError("dictsort(): by 'key' or 'value'");
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : self.dict()->entries()) {
     Value pair = make_sequence(context, SequenceKind::kTuple, {key, value});
@@ -155,7 +162,8 @@ Value filter_sort(Context& context, const Value& self, const Arguments& argument
   Value storage;
   const std::string* paths = read_path(context, reader, 2, storage);
   std::vector<Keyed> keyed;
-  for (const Value& item : iterate(context, self)->items) {
+  SequenceRef items = iterate(context, self);
+  for (const Value& item : items->items) {
     keyed.push_back({sort_key(context, item, paths, read_case(reader, 1)), item});
   }
   return sorted(context, std::move(keyed), reader.is_set(0) ? Direction::kDown : Direction::kUp);
@@ -166,15 +174,16 @@ Value filter_unique(Context& context, const Value& self, const Arguments& argume
   Value storage;
   const std::string* path = read_path(context, reader, 1, storage);
   Dict seen;
-  std::vector<Value> items;
-  for (const Value& item : iterate(context, self)->items) {
+  std::vector<Value> kept;
+  SequenceRef items = iterate(context, self);
+  for (const Value& item : items->items) {
     Value key = key_of(context, item, path, read_case(reader, 0));
     if (seen.find(key) != nullptr) continue;
     context.work.allocate(4 * sizeof(Value));
     seen.set(key, Value(true));
-    items.push_back(item);
+    kept.push_back(item);
   }
-  return make_sequence(context, SequenceKind::kGenerator, std::move(items));
+  return make_sequence(context, SequenceKind::kGenerator, std::move(kept));
 }
 
 // The extreme item: `sign` is 1 for the largest, -1 for the smallest.
@@ -182,7 +191,8 @@ Value extreme(Context& context, const Value& self, const ArgumentReader& reader,
   Value storage;
   const std::string* path = read_path(context, reader, 1, storage);
   std::optional<Keyed> best;
-  for (const Value& item : iterate(context, self)->items) {
+  SequenceRef items = iterate(context, self);
+  for (const Value& item : items->items) {
     Value key = key_of(context, item, path, read_case(reader, 0));
     if (!best || compare(context, key, best->key) * sign > 0) best = Keyed{key, item};
   }
@@ -190,11 +200,13 @@ Value extreme(Context& context, const Value& self, const ArgumentReader& reader,
 }
 
 Value filter_min(Context& context, const Value& self, const Arguments& arguments) {
-  return extreme(context, self, ArgumentReader("min", arguments, {"case_sensitive", "attribute"}), -1);
+  return extreme(context, self, ArgumentReader("min", arguments, {"case_sensitive", "attribute"}),
+                 -1);
 }
 
 Value filter_max(Context& context, const Value& self, const Arguments& arguments) {
-  return extreme(context, self, ArgumentReader("max", arguments, {"case_sensitive", "attribute"}), 1);
+  return extreme(context, self, ArgumentReader("max", arguments, {"case_sensitive", "attribute"}),
+                 1);
 }
 
 Value filter_sum(Context& context, const Value& self, const Arguments& arguments) {
@@ -202,7 +214,8 @@ Value filter_sum(Context& context, const Value& self, const Arguments& arguments
   Value storage;
   const std::string* path = read_path(context, reader, 0, storage);
   Value total = reader.find(1) != nullptr ? *reader.find(1) : Value(int64_t{0});
-  for (const Value& item : iterate(context, self)->items) {
+  SequenceRef items = iterate(context, self);
+  for (const Value& item : items->items) {
     Value part = path != nullptr ? get_path(context, item, *path) : item;
     if (part.is_text()) throw TemplateError("sum of strings: use join");
     total = apply_binary(context, BinaryOperator::kAdd, total, part);
@@ -216,24 +229,28 @@ Value filter_batch(Context& context, const Value& self, const Arguments& argumen
   if (size < 1 || size > kMaxRangeItems) throw TemplateError(fmt::format("batch(): size {}", size));
   std::vector<Value> batches;
   std::vector<Value> batch;
-  auto flush = [&] { batches.push_back(make_sequence(context, SequenceKind::kList, std::exchange(batch, {}))); };
-  for (const Value& item : iterate(context, self)->items) {
+  auto flush = [&] {
+    batches.push_back(make_sequence(context, SequenceKind::kList, std::exchange(batch, {})));
+  };
+  SequenceRef items = iterate(context, self);
+  for (const Value& item : items->items) {
     if (batch.size() == static_cast<size_t>(size)) flush();
     batch.push_back(item);
   }
   if (!batch.empty()) {
     const Value* fill = reader.find(1);
-    while (fill != nullptr && !fill->is_none() && batch.size() < static_cast<size_t>(size)) batch.push_back(*fill);
+    while (fill != nullptr && !fill->is_none() && batch.size() < static_cast<size_t>(size))
+      batch.push_back(*fill);
     flush();
   }
   return make_sequence(context, SequenceKind::kGenerator, std::move(batches));
 }
 
 constexpr NamedFunction kFilters[] = {
-    {"join", filter_join},       {"first", filter_first},       {"last", filter_last},
-    {"list", filter_list},       {"reverse", filter_reverse},   {"items", filter_items},
-    {"sort", filter_sort},       {"dictsort", filter_dictsort}, {"unique", filter_unique},
-    {"min", filter_min},         {"max", filter_max},           {"sum", filter_sum},
+    {"join", filter_join},   {"first", filter_first},       {"last", filter_last},
+    {"list", filter_list},   {"reverse", filter_reverse},   {"items", filter_items},
+    {"sort", filter_sort},   {"dictsort", filter_dictsort}, {"unique", filter_unique},
+    {"min", filter_min},     {"max", filter_max},           {"sum", filter_sum},
     {"batch", filter_batch},
 };
 

@@ -58,7 +58,8 @@ Value filter_replace(Context& context, const Value& self, const Arguments& argum
   Value old_text = as_text(context, reader.value(0));
   Value new_text = as_text(context, reader.value(1));
   context.work.scan(text.text()->size());
-  return replace(context, *text.text(), {*old_text.text(), *new_text.text(), reader.integer(2, -1)});
+  return replace(context, *text.text(),
+                 {*old_text.text(), *new_text.text(), reader.integer(2, -1)});
 }
 
 std::string read_indention(const ArgumentReader& reader) {
@@ -96,7 +97,8 @@ Value filter_escape(Context& context, const Value& self, const Arguments& argume
   TextBuilder builder(context.work);
   for (const char& c : *text.text()) {
     size_t special = kSpecial.find(c);
-    builder.append(special == std::string_view::npos ? std::string_view(&c, 1) : kEntities[special]);
+    builder.append(special == std::string_view::npos ? std::string_view(&c, 1)
+                                                     : kEntities[special]);
   }
   return make_text(context, builder.take());
 }

@@ -40,12 +40,14 @@ Value method_rstrip(Context& context, const Value& self, const Arguments& argume
 
 Value method_split(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("split", arguments, {"sep", "maxsplit"});
-  return split(context, own(context, self), reader.optional_text(0), reader.integer(1, -1), SplitFrom::kLeft);
+  return split(context, own(context, self), reader.optional_text(0), reader.integer(1, -1),
+               SplitFrom::kLeft);
 }
 
 Value method_rsplit(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("rsplit", arguments, {"sep", "maxsplit"});
-  return split(context, own(context, self), reader.optional_text(0), reader.integer(1, -1), SplitFrom::kRight);
+  return split(context, own(context, self), reader.optional_text(0), reader.integer(1, -1),
+               SplitFrom::kRight);
 }
 
 Value method_splitlines(Context& context, const Value& self, const Arguments& arguments) {
@@ -59,7 +61,10 @@ Value method_splitlines(Context& context, const Value& self, const Arguments& ar
 
 // Takes one text or a tuple of them.
 template <class Matches>
-Value matches_any(const Value& self, const Arguments& arguments, std::string_view name, Matches matches) {
+Value matches_any(const Value& self,
+                  const Arguments& arguments,
+                  std::string_view name,
+                  Matches matches) {
   ArgumentReader reader(name, arguments, {"affix"});
   const Value& affix = reader.value(0);
   if (affix.sequence() != nullptr && affix.sequence()->kind == SequenceKind::kTuple) {
@@ -73,14 +78,16 @@ Value matches_any(const Value& self, const Arguments& arguments, std::string_vie
 
 Value method_startswith(Context& context, const Value& self, const Arguments& arguments) {
   context.work.scan(self.text()->size());
-  return matches_any(self, arguments, "startswith",
-                     [](const std::string& text, const std::string& affix) { return text.starts_with(affix); });
+  return matches_any(
+      self, arguments, "startswith",
+      [](const std::string& text, const std::string& affix) { return text.starts_with(affix); });
 }
 
 Value method_endswith(Context& context, const Value& self, const Arguments& arguments) {
   context.work.scan(self.text()->size());
-  return matches_any(self, arguments, "endswith",
-                     [](const std::string& text, const std::string& affix) { return text.ends_with(affix); });
+  return matches_any(
+      self, arguments, "endswith",
+      [](const std::string& text, const std::string& affix) { return text.ends_with(affix); });
 }
 
 template <std::string (*kConvert)(std::string_view)>
@@ -91,7 +98,8 @@ Value method_convert(Context& context, const Value& self, const Arguments& argum
 
 Value method_replace(Context& context, const Value& self, const Arguments& arguments) {
   ArgumentReader reader("replace", arguments, {"old", "new", "count"});
-  return replace(context, own(context, self), {reader.text(0), reader.text(1), reader.integer(2, -1)});
+  return replace(context, own(context, self),
+                 {reader.text(0), reader.text(1), reader.integer(2, -1)});
 }
 
 int64_t character_index(const std::string& text, size_t position) {
@@ -123,7 +131,8 @@ Value method_count(Context& context, const Value& self, const Arguments& argumen
   const std::string& wanted = reader.text(0);
   if (wanted.empty()) return Value(static_cast<int64_t>(count_characters(text)) + 1);
   int64_t count = 0;
-  for (size_t i = 0; (i = find_text(text, wanted, i)) != std::string::npos; i += wanted.size()) ++count;
+  for (size_t i = 0; (i = find_text(text, wanted, i)) != std::string::npos; i += wanted.size())
+    ++count;
   return Value(count);
 }
 
@@ -150,9 +159,13 @@ Value method_removesuffix(Context& context, const Value& self, const Arguments& 
   return make_text(context, std::string(text));
 }
 
-Value three_parts(Context& context, std::string_view before, std::string_view separator, std::string_view after) {
+Value three_parts(Context& context,
+                  std::string_view before,
+                  std::string_view separator,
+                  std::string_view after) {
   std::vector<Value> parts;
-  for (std::string_view part : {before, separator, after}) parts.push_back(make_text(context, std::string(part)));
+  for (std::string_view part : {before, separator, after})
+    parts.push_back(make_text(context, std::string(part)));
   return make_sequence(context, SequenceKind::kTuple, std::move(parts));
 }
 
@@ -184,7 +197,8 @@ Value method_isalpha(Context& context, const Value& self, const Arguments&) {
 }
 
 Value method_isalnum(Context& context, const Value& self, const Arguments&) {
-  return all_characters(context, self, [](char32_t code) { return is_letter(code) || is_digit(code); });
+  return all_characters(context, self,
+                        [](char32_t code) { return is_letter(code) || is_digit(code); });
 }
 
 Value method_isspace(Context& context, const Value& self, const Arguments&) {

@@ -21,14 +21,17 @@ std::vector<std::string_view> split_at_spaces(std::string_view text, int64_t max
     }
     --max_splits;
     size_t end = 0;
-    while (end < text.size() && !is_space(character_at(text, end).code)) end += character_at(text, end).bytes;
+    while (end < text.size() && !is_space(character_at(text, end).code))
+      end += character_at(text, end).bytes;
     parts.push_back(text.substr(0, end));
     text = strip(text.substr(end), Side::kLeft);
   }
   return parts;
 }
 
-std::vector<std::string_view> split_at(std::string_view text, const std::string& separator, int64_t max_splits) {
+std::vector<std::string_view> split_at(std::string_view text,
+                                       const std::string& separator,
+                                       int64_t max_splits) {
   std::vector<std::string_view> parts;
   size_t start = 0;
   while (max_splits != 0) {
@@ -69,7 +72,8 @@ std::vector<std::string_view> split_at_from_right(std::string_view text,
   return parts;
 }
 
-std::vector<std::string_view> split_at_spaces_from_right(std::string_view text, int64_t max_splits) {
+std::vector<std::string_view> split_at_spaces_from_right(std::string_view text,
+                                                         int64_t max_splits) {
   std::vector<std::string_view> parts = split_at_spaces(text, -1);
   auto wanted = static_cast<size_t>(std::max<int64_t>(max_splits, 0));
   if (max_splits < 0 || parts.size() <= wanted + 1) return parts;
@@ -116,7 +120,10 @@ Value replace(Context& context, const std::string& text, const Replacement& repl
   size_t start = 0;
   if (old_text.empty()) {
     for (std::string_view character : split_characters(view)) {
-      if (left-- != 0) builder.append(new_text); else left = 0;
+      if (left-- != 0)
+        builder.append(new_text);
+      else
+        left = 0;
       builder.append(character);
     }
     if (left != 0) builder.append(new_text);
@@ -182,10 +189,12 @@ Value format_braces(Context& context, const std::string& format, const Arguments
       continue;
     }
     size_t end = format.find('}', i);
-    if (c == '}' || end == std::string::npos) throw TemplateError("format(): single brace in the format");
+    if (c == '}' || end == std::string::npos)
+      throw TemplateError("format(): single brace in the format");
     std::string field = format.substr(i + 1, end - i - 1);
     if (field.find_first_of(":!.[") != std::string::npos) {
-      throw TemplateError(fmt::format("format(): '{{{}}}' is not supported, only plain fields are", field));
+      throw TemplateError(
+          fmt::format("format(): '{{{}}}' is not supported, only plain fields are", field));
     }
     builder.append(to_text(context, field_value(field, arguments, next)));
     i = end;

@@ -16,6 +16,7 @@ struct Replacement {
   const std::string& new_text;
   int64_t count = -1;  // negative: all
 };
+
 Value replace(Context& context, const std::string& text, const Replacement& replacement);
 
 enum class SplitFrom { kLeft, kRight };

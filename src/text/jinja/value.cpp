@@ -198,11 +198,16 @@ std::string_view type_name(const Value& value) {
   if (value.dict() != nullptr) return "dict";
   if (const Sequence* sequence = value.sequence()) {
     switch (sequence->kind) {
-      case SequenceKind::kList: return "list";
-      case SequenceKind::kTuple: return "tuple";
-      case SequenceKind::kRange: return "range";
-      case SequenceKind::kView: return sequence->label;
-      case SequenceKind::kGenerator: return "generator";
+      case SequenceKind::kList:
+        return "list";
+      case SequenceKind::kTuple:
+        return "tuple";
+      case SequenceKind::kRange:
+        return "range";
+      case SequenceKind::kView:
+        return sequence->label;
+      case SequenceKind::kGenerator:
+        return "generator";
     }
   }
   if (value.is<std::shared_ptr<Namespace>>()) return "Namespace";
@@ -212,7 +217,8 @@ std::string_view type_name(const Value& value) {
 bool equals(Context& context, const Value& left, const Value& right) {
   context.work.step();
   if (auto whole = left.integer(), other = right.integer(); whole && other) return *whole == *other;
-  if (auto number = left.number(), other = right.number(); number && other) return *number == *other;
+  if (auto number = left.number(), other = right.number(); number && other)
+    return *number == *other;
   if (left.text() && right.text()) return texts_equal(context, *left.text(), *right.text());
   if (left.sequence() && right.sequence()) {
     return sequences_equal(context, *left.sequence(), *right.sequence());
@@ -244,8 +250,7 @@ int compare(Context& context, const Value& left, const Value& right) {
   for (const Value* value : {&left, &right}) {
     if (const auto* undefined = value->get<Undefined>()) throw TemplateError(*undefined->reason);
   }
-  throw TemplateError(
-      fmt::format("cannot order a {} and a {}", type_name(left), type_name(right)));
+  throw TemplateError(fmt::format("cannot order a {} and a {}", type_name(left), type_name(right)));
 }
 
 SequenceRef iterate(Context& context, const Value& value) {

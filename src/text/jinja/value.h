@@ -41,6 +41,7 @@ struct None {};
 class Value {
  public:
   Value() : data_(None{}) {}
+
   template <class T>
   explicit Value(T data) : data_(std::move(data)) {}
 
@@ -48,19 +49,27 @@ class Value {
   const T* get() const {
     return std::get_if<T>(&data_);
   }
+
   template <class T>
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
 
   bool is_undefined() const { return is<Undefined>(); }
+
   bool is_none() const { return is<None>(); }
+
   bool is_text() const { return is<Text>(); }
+
   bool is_number() const { return is<int64_t>() || is<double>() || is<bool>(); }
 
   // Null unless of that type.
   const std::string* text() const { return is<Text>() ? get<Text>()->get() : nullptr; }
-  const Sequence* sequence() const { return is<SequenceRef>() ? get<SequenceRef>()->get() : nullptr; }
+
+  const Sequence* sequence() const {
+    return is<SequenceRef>() ? get<SequenceRef>()->get() : nullptr;
+  }
+
   const Dict* dict() const { return is<DictRef>() ? get<DictRef>()->get() : nullptr; }
 
   // Booleans count as 0 and 1, as in Python.
@@ -101,7 +110,9 @@ class Dict {
   const Value* find(std::string_view key) const;
   // Throws TemplateError when the key cannot be one.
   void set(const Value& key, Value value);
+
   const std::vector<Entry>& entries() const { return entries_; }
+
   int depth() const { return depth_; }
 
  private:

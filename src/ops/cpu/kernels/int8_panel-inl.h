@@ -7,8 +7,10 @@
 #endif
 
 #include <array>
+#include <atomic>
 #include <utility>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
@@ -21,174 +23,214 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
 
-// A tile of at most so many rows reads the packed quants; more rows share an expanded copy.
-inline constexpr int kMaxPackedRows = 4;
+// A tile of at most so many rows reads the panel as it lies; more rows share an expanded copy.
+inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
+// How far ahead a panel is fetched: the next panel follows without a gap.
+inline constexpr int kPrefetchBytes = 2048;
 
-enum class Quants { kPacked, kExpanded };
+// How a kernel reads a panel: quants packed as in the segment, or expanded to what the inner step
+// takes. S is the type of the scales.
+template <class Dot, class S, bool kHasMinimum>
+struct PackedBlock {
+  static constexpr int kQuantBytes = Dot::kKind == PanelKind::kU4 ? 256 : 512;
+  static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(S);
+  using Scale = S;
 
-// A panel's quants and f32 scales and minima, [columns / 32][16]; minima null without.
-struct PanelView {
-  const uint8_t* quants;
-  const float* scales;
-  const float* minima;
+  // Quants of four columns, the index-th of the block's eight.
+  static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
+    if constexpr (Dot::kKind == PanelKind::kU4) {
+      const uint8_t* from = block + index / 2 * 64;
+      if (index % 2 == 0) hwy::Prefetch(from + kPrefetchBytes);
+      return index % 2 == 0 ? Dot::Quad::low_nibbles(from) : Dot::Quad::high_nibbles(from);
+    } else {
+      hwy::Prefetch(block + index * 64 + kPrefetchBytes);
+      return Dot::Quad::from_u8(block + index * 64);
+    }
+  }
 };
 
-// sums: [kRows][kPanelWidth].
-template <class Dot, int kRows, bool kHasMinimum, Quants kQuants>
+template <class Dot, bool kHasMinimum>
+struct ExpandedBlock {
+  static constexpr int kQuantBytes = 8 * Dot::Quad::kBytes;
+  static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(float);
+  using Scale = float;
+
+  static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
+    return Dot::Quad::load(block + index * Dot::Quad::kBytes);
+  }
+};
+
+// Adds a block's products to the 16 sums of one row.
+template <class Block, bool kHasMinimum>
+HWY_INLINE void add_block(const hn::Vec<SumsTag>* dots, const uint8_t* block, float scale,
+                          float scaled_sum, hn::Vec<FloatTag>* sums) {
+  const FloatTag d;
+  const auto* scales = reinterpret_cast<const typename Block::Scale*>(block + Block::kQuantBytes);
+  HWY_UNROLL(4)
+  for (int j = 0; j < kSumsVectors; ++j) {
+    const auto factor = hn::Mul(hn::Set(d, scale), load_as_float(d, scales + j * kSumsLanes));
+    sums[j] = hn::MulAdd(hn::ConvertTo(d, dots[j]), factor, sums[j]);
+    if constexpr (kHasMinimum) {
+      const auto minimum = load_as_float(d, scales + kPanelWidth + j * kSumsLanes);
+      sums[j] = hn::MulAdd(hn::Set(d, scaled_sum), minimum, sums[j]);
+    }
+  }
+}
+
+// Sums of a tile's rows over the blocks of a panel, in registers where there are enough of them.
+template <int kRows>
+class TileSums {
+ public:
+  // Half of the registers are for the sums inside a block.
+  static constexpr bool kInMemory = kRows * kSumsVectors > (HWY_MAX_BYTES == 64 ? 16 : 4);
+
+  explicit TileSums(float* out) : out_(out) {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kRows; ++i) {
+      for (int j = 0; j < kSumsVectors; ++j) sums_[i][j] = hn::Zero(FloatTag());
+      if (kInMemory) store(i);
+    }
+  }
+  HWY_INLINE hn::Vec<FloatTag>* begin(int row) {
+    if (kInMemory) {
+      for (int j = 0; j < kSumsVectors; ++j) sums_[row][j] = hn::LoadU(FloatTag(), at(row, j));
+    }
+    return sums_[row];
+  }
+  HWY_INLINE void end(int row) {
+    if (kInMemory) store(row);
+  }
+  HWY_INLINE void finish() {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kRows; ++i) {
+      if (!kInMemory) store(i);
+    }
+  }
+
+ private:
+  HWY_INLINE float* at(int row, int j) { return out_ + row * kPanelWidth + j * kSumsLanes; }
+  HWY_INLINE void store(int row) {
+    for (int j = 0; j < kSumsVectors; ++j) hn::StoreU(sums_[row][j], FloatTag(), at(row, j));
+  }
+
+  float* out_;
+  hn::Vec<FloatTag> sums_[kRows][kSumsVectors];
+};
+
+// out: [kRows][kPanelWidth].
+template <class Dot, int kRows, bool kHasMinimum, class Block>
 void multiply_int8_tile(int64_t blocks,
                         Int8Tile<kInt8TileRows, typename Dot::Activation> tile,
-                        PanelView panel,
-                        float* sums) {
-  const hn::CappedTag<float, kPanelWidth> d;
-  using V = hn::Vec<decltype(d)>;
+                        const uint8_t* block,
+                        float* out) {
   constexpr bool kHasStart = !kHasMinimum;
-  constexpr int kBytes = kQuants == Quants::kPacked ? Dot::kPackedBytes : Dot::kExpandedBytes;
-  for (int64_t b = 0; b < blocks; ++b) {
+  TileSums<kRows> sums(out);
+  for (int64_t b = 0; b < blocks; ++b, block += Block::kBytes, tile.advance()) {
     typename Dot::Sums dots[kRows];
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) dots[i] = Dot::template begin<kHasStart>(tile.starts + i);
-    HWY_UNROLL(4)
-    for (int step = 0; step < kQuantBlock / 8; ++step, panel.quants += kBytes) {
-      typename Dot::Weights weights;
-      if constexpr (kQuants == Quants::kPacked) {
-        weights = Dot::load_packed(panel.quants);
-      } else {
-        weights = Dot::load_expanded(panel.quants);
-      }
-      HWY_UNROLL(2)
-      for (int part = 0; part < 2; ++part) {
-        const auto* a = tile.quants + (2 * step + part) * 4 * kInt8TileRows;
-        HWY_UNROLL(12)
-        for (int i = 0; i < kRows; ++i) Dot::add(dots[i], weights, part, a + 4 * i);
-      }
+    HWY_UNROLL(8)
+    for (int index = 0; index < kQuantBlock / 4; ++index) {
+      const typename Dot::Quad quad = Block::load(block, index);
+      const auto* a = tile.quants + index * 4 * kInt8TileRows;
+      HWY_UNROLL(12)
+      for (int i = 0; i < kRows; ++i) Dot::add(dots[i], quad, a + 4 * i);
     }
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
       hn::Vec<SumsTag> whole[kSumsVectors];
       Dot::template total<kHasStart>(dots[i], tile.starts + i, whole);
-      const V scale = hn::Set(d, tile.scales[i]);
-      HWY_UNROLL(4)
-      for (int j = 0; j < kSumsVectors; ++j) {
-        float* to = sums + i * kPanelWidth + j * kSumsLanes;
-        const V factor = hn::Mul(scale, hn::LoadU(d, panel.scales + j * kSumsLanes));
-        V sum = b == 0 ? hn::Zero(d) : hn::LoadU(d, to);
-        sum = hn::MulAdd(hn::ConvertTo(d, whole[j]), factor, sum);
-        if constexpr (kHasMinimum) {
-          sum = hn::MulAdd(hn::Set(d, tile.scaled_sums[i]),
-                           hn::LoadU(d, panel.minima + j * kSumsLanes), sum);
-        }
-        hn::StoreU(sum, d, to);
-      }
+      add_block<Block, kHasMinimum>(whole, block, tile.scales[i], tile.scaled_sums[i], sums.begin(i));
+      sums.end(i);
     }
-    tile.advance();
-    panel.scales += kPanelWidth;
-    panel.minima += kHasMinimum ? kPanelWidth : 0;
+    // Or the compiler moves the sums to registers and spills those of the inner loop.
+    if constexpr (TileSums<kRows>::kInMemory) std::atomic_signal_fence(std::memory_order_seq_cst);
   }
+  sums.finish();
 }
 
 template <class Dot>
 using Int8TileFunction = void (*)(int64_t, Int8Tile<kInt8TileRows, typename Dot::Activation>,
-                                  PanelView, float*);
+                                  const uint8_t*, float*);
 
-template <class Dot, bool kHasMinimum, Quants kQuants, int... kRows>
+// Entry i takes i + 1 rows.
+template <class Dot, bool kHasMinimum, class Block, int... kRows>
 constexpr std::array<Int8TileFunction<Dot>, sizeof...(kRows)> int8_tile_functions(
     std::integer_sequence<int, kRows...>) {
-  return {multiply_int8_tile<Dot, kRows + 1, kHasMinimum, kQuants>...};
+  return {multiply_int8_tile<Dot, kRows + 1, kHasMinimum, Block>...};
 }
 
-template <class Dot, bool kHasMinimum>
-Int8TileFunction<Dot> int8_tile_function(Quants quants, int64_t rows) {
-  constexpr int kMaxPacked = Dot::kExpands ? kMaxPackedRows : kInt8TileRows;
-  static constexpr auto kPacked = int8_tile_functions<Dot, kHasMinimum, Quants::kPacked>(
-      std::make_integer_sequence<int, kMaxPacked>());
-  const auto index = static_cast<size_t>(rows - 1);
-  if constexpr (Dot::kExpands) {
-    static constexpr auto kExpanded = int8_tile_functions<Dot, kHasMinimum, Quants::kExpanded>(
-        std::make_integer_sequence<int, kInt8TileRows>());
-    if (quants == Quants::kExpanded) return kExpanded[index];
-  }
-  return kPacked[index];
+template <class Dot>
+constexpr int expanded_block_bytes() {
+  return ExpandedBlock<Dot, true>::kBytes;
 }
 
-// Scales and minima as f32, then the expanded quants of one panel, then a tile's sums.
+// An expanded panel, then a tile's sums.
 template <class Dot>
 size_t int8_scratch_bytes(int64_t columns) {
-  const auto scales = static_cast<size_t>(columns / kQuantBlock) * kPanelWidth * 2 * sizeof(float);
-  const auto quants = static_cast<size_t>(columns / 8) * Dot::kExpandedBytes;
-  return scales + quants + kInt8TileRows * kPanelWidth * sizeof(float);
+  return static_cast<size_t>(columns / kQuantBlock * expanded_block_bytes<Dot>()) +
+         kInt8TileRows * kPanelWidth * sizeof(float);
 }
 
-// A panel in scratch memory, and room for a tile's sums behind it.
-template <class Dot>
-struct PanelScratch {
-  float* scales;
-  float* minima;
-  uint8_t* quants;
-  float* sums;
-
-  PanelScratch(std::byte* scratch, int64_t columns) {
-    const int64_t num_scales = columns / kQuantBlock * kPanelWidth;
-    scales = reinterpret_cast<float*>(scratch);
-    minima = scales + num_scales;
-    quants = reinterpret_cast<uint8_t*>(minima + num_scales);
-    sums = reinterpret_cast<float*>(quants + columns / 8 * Dot::kExpandedBytes);
-  }
-};
-
-HWY_INLINE void expand_scales(ScaleKind kind, const std::byte* from, int64_t size, float* to) {
-  if (kind == ScaleKind::kF16) {
-    convert_row(reinterpret_cast<const hwy::float16_t*>(from), size, 1.0f, to);
-  } else {
-    convert_row(reinterpret_cast<const float*>(from), size, 1.0f, to);
+template <class Dot, class S, bool kHasMinimum>
+void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
+  using Packed = PackedBlock<Dot, S, kHasMinimum>;
+  using Expanded = ExpandedBlock<Dot, kHasMinimum>;
+  for (int64_t b = 0; b < blocks; ++b, from += Packed::kBytes, to += Expanded::kBytes) {
+    HWY_UNROLL(8)
+    for (int index = 0; index < kQuantBlock / 4; ++index) {
+      Packed::load(from, index).store(to + index * Dot::Quad::kBytes);
+    }
+    convert_row(reinterpret_cast<const S*>(from + Packed::kQuantBytes),
+                (kHasMinimum ? 2 : 1) * kPanelWidth, 1.0f,
+                reinterpret_cast<float*>(to + Expanded::kQuantBytes));
   }
 }
 
-template <class Dot>
-PanelView open_panel(const Segment& weights, int64_t index, Quants quants, PanelScratch<Dot>& scratch) {
-  const std::byte* panel = weights.panels + static_cast<size_t>(index) * weights.panel_bytes;
-  const auto* packed = reinterpret_cast<const uint8_t*>(panel);
-  const int64_t steps = weights.columns / 8;
-  const int64_t num_scales = weights.columns / kQuantBlock * kPanelWidth;
-  const std::byte* scales = panel + steps * Dot::kPackedBytes;
-  const int64_t scale_bytes = weights.format.scales == ScaleKind::kF16 ? 2 : 4;
-  expand_scales(weights.format.scales, scales, num_scales, scratch.scales);
-  PanelView view{packed, scratch.scales, nullptr};
-  if (weights.format.has_minimum) {
-    expand_scales(weights.format.scales, scales + num_scales * scale_bytes, num_scales,
-                  scratch.minima);
-    view.minima = scratch.minima;
-  }
-  if (quants == Quants::kPacked) return view;
-  for (int64_t i = 0; i < steps; ++i) {
-    Dot::store_expanded(Dot::load_packed(packed + i * Dot::kPackedBytes),
-                        scratch.quants + i * Dot::kExpandedBytes);
-  }
-  view.quants = scratch.quants;
-  return view;
-}
-
-template <class Dot>
-void multiply_int8(const LinearTask& task) {
+template <class Dot, class S, bool kHasMinimum>
+void multiply_int8_panels(const LinearTask& task) {
   using Tile = Int8Tile<kInt8TileRows, typename Dot::Activation>;
+  static constexpr auto kPacked = int8_tile_functions<Dot, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>>(
+      std::make_integer_sequence<int, kMaxPackedRows>());
+  static constexpr auto kExpanded = int8_tile_functions<Dot, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>>(
+      std::make_integer_sequence<int, kInt8TileRows>());
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
   const size_t tile_bytes = Tile::bytes(weights.columns);
   const int64_t last_row = std::min(task.tile_end * kInt8TileRows, task.num_rows);
-  const bool is_small = last_row - task.tile_begin * kInt8TileRows <= kMaxPackedRows;
-  const Quants quants = !Dot::kExpands || is_small ? Quants::kPacked : Quants::kExpanded;
-  PanelScratch<Dot> scratch(task.scratch, weights.columns);
+  const bool is_packed = last_row - task.tile_begin * kInt8TileRows <= kMaxPackedRows;
+  auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
+  auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
-    const PanelView view = open_panel<Dot>(weights, panel, quants, scratch);
+    const auto* packed = reinterpret_cast<const uint8_t*>(
+        weights.panels + static_cast<size_t>(panel) * weights.panel_bytes);
+    if (!is_packed) expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
     for (int64_t t = task.tile_begin; t < task.tile_end; ++t) {
       const int64_t row = t * kInt8TileRows;
       const int64_t rows = std::min<int64_t>(kInt8TileRows, task.num_rows - row);
       const Tile tile(const_cast<std::byte*>(task.tiles) + static_cast<size_t>(t) * tile_bytes,
                       weights.columns);
-      auto function = weights.format.has_minimum ? int8_tile_function<Dot, true>(quants, rows)
-                                                 : int8_tile_function<Dot, false>(quants, rows);
-      function(blocks, tile, view, scratch.sums);
-      store_tile(task, row, panel, rows, scratch.sums);
+      const auto index = static_cast<size_t>(rows - 1);
+      if (is_packed) {
+        kPacked[index](blocks, tile, packed, sums);
+      } else {
+        kExpanded[index](blocks, tile, expanded, sums);
+      }
+      store_tile(task, row, panel, rows, sums);
     }
+  }
+}
+
+template <class Dot>
+void multiply_int8(const LinearTask& task) {
+  const PanelFormat& format = task.weights->format;
+  const bool is_f16 = format.scales == ScaleKind::kF16;
+  if (format.has_minimum) {
+    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, true>(task)
+           : multiply_int8_panels<Dot, float, true>(task);
+  } else {
+    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, false>(task)
+           : multiply_int8_panels<Dot, float, false>(task);
   }
 }
 

@@ -16,21 +16,34 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
 
-// Fills int8 values and returns their scale.
-HWY_INLINE float quantize_block(const float* in, int8_t* out) {
+struct BlockScale {
+  float scale;
+  int32_t sum;  // of the values
+};
+
+// 32 int8 values as T.
+template <class T>
+HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   const hn::CappedTag<float, kPanelWidth> d;
+  const hn::RebindToSigned<decltype(d)> d32;
+  const hn::Rebind<T, decltype(d)> narrow;
   constexpr auto kStep = static_cast<int>(hn::MaxLanes(d));
   auto largest = hn::Zero(d);
+  HWY_UNROLL(8)
   for (int i = 0; i < kQuantBlock; i += kStep) {
     largest = hn::Max(largest, hn::Abs(hn::LoadU(d, in + i)));
   }
   const float magnitude = max_of(d, largest);
   const bool is_zero = !(magnitude > 1e-30f);
   const auto inverse = hn::Set(d, is_zero ? 0.0f : 127.0f / magnitude);
+  auto sum = hn::Zero(d32);
+  HWY_UNROLL(8)
   for (int i = 0; i < kQuantBlock; i += kStep) {
-    store_from_float(d, hn::Mul(hn::LoadU(d, in + i), inverse), out + i);
+    const auto values = hn::NearestInt(hn::Mul(hn::LoadU(d, in + i), inverse));
+    sum = hn::Add(sum, values);
+    hn::StoreU(hn::DemoteTo(narrow, values), narrow, out + i);
   }
-  return is_zero ? 0.0f : magnitude / 127.0f;
+  return {is_zero ? 0.0f : magnitude / 127.0f, hn::GetLane(hn::SumOfLanes(d32, sum))};
 }
 
 // T: how the kernel wants the int8 values. Missing rows are left as they are.
@@ -42,16 +55,13 @@ void quantize_tile(const InputRows& rows, std::byte* data) {
     Tile tile(data, rows.columns);
     const float* in = rows.data + i * rows.stride;
     for (int64_t b = 0; b < blocks; ++b, tile.advance(), in += kQuantBlock) {
-      HWY_ALIGN int8_t values[kQuantBlock];
-      const float scale = quantize_block(in, values);
-      int32_t sum = 0;
-      for (int8_t value : values) sum += value;
-      tile.scales[i] = scale;
-      tile.scaled_sums[i] = scale * static_cast<float>(sum);
-      tile.starts[i] = -rows.zero_point * sum;
+      HWY_ALIGN T values[kQuantBlock];
+      const BlockScale block = quantize_block(in, values);
+      tile.scales[i] = block.scale;
+      tile.scaled_sums[i] = block.scale * static_cast<float>(block.sum);
+      tile.starts[i] = -rows.zero_point * block.sum;
       for (int k = 0; k < kQuantBlock; k += 4) {
-        const T four[4] = {values[k], values[k + 1], values[k + 2], values[k + 3]};
-        std::memcpy(tile.quants + k * kTileRows + i * 4, four, sizeof four);
+        std::memcpy(tile.quants + k * kTileRows + i * 4, values + k, 4 * sizeof(T));
       }
     }
   }

@@ -1,0 +1,152 @@
+#include <malloc.h>
+#include <pthread.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/size.h"
+#include "command.h"
+#include "engine/engine.h"
+#include "server/server.h"
+#include "workspace.h"
+
+namespace droidspeak {
+
+namespace {
+
+struct ServeOptions {
+  CommonOptions common;
+  ServerOptions server;
+  std::string max_body = "32MiB";
+  std::string sharing = "on";
+  int32_t max_queue = 256;
+  int32_t max_batch = 64;
+  double ttft_slo_ms = 0;
+  double min_quality = 0.99;
+  int drain_s = 30;
+  bool protects_metrics = false;
+  bool logs_requests = false;
+};
+
+void add_options(CLI::App& command, ServeOptions& options) {
+  add_model_options(command, options.common);
+  ServerOptions& server = options.server;
+  command.add_option("--host", server.host, "Address to listen on")->capture_default_str();
+  command.add_option("--port", server.port, "Port to listen on (0: a free one)")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command.add_option("--api-key", server.api_keys, "Key that clients must send; may be repeated");
+  command.add_option("--served-model-name", server.served_names, "Name(s) of the base model in the API");
+  command.add_option("--adapter-root", server.adapter_root,
+                     "Adapters may be loaded from below this folder (default: the family's)");
+  command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS");
+  command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)");
+  command.add_option("--cors-origin", server.cors_origin, "Access-Control-Allow-Origin; empty for none")
+      ->capture_default_str();
+  command.add_option("--max-body", options.max_body, "Largest request body")->capture_default_str();
+  command.add_option("--max-connections", server.max_connections, "Clients at the same time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-queue", options.max_queue, "Waiting requests before 429")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-batch", options.max_batch, "Requests computed at the same time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--ttft-slo-ms", options.ttft_slo_ms, "Time to first token to aim for (0: none)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--min-quality", options.min_quality, "Quality floor of plans, 1 is full prefill")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--sharing", options.sharing, "on, off, or plain reuse of senders' caches")
+      ->check(CLI::IsMember({"on", "off", "reuse"}))
+      ->capture_default_str();
+  command.add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--protect-metrics", options.protects_metrics, "Ask for the key on /metrics too");
+  command.add_flag("--log-requests", options.logs_requests, "One JSON line per request on stderr");
+}
+
+EngineOptions engine_options(const ServeOptions& options, const Device& device) {
+  EngineOptions engine;
+  Precision precision = parse_precision(options.common.precision);
+  engine.family = {precision, options.common.max_model_len};
+  engine.kv_bytes = parse_size(options.common.kv_memory);
+  engine.kv_dtype = parse_kv_dtype(options.common.kv_dtype, device, precision);
+  engine.store = store_options(options.common);
+  engine.max_queue = options.max_queue;
+  engine.max_batch_sequences = options.max_batch;
+  engine.ttft_slo_ms = options.ttft_slo_ms;
+  engine.min_quality = options.min_quality;
+  if (options.sharing == "off") engine.sharing = EngineOptions::Sharing::kOff;
+  if (options.sharing == "reuse") engine.sharing = EngineOptions::Sharing::kPlainReuse;
+  return engine;
+}
+
+ServerOptions server_options(const ServeOptions& options, const FamilyFile& file) {
+  ServerOptions server = options.server;
+  server.max_body_bytes = parse_size(options.max_body);
+  server.min_quality = options.min_quality;
+  if (server.adapter_root.empty()) server.adapter_root = std::filesystem::absolute(file.path).parent_path();
+  if (options.protects_metrics) server.metrics_access = ServerOptions::MetricsAccess::kKey;
+  if (options.logs_requests) server.log_requests = ServerOptions::LogRequests::kYes;
+  return server;
+}
+
+// Blocks the signals that end the server in this thread and those it starts; wait_for_end() takes them.
+sigset_t block_end_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+void wait_for_end(const sigset_t& signals) {
+  int signal = 0;
+  sigwait(&signals, &signal);
+}
+
+// Many threads make and free large texts: without this every one keeps a heap of its own.
+void keep_memory_flat() {
+  mallopt(M_ARENA_MAX, 4);
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+}
+
+void run_serve(const ServeOptions& options) {
+  keep_memory_flat();
+  sigset_t signals = block_end_signals();
+  std::unique_ptr<Device> device = make_device(options.common.device);
+  std::unique_ptr<Ops> ops = make_ops(*device, options.common.threads);
+  FamilyFile file = read_family_file(options.common.family);
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(file.base.path);
+  Engine engine(*ops, file, engine_options(options, *device));
+  HttpServer server(engine, *tokenizer, server_options(options, file));
+  if (options.common.wants_json) {
+    print_json({{"listening", server.url()}});
+  } else {
+    fmt::print("listening on {}\n", server.url());
+  }
+  std::fflush(stdout);
+  wait_for_end(signals);
+  fmt::print(stderr, "draining: running requests have {} s\n", options.drain_s);
+  server.drain(std::chrono::seconds(options.drain_s));
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a family over HTTP with OpenAI's API");
+  add_options(*command, *options);
+  command->footer("Example: droidspeak serve --family models/smollm2/family.json --port 8080 --api-key secret");
+  command->callback([options] { run_serve(*options); });
+}
+
+}  // namespace droidspeak

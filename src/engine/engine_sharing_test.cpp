@@ -1,0 +1,373 @@
+// Caches shared within and across variants, through the whole engine.
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "engine/engine_fixture.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr double kGood = 0.995;
+constexpr double kPoor = 0.5;
+
+// base -> alpha and base -> beta with E at layers 1 and 2.
+class SharedFamily : public TinyFamily {
+ public:
+  SharedFamily() {
+    for (const char* receiver : {"alpha", "beta"}) {
+      add_book("base", receiver, {{{0, 0, 0}, kPoor}, {{0, 2, 3}, kGood}, {{0, 1, 4}, 0.999}});
+    }
+  }
+};
+
+GenerationRequest by_name(const std::string& model,
+                          std::vector<int32_t> prompt,
+                          const std::string& plan) {
+  return {.model = model,
+          .prompt = std::move(prompt),
+          .max_tokens = 12,
+          .sharing = {SharingRequest::Mode::kExplicit, "base", plan}};
+}
+
+// The same first tokens, then different questions.
+std::vector<int32_t> question(uint32_t seed, int32_t context_tokens, int32_t own_tokens) {
+  std::vector<int32_t> prompt = random_prompt(1000, context_tokens);
+  std::vector<int32_t> rest = random_prompt(seed, own_tokens);
+  prompt.insert(prompt.end(), rest.begin(), rest.end());
+  return prompt;
+}
+
+TEST(PrefixCache, LoadsWhatTheVariantHasRead) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(1, 300);
+  std::vector<int32_t> expected = family.reference_greedy("alpha", prompt, 12);
+  GenerationRequest request{.model = "alpha", .prompt = prompt, .max_tokens = 12};
+  Outcome first = generate(engine, request);
+  Outcome second = generate(engine, request);
+  EXPECT_EQ(first.tokens, expected);
+  EXPECT_EQ(second.tokens, expected);
+  EXPECT_EQ(first.report.cached_tokens, 0);
+  EXPECT_EQ(second.report.cached_tokens, 256);
+  EXPECT_EQ(second.report.sender, "");
+  EXPECT_EQ(second.report.plan, "full");
+  EXPECT_EQ(engine.metrics().prefix_cache_hits, 256u);
+}
+
+TEST(PrefixCache, AlwaysComputesTheLastToken) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  GenerationRequest request{
+      .model = "base", .prompt = random_prompt(1, 2 * kBlockTokens), .max_tokens = 3};
+  std::vector<int32_t> first = generate(engine, request).tokens;
+  Outcome second = generate(engine, request);
+  EXPECT_EQ(second.report.cached_tokens, kBlockTokens);
+  EXPECT_EQ(second.tokens, first);
+}
+
+TEST(PrefixCache, VariantsWithoutAPlanBookShareNothing) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(1, 300);
+  for (const char* model : {"base", "alpha", "beta"}) {
+    EXPECT_EQ(
+        generate(engine, {.model = model, .prompt = prompt, .max_tokens = 2}).report.cached_tokens,
+        0)
+        << model;
+  }
+}
+
+TEST(PrefixCache, SaltsNeverShare) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(1, 300);
+  auto cached = [&](const std::string& model, const std::string& salt) {
+    GenerationRequest request{
+        .model = model, .prompt = prompt, .max_tokens = 2, .cache_salt = salt, .min_quality = 0.0};
+    return generate(engine, request).report.cached_tokens;
+  };
+  EXPECT_EQ(cached("base", "one"), 0);
+  EXPECT_EQ(cached("base", "two"), 0);
+  EXPECT_EQ(cached("alpha", "three"), 0);
+  EXPECT_EQ(cached("base", ""), 0);
+  EXPECT_EQ(cached("base", "one"), 256);
+  EXPECT_EQ(cached("alpha", "one"), 256);
+}
+
+TEST(PrefixCache, PromptsThatAreBeingReadAreReadOnce) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(1, 600);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    GenerationRequest request{.model = "base",
+                              .prompt = prompt,
+                              .max_tokens = 4,
+                              .sampling = {.temperature = 1, .seed = seed}};
+    streams.push_back(std::move(engine.submit(request)).take_or_throw());
+  }
+  int32_t cached = 0;
+  for (auto& stream : streams) cached += collect(*stream).report.cached_tokens;
+  EXPECT_EQ(cached, 3 * 576);
+}
+
+TEST(Sharing, ReceiverStartsFromTheSendersCache) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(1, 256, 30);
+  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "0,2,3"));
+  EXPECT_EQ(outcome.report.sender, "base");
+  EXPECT_EQ(outcome.report.plan, "0,2,3");
+  EXPECT_EQ(outcome.report.reused_tokens, 256);
+  EXPECT_EQ(outcome.report.recomputed_layers, 1);
+  EXPECT_EQ(outcome.report.fallback, "");
+  EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ((metrics.pairs[{"base", "alpha"}].hits), 1u);
+  EXPECT_EQ(metrics.hits_by_tier["host"], 1u);
+  EXPECT_GT(metrics.bytes_loaded, 0u);
+}
+
+TEST(Sharing, OwnCacheWithAnyPlanEqualsFullPrefill) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(2, 320, 17);
+  std::vector<int32_t> expected = family.reference_greedy("base", prompt, 12);
+  EXPECT_EQ(generate(engine, by_name("base", prompt, "full")).tokens, expected);
+  for (const char* plan : {"reuse", "0,2,3", "0,1,4", "1,2,3", "2,2,4", "0,0,3", "full"}) {
+    EXPECT_EQ(generate(engine, by_name("base", prompt, plan)).tokens, expected) << plan;
+  }
+}
+
+TEST(Sharing, BatchedEqualsSingleWithSharing) {
+  SharedFamily family;
+  const char* plans[] = {"reuse", "0,2,3", "0,1,4", "full"};
+  std::vector<GenerationRequest> requests;
+  for (uint32_t i = 0; i < 8; ++i) {
+    std::string model = i % 2 == 0 ? "alpha" : "beta";
+    requests.push_back(
+        by_name(model, question(i, 256, 10 + static_cast<int32_t>(i)), plans[i % 4]));
+  }
+  auto prepared = [&](int32_t num_blocks) {
+    auto engine = std::make_unique<Engine>(family.ops(), family.file(), tiny_options(num_blocks));
+    generate(*engine, {.model = "base", .prompt = question(0, 256, 1), .max_tokens = 1});
+    return engine;
+  };
+  std::vector<std::vector<int32_t>> single;
+  for (const GenerationRequest& request : requests) {
+    auto engine = prepared(64);
+    Outcome outcome = generate(*engine, request);
+    EXPECT_EQ(outcome.report.plan, request.sharing.plan);
+    single.push_back(outcome.tokens);
+  }
+  for (int32_t num_blocks : {64, 14}) {  // the second one has to preempt or wait
+    auto engine = prepared(num_blocks);
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const GenerationRequest& request : requests)
+      streams.push_back(std::move(engine->submit(request)).take_or_throw());
+    for (size_t i = 0; i < streams.size(); ++i)
+      EXPECT_EQ(collect(*streams[i]).tokens, single[i]) << "request " << i;
+  }
+}
+
+TEST(Sharing, PreemptedReceiverKeepsItsPlan) {
+  SharedFamily family;
+  auto run = [&](int32_t num_blocks) {
+    Engine engine(family.ops(), family.file(), tiny_options(num_blocks));
+    generate(engine, {.model = "base", .prompt = question(0, 128, 1), .max_tokens = 1});
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 4; ++i) {
+      GenerationRequest request = by_name("alpha", question(i, 128, 20), "0,2,3");
+      request.max_tokens = 120;
+      streams.push_back(std::move(engine.submit(request)).take_or_throw());
+    }
+    std::vector<std::vector<int32_t>> outputs;
+    for (auto& stream : streams) outputs.push_back(collect(*stream).tokens);
+    EXPECT_EQ(engine.metrics().preemptions > 0, num_blocks < 64);
+    return outputs;
+  };
+  EXPECT_EQ(run(64), run(11));
+}
+
+TEST(Sharing, AutoKeepsToTheQualityFloor) {
+  SharedFamily family;
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  Engine engine(family.ops(), family.file(), options);
+  std::vector<int32_t> prompt = question(1, 1920, 10);
+  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  auto quality_of = [&](double floor, const std::string& salt) {
+    GenerationRequest request{.model = "alpha",
+                              .prompt = prompt,
+                              .max_tokens = 1,
+                              .cache_salt = salt,
+                              .min_quality = floor};
+    return generate(engine, request).report;
+  };
+  PrefillReport strict = quality_of(1, "");
+  EXPECT_EQ(strict.sender, "");
+  EXPECT_EQ(strict.cached_tokens, 0);
+  EXPECT_EQ(generate(engine, {.model = "beta",
+                              .prompt = prompt,
+                              .max_tokens = 1,
+                              .sharing = {SharingRequest::Mode::kOff, {}, {}}})
+                .report.cached_tokens,
+            0);
+}
+
+TEST(Sharing, AutoTakesTheCheapestGoodPlan) {
+  SharedFamily family;
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  Engine engine(family.ops(), family.file(), options);
+  std::vector<int32_t> prompt = question(1, 1920, 10);
+  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  PrefillReport report =
+      generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 1}).report;
+  EXPECT_EQ(report.sender, "base");
+  EXPECT_EQ(report.plan, "0,2,3");
+  PrefillReport again =
+      generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 1}).report;
+  EXPECT_EQ(again.plan, "0,2,3") << "the mixed cache stands for the plan that made it";
+  EXPECT_EQ(again.recomputed_layers, 0);
+  PrefillReport poor =
+      generate(engine, {.model = "beta", .prompt = prompt, .max_tokens = 1, .min_quality = 0.1})
+          .report;
+  EXPECT_EQ(poor.plan, "reuse");
+}
+
+TEST(Sharing, MixedCachesAreNeverSent) {
+  SharedFamily family;
+  family.add_book("alpha", "beta", {{{0, 2, 3}, kGood}});
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  ASSERT_EQ(generate(engine, by_name("alpha", prompt, "0,2,3")).report.sender, "base");
+  GenerationRequest request{.model = "beta",
+                            .prompt = prompt,
+                            .max_tokens = 1,
+                            .sharing = {SharingRequest::Mode::kExplicit, "alpha", "0,2,3"}};
+  Outcome outcome = generate(engine, request);
+  EXPECT_EQ(outcome.report.sender, "");
+  EXPECT_NE(outcome.report.fallback, "");
+}
+
+TEST(Sharing, ReplacedSenderIsNotASenderAnyMore) {
+  TinyFamily family;
+  family.add_book("alpha", "beta", {{{0, 0, 0}, 1.0}});
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  GenerationRequest request{.model = "beta",
+                            .prompt = prompt,
+                            .max_tokens = 4,
+                            .sharing = {SharingRequest::Mode::kExplicit, "alpha", "reuse"}};
+  generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 1});
+  EXPECT_EQ(generate(engine, request).report.sender, "alpha");
+  write_tiny_adapter(family.folder() / "other", {}, {.seed = 999});
+  ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "other"));
+  EXPECT_EQ(engine.submit(request).error().code, ErrorCode::kInvalidArgument);
+  Outcome outcome = generate(engine, {.model = "beta", .prompt = prompt, .max_tokens = 4});
+  EXPECT_EQ(outcome.report.sender, "");
+}
+
+TEST(Sharing, RefusesPlansAndSendersThatDoNotExist) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  auto code = [&](const std::string& sender, const std::string& plan,
+                  const std::string& model = "alpha") {
+    GenerationRequest request{.model = model,
+                              .prompt = {1, 2},
+                              .sharing = {SharingRequest::Mode::kExplicit, sender, plan}};
+    auto stream = engine.submit(request);
+    return stream ? std::optional<ErrorCode>() : stream.error().code;
+  };
+  EXPECT_EQ(code("base", "auto"), std::nullopt);
+  EXPECT_EQ(code("base", "0,1,2r"), std::nullopt);
+  EXPECT_EQ(code("", "full"), std::nullopt);
+  EXPECT_EQ(code("nobody", "reuse"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code("beta", "reuse"), ErrorCode::kInvalidArgument) << "no plan book for the pair";
+  EXPECT_EQ(code("base", "0,3,4"), ErrorCode::kInvalidArgument) << "no E at layer 3";
+  EXPECT_EQ(code("base", "0,2,9"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code("base", "2,1,0"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code("base", "nonsense"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code("base", ""), ErrorCode::kInvalidArgument);
+}
+
+TEST(Sharing, MissingCacheMeansFullPrefill) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "0,2,3"));
+  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
+  EXPECT_EQ(outcome.report.plan, "full");
+  EXPECT_NE(outcome.report.fallback, "");
+  EXPECT_EQ(engine.metrics().fallbacks["no_cache"], 1u);
+}
+
+// Overwrites every stored byte on disk behind the headers.
+void damage(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.file_size() < 4096) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 2));
+    file.write(std::string(1024, 'x').data(), 1024);
+  }
+}
+
+TEST(Sharing, DamagedCacheMeansFullPrefillWithTheRightAnswer) {
+  SharedFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  }
+  damage(disk.path());
+  Engine engine(family.ops(), family.file(), options);
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "reuse"));
+  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
+  EXPECT_EQ(outcome.report.plan, "full");
+  EXPECT_NE(outcome.report.fallback, "");
+}
+
+TEST(Sharing, DiskCacheSurvivesARestart) {
+  SharedFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  std::vector<int32_t> before;
+  {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+    before = generate(engine, by_name("alpha", prompt, "0,2,3")).tokens;
+  }
+  Engine engine(family.ops(), family.file(), options);
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "0,2,3"));
+  EXPECT_EQ(outcome.report.sender, "base");
+  EXPECT_EQ(outcome.tokens, before);
+  EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
+}
+
+TEST(Sharing, EngineModesChangeWhatAutoDoes) {
+  SharedFamily family;
+  std::vector<int32_t> prompt = question(1, 1920, 10);
+  auto report_with = [&](SharingMode mode) {
+    EngineOptions options = tiny_options();
+    options.checks = EngineOptions::Checks::kNone;
+    options.sharing = mode;
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+    return generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 1}).report;
+  };
+  EXPECT_EQ(report_with(SharingMode::kOff).sender, "");
+  EXPECT_EQ(report_with(SharingMode::kPlainReuse).plan, "reuse");
+  EXPECT_EQ(report_with(SharingMode::kOn).plan, "0,2,3");
+}
+
+}  // namespace
+}  // namespace droidspeak

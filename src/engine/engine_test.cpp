@@ -1,0 +1,396 @@
+#include "engine/engine.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine_fixture.h"
+
+namespace droidspeak {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const char* const kNames[] = {"base", "alpha", "beta"};
+
+struct Case {
+  GenerationRequest request;
+  std::vector<int32_t> expected;
+};
+
+// Prompts of different lengths for all variants in turn, with the answers that single requests
+// give.
+std::vector<Case> make_cases(TinyFamily& family,
+                             int32_t count,
+                             int32_t max_prompt,
+                             int32_t max_tokens) {
+  std::vector<Case> cases;
+  std::mt19937 random(17);
+  for (int32_t i = 0; i < count; ++i) {
+    auto size = 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(max_prompt));
+    std::string model = kNames[i % 3];
+    std::vector<int32_t> prompt = random_prompt(static_cast<uint32_t>(i), size);
+    cases.push_back({{.model = model, .prompt = prompt, .max_tokens = max_tokens},
+                     family.reference_greedy(model, prompt, max_tokens)});
+  }
+  return cases;
+}
+
+void expect_all_blocks_free(const Engine& engine) {
+  auto deadline = std::chrono::steady_clock::now() + seconds(10);
+  while (engine.state().kv_blocks_used > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(engine.state().kv_blocks_used, 0);
+}
+
+void expect_batched_equals_single(Engine& engine, const std::vector<Case>& cases) {
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const Case& one : cases)
+    streams.push_back(std::move(engine.submit(one.request)).take_or_throw());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Outcome outcome = collect(*streams[i]);
+    EXPECT_EQ(outcome.tokens, cases[i].expected)
+        << "request " << i << " for " << cases[i].request.model;
+    ASSERT_TRUE(outcome.finished);
+    EXPECT_EQ(outcome.finished->reason, FinishReason::kLength);
+  }
+  expect_all_blocks_free(engine);
+}
+
+TEST(Engine, BatchedEqualsSingleForMixedAdapters) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  expect_batched_equals_single(engine, make_cases(family, 12, 250, 12));
+  EXPECT_EQ(engine.metrics().requests_finished_length, 12u);
+  EXPECT_EQ(engine.metrics().generation_tokens, 12u * 12u);
+}
+
+TEST(Engine, PreemptionDoesNotChangeTheOutput) {
+  TinyFamily family;
+  EngineOptions options = tiny_options(9);
+  Engine engine(family.ops(), family.file(), options);
+  expect_batched_equals_single(engine, make_cases(family, 9, 120, 80));
+  EXPECT_GT(engine.metrics().preemptions, 0u);
+}
+
+TEST(Engine, PreemptionDoesNotChangeSampledOutput) {
+  TinyFamily family;
+  auto run = [&](int32_t num_blocks) {
+    Engine engine(family.ops(), family.file(), tiny_options(num_blocks));
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 6; ++i) {
+      GenerationRequest request{
+          .model = kNames[i % 3],
+          .prompt = random_prompt(i, 60),
+          .max_tokens = 80,
+          .sampling = {.temperature = 0.8f, .repetition_penalty = 1.1f, .seed = i}};
+      streams.push_back(std::move(engine.submit(request)).take_or_throw());
+    }
+    std::vector<std::vector<int32_t>> outputs;
+    for (auto& stream : streams) outputs.push_back(collect(*stream).tokens);
+    EXPECT_EQ(engine.metrics().preemptions > 0, num_blocks < 64);
+    return outputs;
+  };
+  EXPECT_EQ(run(64), run(8));
+}
+
+TEST(Engine, CancellingSomeDoesNotChangeTheOthers) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options(12));
+  std::vector<Case> cases = make_cases(family, 12, 150, 60);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const Case& one : cases)
+    streams.push_back(std::move(engine.submit(one.request)).take_or_throw());
+  for (size_t i = 0; i < streams.size(); i += 2) streams[i]->cancel();
+  for (size_t i = 0; i < streams.size(); ++i) {
+    Outcome outcome = collect(*streams[i]);
+    if (i % 2 == 1) {
+      EXPECT_EQ(outcome.tokens, cases[i].expected) << "request " << i;
+    } else if (outcome.error) {
+      EXPECT_EQ(outcome.error->code, ErrorCode::kCancelled);
+    }
+  }
+  expect_all_blocks_free(engine);
+  EXPECT_GT(engine.metrics().requests_cancelled, 0u);
+}
+
+TEST(Engine, SeedFixesTheSampleWhateverElseRuns) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  GenerationRequest request{.model = "alpha",
+                            .prompt = random_prompt(5, 90),
+                            .max_tokens = 20,
+                            .sampling = {.temperature = 1, .top_k = 50, .top_p = 0.9f, .seed = 42}};
+  std::vector<int32_t> alone = generate(engine, request).tokens;
+  auto other = request;
+  other.sampling.seed = 43;
+  auto noise = engine.submit({.model = "beta", .prompt = random_prompt(6, 200), .max_tokens = 30});
+  auto third = engine.submit(other);
+  EXPECT_EQ(generate(engine, request).tokens, alone);
+  EXPECT_NE(collect(**third).tokens, alone);
+  collect(**noise);
+}
+
+TEST(Engine, StopsAtAStopTokenAndLeavesItOut) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(3, 30);
+  std::vector<int32_t> expected = family.reference_greedy("base", prompt, 10);
+  int32_t stop = expected[4];
+  auto first = std::find(expected.begin(), expected.end(), stop);
+  Outcome outcome = generate(
+      engine, {.model = "base", .prompt = prompt, .max_tokens = 10, .stop_tokens = {stop}});
+  EXPECT_EQ(outcome.tokens, std::vector<int32_t>(expected.begin(), first));
+  ASSERT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.finished->reason, FinishReason::kStop);
+  EXPECT_EQ(outcome.finished->stop_token, stop);
+}
+
+TEST(Engine, PromptLogprobsEqualTheReference) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(8, 200);
+  GenerationRequest request{.model = "beta",
+                            .prompt = prompt,
+                            .max_tokens = 0,
+                            .num_top_logprobs = 2,
+                            .wants_prompt_logprobs = true};
+  for (int round = 0; round < 2;
+       ++round) {  // the second time the prompt is in the cache, and not used
+    Outcome outcome = generate(engine, request);
+    ASSERT_TRUE(outcome.finished);
+    EXPECT_TRUE(outcome.tokens.empty());
+    EXPECT_EQ(outcome.report.cached_tokens, 0);
+    ASSERT_EQ(outcome.prompt_logprobs.tokens.size(), prompt.size() - 1);
+    for (size_t i : {size_t{0}, size_t{63}, size_t{64}, size_t{150}, prompt.size() - 2}) {
+      std::vector<int32_t> head(prompt.begin(),
+                                prompt.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      std::vector<float> logits = family.reference_logits("beta", head);
+      const SampledToken& token = outcome.prompt_logprobs.tokens[i];
+      EXPECT_EQ(token.token, prompt[i + 1]);
+      EXPECT_NEAR(token.logprob, token_logprob(logits, prompt[i + 1]), 1e-3);
+      EXPECT_EQ(token.top.size(), 2u);
+    }
+  }
+}
+
+TEST(Engine, LogprobsComeWithSampledTokens) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(8, 20);
+  Outcome outcome =
+      generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1, .num_top_logprobs = 3});
+  std::vector<float> logits = family.reference_logits("base", prompt);
+  ASSERT_EQ(outcome.sampled.size(), 1u);
+  EXPECT_NEAR(outcome.sampled[0].logprob, token_logprob(logits, outcome.sampled[0].token), 1e-3);
+  EXPECT_EQ(outcome.sampled[0].top.front().token, outcome.sampled[0].token);
+}
+
+TEST(Engine, RefusesWhatCannotBe) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options(4));
+  EXPECT_EQ(engine.max_model_len(), 4 * kBlockTokens);
+  auto code = [&](GenerationRequest request) {
+    return engine.submit(std::move(request)).error().code;
+  };
+  EXPECT_EQ(code({.model = "nobody", .prompt = {1}}), ErrorCode::kNotFound);
+  EXPECT_EQ(code({.model = "base"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.model = "base", .prompt = {320}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.model = "base", .prompt = {-1}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.model = "base", .prompt = random_prompt(1, 256)}), ErrorCode::kInvalidArgument);
+  Outcome longest =
+      generate(engine, {.model = "base", .prompt = random_prompt(1, 250), .max_tokens = 100});
+  EXPECT_EQ(longest.tokens.size(), 6u) << "generation ends at the context length";
+}
+
+TEST(Engine, FullQueueIsExhausted) {
+  TinyFamily family;
+  EngineOptions options = tiny_options();
+  options.max_queue = 3;
+  options.max_batch_sequences = 1;
+  Engine engine(family.ops(), family.file(), options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  bool was_full = false;
+  for (uint32_t i = 0; i < 30; ++i) {
+    auto stream =
+        engine.submit({.model = "base", .prompt = random_prompt(i, 200), .max_tokens = 50});
+    if (stream) {
+      streams.push_back(*stream);
+    } else {
+      EXPECT_EQ(stream.error().code, ErrorCode::kExhausted);
+      was_full = true;
+    }
+  }
+  EXPECT_TRUE(was_full);
+  for (auto& stream : streams) EXPECT_EQ(collect(*stream).tokens.size(), 50u);
+}
+
+TEST(Engine, DrainFinishesWhatRunsAndRefusesWhatComes) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  auto running =
+      engine.submit({.model = "base", .prompt = random_prompt(1, 100), .max_tokens = 40});
+  engine.drain(seconds(60));
+  EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
+  auto& stream = **running;
+  size_t items = 0;
+  while (stream.next(milliseconds(0))) ++items;
+  EXPECT_EQ(items, 1u + 40u + 1u) << "everything is there when drain returns";
+}
+
+TEST(Engine, DestructionEndsEveryStream) {
+  TinyFamily family;
+  std::shared_ptr<TokenStream> stream;
+  {
+    Engine engine(family.ops(), family.file(), tiny_options());
+    stream = std::move(engine.submit(
+                           {.model = "base", .prompt = random_prompt(1, 2000), .max_tokens = 900}))
+                 .take_or_throw();
+  }
+  Outcome outcome = collect(*stream);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kUnavailable);
+}
+
+TEST(Engine, DeadlineEndsARequest) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  Outcome outcome =
+      generate(engine, {.model = "base",
+                        .prompt = random_prompt(1, 500),
+                        .max_tokens = 3000,
+                        .deadline = std::chrono::steady_clock::now() + milliseconds(30)});
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kCancelled);
+  EXPECT_NE(outcome.error->message.find("deadline"), std::string::npos);
+  expect_all_blocks_free(engine);
+}
+
+TEST(Engine, ReplacedAdapterServesNewRequestsWhileOldOnesFinish) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = random_prompt(4, 200);
+  auto old_alpha = family.models().get("alpha");
+  auto stream = engine.submit({.model = "alpha", .prompt = prompt, .max_tokens = 60});
+  ASSERT_TRUE((*stream)->next(seconds(60)));  // its prefill is done and stored
+  write_tiny_adapter(family.folder() / "other", {}, {.seed = 999});
+  ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "other"));
+  Outcome fresh = generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 20});
+  EXPECT_EQ(fresh.report.cached_tokens, 0) << "caches of the replaced adapter are gone";
+  Outcome old = collect(**stream);
+  EXPECT_EQ(old.tokens, family.reference_greedy(*old_alpha, prompt, 60));
+  ModelFamily reloaded(family.ops(), family.file(), TinyFamily::exact(), {"base"});
+  reloaded.add_adapter("alpha", family.folder() / "other");
+  EXPECT_EQ(fresh.tokens, family.reference_greedy(*reloaded.get("alpha"), prompt, 20));
+}
+
+TEST(Engine, AdaptersComeAndGo) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  EXPECT_EQ(engine.unload_adapter("nobody").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine.unload_adapter("base").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine.load_adapter("base", family.folder() / "adapters/alpha").error().code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(engine.load_adapter("gamma", family.folder() / "nowhere"));
+  ASSERT_TRUE(engine.load_adapter("gamma", family.folder() / "adapters/alpha"));
+  std::vector<int32_t> prompt = random_prompt(9, 40);
+  Outcome outcome = generate(engine, {.model = "gamma", .prompt = prompt, .max_tokens = 5});
+  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 5));
+  ASSERT_TRUE(engine.unload_adapter("gamma"));
+  EXPECT_EQ(engine.submit({.model = "gamma", .prompt = {1}}).error().code, ErrorCode::kNotFound);
+}
+
+// Passes everything on until told to fail.
+class FailingOps final : public Ops {
+ public:
+  explicit FailingOps(Ops& inner) : inner_(inner) {}
+
+  void fail_from_now_on() { is_failing_ = true; }
+
+  Device& device() override { return inner_.device(); }
+
+  DType activation_dtype() const override { return inner_.activation_dtype(); }
+
+  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
+                                     Precision precision) override {
+    return inner_.pack(parts, precision);
+  }
+
+  void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
+    if (is_failing_) throw Failure(ErrorCode::kInternal, "the device is gone");
+    inner_.embed(table, tokens, out);
+  }
+
+  void linear(const WeightMatrix& weights,
+              TensorView in,
+              TensorView out,
+              Accumulate accumulate,
+              const float* bias) override {
+    inner_.linear(weights, in, out, accumulate, bias);
+  }
+
+  void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
+    inner_.rms_norm(in, weight, epsilon, out);
+  }
+
+  void gated_activation(TensorView in, Activation activation, TensorView out) override {
+    inner_.gated_activation(in, activation, out);
+  }
+
+  void rotate_and_store(TensorView qkv,
+                        const RopeOptions& options,
+                        std::span<const SequenceSlice> slices,
+                        const KvLayerView& kv) override {
+    inner_.rotate_and_store(qkv, options, slices, kv);
+  }
+
+  void attention(TensorView qkv,
+                 const AttentionOptions& options,
+                 std::span<const SequenceSlice> slices,
+                 const KvLayerView& kv,
+                 TensorView out) override {
+    inner_.attention(qkv, options, slices, kv, out);
+  }
+
+  void translate_kv(const LowRankMap& map,
+                    const RopeOptions& rope,
+                    const SequenceSlice& range,
+                    const KvLayerView& kv) override {
+    inner_.translate_kv(map, rope, range, kv);
+  }
+
+  void translate_rows(const LowRankMap& map, TensorView rows) override {
+    inner_.translate_rows(map, rows);
+  }
+
+  void copy(TensorView in, TensorView out) override { inner_.copy(in, out); }
+
+  void argmax(TensorView in, std::span<int32_t> out) override { inner_.argmax(in, out); }
+
+ private:
+  Ops& inner_;
+  std::atomic<bool> is_failing_ = false;
+};
+
+TEST(Engine, FailureOfTheDeviceFailsEverythingAndShowsInTheState) {
+  TinyFamily family;
+  FailingOps ops(family.ops());
+  Engine engine(ops, family.file(), tiny_options());
+  EXPECT_TRUE(engine.state().is_healthy);
+  auto stream =
+      engine.submit({.model = "base", .prompt = random_prompt(1, 100), .max_tokens = 3000});
+  ASSERT_TRUE((*stream)->next(seconds(60)));
+  ops.fail_from_now_on();
+  Outcome outcome = collect(**stream);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(engine.state().is_healthy);
+  EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(engine.unload_adapter("alpha").error().code, ErrorCode::kUnavailable);
+  engine.drain(seconds(10));
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,108 @@
+#include "profiler/book_builder.h"
+
+#include <algorithm>
+
+#include "profiler/prompt_trial.h"
+
+namespace droidspeak {
+namespace {
+
+PlanQuality quality_of(const PlanRecord& record, std::span<const double> full_scores) {
+  PlanQuality quality;
+  quality.kl = mean_of(record.kl);
+  Interval interval = bootstrap_mean(record.kl);
+  quality.kl_low = interval.low;
+  quality.kl_high = interval.high;
+  quality.agreement = mean_of(record.agreement);
+  if (record.score.size() == full_scores.size() && !full_scores.empty()) {
+    quality.score = mean_of(record.score);
+    Interval difference = bootstrap_difference(record.score, full_scores);
+    quality.score_low = difference.low;
+    quality.score_high = difference.high;
+  }
+  return quality;
+}
+
+CostShape cost_shape(const ProfileRecord& record, const BookSource& source) {
+  double context = 0;
+  double total = 0;
+  for (const QaPrompt& prompt : source.prompts) {
+    context += PromptTrial::shared_tokens(prompt);
+    total += static_cast<double>(prompt.tokens.size());
+  }
+  return {source.pair.receiver->transformer->config(), context / total, record.shape ? record.shape->rank : 0};
+}
+
+// Refined plans lie between the cells.
+bool is_heat_cell(const ReusePlan& plan, const BookSource& source) {
+  bool has_end = plan.c % source.group == 0 || plan.c == source.pair.num_layers();
+  return plan.a == 0 && plan.b % source.group == 0 && has_end;
+}
+
+void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
+  std::vector<double> full_scores;
+  if (source.metric != Metric::kNone) {
+    for (const ReferenceAnswer& reference : record.references) full_scores.push_back(reference.score);
+  }
+  book.full_score = mean_of(full_scores);
+  CostShape shape = cost_shape(record, source);
+  for (const TriedPlan& tried : pareto_plans(mean_divergences(record), book.num_layers)) {
+    PlanEntry entry;
+    entry.plan = tried.plan;
+    entry.translated = tried.translated;
+    entry.quality = quality_of(record.plans.at(tried), full_scores);
+    entry.relative_cost = relative_cost(tried, shape);
+    entry.quality_index = quality_index(entry.quality, book.full_score);
+    book.frontier.push_back(entry);
+  }
+}
+
+}  // namespace
+
+PlanDivergences mean_divergences(const ProfileRecord& record) {
+  PlanDivergences means;
+  for (const auto& [tried, plan] : record.plans) {
+    if (plan.kl.size() == record.references.size() && !plan.kl.empty()) means[tried] = mean_of(plan.kl);
+  }
+  return means;
+}
+
+double prefill_equivalents(int64_t layer_tokens, const std::vector<QaPrompt>& prompts, int32_t num_layers) {
+  int64_t tokens = 0;
+  for (const QaPrompt& prompt : prompts) tokens += PromptTrial::shared_tokens(prompt);
+  return static_cast<double>(layer_tokens) / static_cast<double>(tokens * num_layers);
+}
+
+PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
+  PlanBook book;
+  const Variant& sender = *source.pair.sender;
+  const Variant& receiver = *source.pair.receiver;
+  book.sender = sender.name;
+  book.receiver = receiver.name;
+  book.sender_model = sender.model_digest;
+  book.sender_adapter = sender.adapter_digest;
+  book.receiver_model = receiver.model_digest;
+  book.receiver_adapter = receiver.adapter_digest;
+  book.num_layers = source.pair.num_layers();
+  book.data_name = source.data.path.filename().string();
+  book.data_digest = source.data.digest;
+  book.num_contexts = static_cast<int32_t>(source.prompts.size());
+  std::vector<double> lengths;
+  for (const QaPrompt& prompt : source.prompts) lengths.push_back(prompt.context_tokens);
+  book.context_tokens_median = static_cast<int32_t>(median_of(lengths));
+  book.metric = source.metric == Metric::kNone ? "" : std::string(name_of(source.metric));
+  add_frontier(book, record, source);
+  for (const auto& [tried, plan] : record.plans) {
+    if (!is_heat_cell(tried.plan, source) || plan.kl.size() != record.references.size()) continue;
+    book.heat_map.push_back({tried.plan.b, tried.plan.c, tried.translated, mean_of(plan.kl), mean_of(plan.agreement)});
+  }
+  for (size_t layer = 0; layer < record.sensitivity.size(); ++layer) {
+    const std::vector<double>& values = record.sensitivity[layer];
+    book.sensitivity.push_back({static_cast<int32_t>(layer), mean_of(values), deviation_of(values)});
+  }
+  book.profile_seconds = record.seconds;
+  book.prefill_equivalents = prefill_equivalents(record.layer_tokens, source.prompts, book.num_layers);
+  return book;
+}
+
+}  // namespace droidspeak

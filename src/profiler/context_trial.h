@@ -1,0 +1,78 @@
+// One context of a (sender, receiver) pair under test: the sender's caches, the receiver's own, the
+// translated ones and a recomputed block lie side by side in the K/V memory, so that any plan can be
+// tried by running only its suffix.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kv/kv_cache.h"
+#include "model/family.h"
+#include "profiler/suffix_scorer.h"
+#include "profiler/tried_plan.h"
+#include "sharing/translation.h"
+
+namespace droidspeak {
+
+struct ModelPair {
+  Ops& ops;
+  KvCache& kv;
+  std::shared_ptr<const Variant> sender;
+  std::shared_ptr<const Variant> receiver;
+
+  int32_t num_layers() const { return kv.layout().num_layers; }
+};
+
+class ContextTrial {
+ public:
+  // `context`: a whole number of blocks. Throws Failure(kExhausted) when the K/V memory cannot hold it
+  // several times.
+  ContextTrial(const ModelPair& pair, std::span<const int32_t> context);
+
+  int32_t num_tokens() const { return static_cast<int32_t>(context_.size()); }
+
+  // What is known of a layer while both models read it: inputs before it runs, K/V after.
+  struct LayerVisit {
+    std::function<void(int32_t layer, TensorView sender, TensorView receiver)> inputs;
+    std::function<void(int32_t layer, const BlockTable& sender, const BlockTable& receiver)> outputs;
+  };
+  // Both models read the context side by side. E is kept at `captured` layers.
+  void read_both(std::span<const int32_t> captured, const LayerVisit& visit);
+  // The sender reads the context alone; the receiver runs only its first `receiver_layers`.
+  void read_sender(std::span<const int32_t> captured, int32_t receiver_layers);
+
+  // Translates a copy of the sender's K/V, all layers.
+  void translate(const Translator& translator);
+  // Recomputes layers [range) from the sender's E at range.begin; `translator` null: raw E.
+  void recompute(LayerRange range, const Translator* translator);
+
+  // Whose K/V each layer of a plan reads. Recomputed layers from b on are those of the last
+  // recompute(); with b == a they are the receiver's own.
+  ContextMixture mixture(const TriedPlan& tried) const;
+  ContextMixture full() const;
+  // The receiver's own caches but for one layer.
+  ContextMixture only_reused(int32_t layer) const;
+
+  // Context work so far: tokens times layers.
+  int64_t layer_tokens() const { return layer_tokens_; }
+
+ private:
+  void run_layers(const Variant& variant, LayerRange range, const BlockTable& table, TensorView hidden);
+  void keep_input(int32_t layer, TensorView hidden);
+  void reserve(BlockTable& table);
+
+  ModelPair pair_;
+  std::vector<int32_t> context_;
+  BlockTable sender_;
+  BlockTable receiver_;
+  BlockTable translated_;
+  BlockTable recomputed_;
+  std::map<int32_t, Tensor> inputs_;  // the sender's E, [tokens, d_model] by layer
+  int64_t layer_tokens_ = 0;
+};
+
+}  // namespace droidspeak

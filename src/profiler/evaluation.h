@@ -1,0 +1,43 @@
+// Plans side by side on prompts with known answers: each against the receiver's own full prefill.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profiler/data.h"
+#include "profiler/metrics.h"
+#include "sharing/plan_catalog.h"
+#include "sharing/prompt_runner.h"
+#include "text/tokenizer.h"
+
+namespace droidspeak {
+
+struct EvaluationOptions {
+  std::shared_ptr<const Variant> sender;
+  std::shared_ptr<const Variant> receiver;
+  std::vector<ChosenPlan> plans;
+  Metric metric = Metric::kF1;
+  int32_t max_tokens = 32;
+};
+
+struct PlanEvaluation {
+  std::string plan;
+  bool translated = false;
+  double score = 0;
+  Interval score_interval;       // 95 %, of the mean
+  Interval difference_interval;  // 95 %, of the difference to full prefill, rows in pairs
+  double kl = 0;
+  double agreement = 1;
+  double ttft_ms = 0;  // median
+  double prefill_ms = 0;
+};
+
+// The sender reads each context first, which is not counted. Plans take turns on every row. Throws
+// Failure when the sender's cache of a context cannot be used.
+std::vector<PlanEvaluation> evaluate_plans(PromptRunner& runner, const Tokenizer& tokenizer, const std::vector<QaPrompt>& prompts,
+                                           const EvaluationOptions& options);
+
+}  // namespace droidspeak

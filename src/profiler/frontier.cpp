@@ -1,0 +1,152 @@
+#include "profiler/frontier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace droidspeak {
+namespace {
+
+constexpr double kLeastGain = 0.98;
+// Divergence at which a plan loses everything; (0.08 / 0.8)^2 is the one per cent of `auto`.
+constexpr double kWorthlessKl = 0.8;
+constexpr double kAutoFloor = 0.99;
+
+double index_of_kl(double kl) { return 1 - std::min(1.0, kl / kWorthlessKl * (kl / kWorthlessKl)); }
+
+// Collects plans as long as their context work stays within the budget.
+class Refinement {
+ public:
+  explicit Refinement(const RefinementLimits& limits) : limits_(limits) {}
+
+  void add(const TriedPlan& tried) {
+    if (!is_possible(tried) || plans_.size() >= limits_.max_plans || std::ranges::find(plans_, tried) != plans_.end()) return;
+    plans_.push_back(tried);
+    if (context_layers(plans_) > limits_.context_layers) plans_.pop_back();
+  }
+
+  // What needs no other transition layer.
+  void add_near(const TriedPlan& tried) {
+    auto [a, b, c] = tried.plan;
+    if (tried.plan.is_reuse_all()) return;
+    add({{a, b, c - 1}, tried.translated});
+    add({{a, b, c + 1}, tried.translated});
+    if (b > 2) add({{1, b, c}, tried.translated});
+    if (b > 2) add({{2, b, c}, tried.translated});
+  }
+
+  void add_shifted(const TriedPlan& tried) {
+    auto [a, b, c] = tried.plan;
+    if (tried.plan.is_reuse_all() || b == 0) return;
+    for (int32_t shift : {1, -1}) {
+      for (int32_t end : {c, c + shift}) add({{a, b + shift, end}, tried.translated});
+    }
+  }
+
+  std::vector<TriedPlan> take() { return std::move(plans_); }
+
+ private:
+  bool is_possible(const TriedPlan& tried) const {
+    const ReusePlan& plan = tried.plan;
+    if (plan.a < 0 || plan.a > plan.b || plan.b > plan.c || plan.c > limits_.num_layers) return false;
+    if (plan.b == plan.c && !plan.is_reuse_all()) return false;
+    bool has_map = std::ranges::find(limits_.input_layers, plan.b) != limits_.input_layers.end();
+    return !tried.translated || !plan.needs_layer_input() || has_map;
+  }
+
+  const RefinementLimits& limits_;
+  std::vector<TriedPlan> plans_;
+};
+
+}  // namespace
+
+std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans, int32_t num_layers) {
+  std::vector<std::pair<TriedPlan, double>> ordered(plans.begin(), plans.end());
+  std::ranges::stable_sort(ordered, [](const auto& x, const auto& y) {
+    int32_t left = x.first.plan.recomputed_layers();
+    int32_t right = y.first.plan.recomputed_layers();
+    return left != right ? left < right : x.second < y.second;
+  });
+  std::vector<TriedPlan> frontier;
+  double best = 0;
+  for (const auto& [tried, kl] : ordered) {
+    if (tried.plan.recomputed_layers() >= num_layers) continue;
+    if (!frontier.empty() && !(kl < best * kLeastGain)) continue;
+    frontier.push_back(tried);
+    best = kl;
+  }
+  // Of plans with as many layers only the first, best one is kept by construction.
+  return frontier;
+}
+
+int32_t receiver_layers(const std::vector<TriedPlan>& plans) {
+  int32_t layers = 0;
+  for (const TriedPlan& tried : plans) {
+    bool is_own = !tried.plan.needs_layer_input() && !tried.plan.is_reuse_all();
+    layers = std::max(layers, is_own ? tried.plan.c : tried.plan.a);
+  }
+  return layers;
+}
+
+int32_t context_layers(const std::vector<TriedPlan>& plans) {
+  std::map<std::pair<bool, int32_t>, int32_t> ends;  // furthest c by (translated, b)
+  for (const TriedPlan& tried : plans) {
+    if (!tried.plan.needs_layer_input()) continue;
+    int32_t& end = ends[{tried.translated, tried.plan.b}];
+    end = std::max(end, tried.plan.c);
+  }
+  int32_t layers = receiver_layers(plans);
+  for (const auto& [start, end] : ends) layers += end - start.second;
+  return layers;
+}
+
+std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans, const RefinementLimits& limits) {
+  std::vector<TriedPlan> frontier = pareto_plans(plans, limits.num_layers);
+  auto is_good = [&](const TriedPlan& tried) { return index_of_kl(plans.at(tried)) >= kAutoFloor; };
+  auto chosen = std::ranges::find_if(frontier, is_good);
+  if (chosen == frontier.end() && !frontier.empty()) --chosen;
+  // Outwards from the plan that `auto` would take.
+  std::vector<TriedPlan> ordered;
+  auto centre = chosen - frontier.begin();
+  for (std::ptrdiff_t distance = 0; distance < std::ssize(frontier); ++distance) {
+    for (std::ptrdiff_t i : std::set<std::ptrdiff_t>{centre - distance, centre + distance}) {
+      if (i >= 0 && i < std::ssize(frontier)) ordered.push_back(frontier[static_cast<size_t>(i)]);
+    }
+  }
+  Refinement refinement(limits);
+  for (const auto& [tried, kl] : plans) {
+    if (tried.plan.is_reuse_all()) refinement.add(tried);
+  }
+  if (!ordered.empty()) {
+    refinement.add(ordered.front());
+    refinement.add_near(ordered.front());
+    refinement.add_shifted(ordered.front());
+  }
+  for (const TriedPlan& tried : ordered) refinement.add(tried);
+  for (const TriedPlan& tried : ordered) refinement.add_near(tried);
+  for (const TriedPlan& tried : ordered) refinement.add_shifted(tried);
+  return refinement.take();
+}
+
+double quality_index(const PlanQuality& quality, double full_score) {
+  double index = index_of_kl(quality.kl);
+  bool is_worse = quality.score && quality.score_high && *quality.score_high < 0 && full_score > 0;
+  return is_worse ? std::clamp(*quality.score / full_score, 0.0, index) : index;
+}
+
+double relative_cost(const TriedPlan& tried, const CostShape& shape) {
+  const ModelConfig& c = shape.config;
+  double layers = c.num_layers;
+  double recomputed = tried.plan.recomputed_layers() / layers;
+  double translation = 0;
+  if (tried.translated) {
+    double layer_weights = static_cast<double>(c.d_model) * (c.qkv_columns() + c.q_columns() + 3.0 * c.ffn_dim);
+    double map_weights = 2.0 * 2.0 * c.kv_columns() * shape.map_rank;
+    // Twice the multiplications: gathering and scattering the rows takes as long again.
+    translation = (1 - recomputed) * 2 * map_weights / layer_weights;
+  }
+  return 1 - shape.context_share + shape.context_share * (recomputed + translation);
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,49 @@
+// From measurements to a plan book's frontier: which plans are worth having, which neighbours are worth
+// trying, what quality and cost a plan is given.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "model/model_config.h"
+#include "profiler/tried_plan.h"
+#include "sharing/plan_book.h"
+
+namespace droidspeak {
+
+// Mean KL of every plan that was measured.
+using PlanDivergences = std::map<TriedPlan, double>;
+
+// Plans with the least divergence for their number of recomputed layers: each one at least 2 % better
+// than all cheaper ones. Ascending by layers; plans that recompute everything are left out.
+std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans, int32_t num_layers);
+
+struct RefinementLimits {
+  int32_t num_layers = 0;
+  double context_layers = 0;          // layer passes per context that may be spent
+  std::vector<int32_t> input_layers;  // where translated E is to be had
+  size_t max_plans = 40;
+};
+
+// Frontier plans and their single-layer and a > 0 neighbours, those near the `auto` choice first, as
+// many as the budget allows. Plans of one (b, translated) share their recomputed layers.
+std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans, const RefinementLimits& limits);
+// Layer passes over the context that trying the plans takes, the sender's own reading not counted.
+int32_t context_layers(const std::vector<TriedPlan>& plans);
+// Layers that the receiver has to run from its own embeddings.
+int32_t receiver_layers(const std::vector<TriedPlan>& plans);
+
+// 1 = as good as full prefill. 1 - (KL / 0.8)^2, and at most the ratio of scores where the score is
+// worse beyond doubt (95 %). A KL of 0.08 nats per token gives 0.99. See docs/plan_book.md.
+double quality_index(const PlanQuality& quality, double full_score);
+
+struct CostShape {
+  ModelConfig config;
+  double context_share = 1;  // context tokens / prompt tokens
+  int32_t map_rank = 0;
+};
+// Predicted prefill work as a share of full prefill's.
+double relative_cost(const TriedPlan& tried, const CostShape& shape);
+
+}  // namespace droidspeak

@@ -1,0 +1,110 @@
+#include "profiler/profile_record.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const TriedPlan& tried) { return {tried.plan.a, tried.plan.b, tried.plan.c, tried.translated}; }
+
+TriedPlan tried_from_json(const json& in) {
+  return {{in.at(0).get<int32_t>(), in.at(1).get<int32_t>(), in.at(2).get<int32_t>()}, in.at(3).get<bool>()};
+}
+
+json to_json(const ProfileRecord& record) {
+  json out{{"version", 1},
+           {"fingerprint", record.fingerprint},
+           {"fitted", record.num_fitted},
+           {"raw", record.num_raw},
+           {"translated", record.num_translated},
+           {"refined", record.num_refined},
+           {"candidates", json::array()},
+           {"references", json::array()},
+           {"plans", json::array()},
+           {"sensitivity", record.sensitivity},
+           {"layer_tokens", record.layer_tokens},
+           {"seconds", record.seconds}};
+  if (record.shape) out["shape"] = {{"rank", record.shape->rank}, {"lambda", record.shape->lambda}};
+  for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
+  for (const ReferenceAnswer& reference : record.references) {
+    out["references"].push_back({{"tokens", reference.tokens}, {"score", reference.score}, {"rows", json::binary(reference.rows)}});
+  }
+  for (const auto& [tried, plan] : record.plans) {
+    out["plans"].push_back({{"plan", to_json(tried)}, {"kl", plan.kl}, {"agreement", plan.agreement}, {"score", plan.score}});
+  }
+  return out;
+}
+
+ProfileRecord record_from_json(const json& in) {
+  ProfileRecord record;
+  record.fingerprint = in.at("fingerprint").get<std::string>();
+  record.num_fitted = in.at("fitted").get<int32_t>();
+  record.num_raw = in.at("raw").get<int32_t>();
+  record.num_translated = in.at("translated").get<int32_t>();
+  record.num_refined = in.at("refined").get<int32_t>();
+  if (in.contains("shape")) record.shape = {in["shape"].at("rank").get<int32_t>(), in["shape"].at("lambda").get<double>()};
+  for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
+  for (const json& item : in.at("references")) {
+    const json::binary_t& rows = item.at("rows").get_binary();
+    record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(), item.at("score").get<double>(), {rows.begin(), rows.end()}});
+  }
+  for (const json& item : in.at("plans")) {
+    record.plans[tried_from_json(item.at("plan"))] = {item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
+                                                      item.at("score").get<std::vector<double>>()};
+  }
+  record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
+  record.layer_tokens = in.at("layer_tokens").get<int64_t>();
+  record.seconds = in.at("seconds").get<double>();
+  return record;
+}
+
+}  // namespace
+
+ProfileFolder::ProfileFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+std::filesystem::path ProfileFolder::sums_path(int32_t num_fitted) const { return path_ / fmt::format("sums-{}.bin", num_fitted); }
+
+std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint, TranslationFit* fit) {
+  if (!std::filesystem::exists(record_path())) return std::nullopt;
+  ProfileRecord record;
+  try {
+    record = record_from_json(json::from_msgpack(read_file(record_path())));
+  } catch (const json::exception& error) {
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: damaged ({}); remove the folder to start again", record_path().string(), error.what()));
+  }
+  if (record.fingerprint != fingerprint) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: the state of a profile of other models, data or options; remove it or leave out --resume", path_.string()));
+  }
+  if (fit != nullptr && record.num_fitted > 0) {
+    fit->load(sums_path(record.num_fitted));
+    saved_sums_ = record.num_fitted;
+  }
+  return record;
+}
+
+void ProfileFolder::save(const ProfileRecord& record, const TranslationFit* fit) {
+  std::filesystem::create_directories(path_);
+  bool has_new_sums = fit != nullptr && record.num_fitted > 0 && record.num_fitted != saved_sums_;
+  if (has_new_sums) fit->save(sums_path(record.num_fitted));
+  std::vector<uint8_t> bytes = json::to_msgpack(to_json(record));
+  write_file_atomically(record_path(), std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  if (!has_new_sums) return;
+  std::error_code ignored;
+  std::filesystem::remove(sums_path(saved_sums_), ignored);
+  saved_sums_ = record.num_fitted;
+}
+
+void ProfileFolder::remove() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+  saved_sums_ = -1;
+}
+
+}  // namespace droidspeak

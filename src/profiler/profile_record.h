@@ -1,0 +1,67 @@
+// What a profile has measured so far. Kept in a folder beside the plan book while the profile runs, so
+// that it can be stopped and go on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/tried_plan.h"
+#include "profiler/translation_fit.h"
+
+namespace droidspeak {
+
+// The receiver's own answer on one context, by full prefill.
+struct ReferenceAnswer {
+  std::vector<int32_t> tokens;  // with the end token where there is one
+  double score = 0;
+  std::vector<uint8_t> rows;  // hidden rows that predict the tokens, of the ops' activation dtype
+};
+
+// One value per context, in their order.
+struct PlanRecord {
+  std::vector<double> kl;
+  std::vector<double> agreement;
+  std::vector<double> score;  // only of plans that were generated with
+};
+
+struct ProfileRecord {
+  std::string fingerprint;  // of models, data and options
+  // Contexts done in each pass.
+  int32_t num_fitted = 0;
+  int32_t num_raw = 0;
+  int32_t num_translated = 0;
+  int32_t num_refined = 0;
+  std::optional<MapShape> shape;
+  std::vector<TriedPlan> candidates;  // of the last pass
+  std::vector<ReferenceAnswer> references;
+  std::map<TriedPlan, PlanRecord> plans;
+  std::vector<std::vector<double>> sensitivity;  // [layer][context]
+  int64_t layer_tokens = 0;                      // context work
+  double seconds = 0;
+};
+
+// The folder OUT.partial: the record, and the sums of the fit.
+class ProfileFolder {
+ public:
+  explicit ProfileFolder(std::filesystem::path path);
+
+  const std::filesystem::path& path() const { return path_; }
+  // Nothing when there is none. Throws Failure when it is damaged or belongs to another profile.
+  std::optional<ProfileRecord> load(const std::string& fingerprint, TranslationFit* fit);
+  // Atomic: a reader sees the old or the new state. `fit` may be null.
+  void save(const ProfileRecord& record, const TranslationFit* fit);
+  void remove();
+
+ private:
+  std::filesystem::path record_path() const { return path_ / "record.msgpack"; }
+  std::filesystem::path sums_path(int32_t num_fitted) const;
+
+  std::filesystem::path path_;
+  int32_t saved_sums_ = -1;  // num_fitted of the sums on disk
+};
+
+}  // namespace droidspeak

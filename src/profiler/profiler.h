@@ -1,0 +1,39 @@
+// Measures which plans keep a receiver's quality when it starts from a sender's caches, fits the maps
+// that translate them, and makes the plan book. See docs/profiling.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+#include "profiler/context_trial.h"
+#include "profiler/metrics.h"
+#include "sharing/plan_book.h"
+#include "text/tokenizer.h"
+
+namespace droidspeak {
+
+enum class ProfileStart { kFresh, kResume };
+
+struct ProfileOptions {
+  std::filesystem::path data;
+  std::filesystem::path out;  // the plan book; maps and plots are written beside it
+  int32_t contexts = 50;
+  int32_t fit_contexts = 0;  // 0: those that are measured
+  int32_t group = 2;         // layers per step of the heat map
+  Metric metric = Metric::kF1;
+  int32_t answer_tokens = 32;
+  ProfileStart start = ProfileStart::kFresh;
+  int threads = 0;
+  std::function<bool()> should_stop;  // asked often; may be empty
+  std::function<void(const std::string&)> warn;
+};
+
+// Writes plan book, maps and plots, and returns the book. Stopped or failed, it leaves nothing but
+// OUT.partial. Throws Failure; code kCancelled when stopped.
+PlanBook run_profile(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options);
+
+// Where the state of an unfinished profile lies.
+std::filesystem::path partial_path(const std::filesystem::path& out);
+
+}  // namespace droidspeak

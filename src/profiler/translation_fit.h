@@ -1,0 +1,62 @@
+// Fits the translation maps of a pair from contexts that both models have read. Contexts are dealt to
+// folds: a context is judged with maps fitted on the other folds, the maps that are shipped use all.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+#include "profiler/context_trial.h"
+#include "profiler/fit_rows.h"
+#include "profiler/map_fit.h"
+
+namespace droidspeak {
+
+struct MapShape {
+  int32_t rank = 32;
+  double lambda = 1e-2;
+  bool operator==(const MapShape&) const = default;
+};
+
+struct TranslationFitOptions {
+  int32_t num_folds = 4;
+  std::vector<int32_t> input_layers;  // where E maps are fitted
+  int threads = 0;
+};
+
+class TranslationFit {
+ public:
+  TranslationFit(const ModelPair& pair, TranslationFitOptions options);
+
+  int32_t fold_of(int32_t context) const { return context % options_.num_folds; }
+  // What read_both() calls to add a context of `tokens` tokens to a fold.
+  ContextTrial::LayerVisit visit(int32_t fold, int32_t tokens);
+
+  static constexpr int32_t kNoFold = -1;
+  // Maps of the given layers, fitted on all folds but `left_out` and cut to each shape's rank; the
+  // shapes share one lambda.
+  std::vector<TranslationMaps> solve(int32_t left_out, const std::vector<MapShape>& shapes,
+                                     const std::vector<int32_t>& kv_layers,
+                                     const std::vector<int32_t>& input_layers) const;
+
+  const std::vector<int32_t>& input_layers() const { return options_.input_layers; }
+  std::vector<int32_t> all_layers() const;
+
+  // The sums, so that a stopped profile can go on. Throws Failure.
+  void save(const std::filesystem::path& path) const;
+  void load(const std::filesystem::path& path);
+
+ private:
+  NormalEquations sum_over_folds(const std::vector<NormalEquations>& folds, int32_t left_out) const;
+  template <class Fit, class Body>
+  static void for_each_sum(Fit& fit, const Body& body);
+
+  const ModelPair pair_;
+  TranslationFitOptions options_;
+  std::vector<float> rope_;
+  std::vector<std::vector<NormalEquations>> kv_;           // [layer][fold]
+  std::map<int32_t, std::vector<NormalEquations>> inputs_;  // [layer][fold]
+};
+
+}  // namespace droidspeak

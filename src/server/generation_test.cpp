@@ -1,0 +1,193 @@
+#include "server/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace droidspeak {
+
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+
+// Every byte is a token.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer() {
+    for (int c = 0; c < 256; ++c) bytes_.push_back(static_cast<char>(c));
+  }
+
+  std::vector<int32_t> encode(std::string_view text, SpecialTokens) const override {
+    return {text.begin(), text.end()};
+  }
+  std::string_view bytes_of(int32_t id) const override {
+    return std::string_view(bytes_).substr(static_cast<size_t>(id), 1);
+  }
+  std::string decode(const std::vector<int32_t>& ids, SpecialTokens) const override {
+    return {ids.begin(), ids.end()};
+  }
+  int32_t vocab_size() const override { return 256; }
+  bool is_special(int32_t) const override { return false; }
+  int32_t find(std::string_view) const override { return -1; }
+
+ private:
+  std::string bytes_;
+};
+
+// An engine that accepts up to `room` requests at a time and answers what the test pushes.
+struct FakeEngine {
+  size_t room = 100;
+  std::vector<GenerationRequest> requests;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+
+  Generation::Submit submit() {
+    return [this](GenerationRequest request) -> Result<std::shared_ptr<TokenStream>> {
+      if (streams.size() >= room) return Error{ErrorCode::kExhausted, "queue full"};
+      requests.push_back(std::move(request));
+      streams.push_back(std::make_shared<TokenStream>());
+      return streams.back();
+    };
+  }
+
+  void say(size_t stream, std::string_view text) {
+    for (char c : text) streams[stream]->push(SampledToken{static_cast<unsigned char>(c), -1, {}});
+  }
+};
+
+std::vector<GenerationRequest> requests_for(const std::vector<std::vector<int32_t>>& prompts) {
+  std::vector<GenerationRequest> requests;
+  for (const auto& prompt : prompts) {
+    requests.emplace_back();
+    requests.back().prompt = prompt;
+  }
+  return requests;
+}
+
+std::string drain_text(Generation& generation, std::vector<ChoicePiece>* pieces = nullptr) {
+  std::string text;
+  while (auto event = generation.next(milliseconds(0))) {
+    auto& piece = std::get<ChoicePiece>(*event);
+    text += piece.text;
+    if (pieces != nullptr) pieces->push_back(piece);
+  }
+  return text;
+}
+
+TEST(Generation, TurnsTokensIntoText) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {});
+  ASSERT_TRUE(generation.start());
+  engine.streams[0]->push(PrefillReport{});
+  engine.say(0, "hello");
+  engine.streams[0]->push(Finished{FinishReason::kLength, -1});
+  std::vector<ChoicePiece> pieces;
+  EXPECT_EQ(drain_text(generation, &pieces), "hello");
+  EXPECT_TRUE(generation.is_done());
+  EXPECT_EQ(generation.completion_tokens(), 5);
+  EXPECT_EQ(pieces.back().finish, FinishReason::kLength);
+  EXPECT_TRUE(generation.prefill(0));
+}
+
+TEST(Generation, HoldsTokensUntilTheirTextIsComplete) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {});
+  ASSERT_TRUE(generation.start());
+  engine.say(0, "\xC3");
+  EXPECT_FALSE(generation.next(milliseconds(0)));
+  engine.say(0, "\xA4");
+  auto piece = std::get<ChoicePiece>(*generation.next(milliseconds(0)));
+  EXPECT_EQ(piece.text, "\xC3\xA4");
+  EXPECT_EQ(piece.tokens.size(), 2u);
+}
+
+TEST(Generation, StopsAtStopStringsAndCancels) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {{"END"}, SpecialTokens::kParse});
+  ASSERT_TRUE(generation.start());
+  engine.say(0, "abENcENDxyz");
+  std::vector<ChoicePiece> pieces;
+  EXPECT_EQ(drain_text(generation, &pieces), "abENc");
+  EXPECT_EQ(pieces.back().finish, FinishReason::kStop);
+  EXPECT_TRUE(engine.streams[0]->is_cancelled());
+  EXPECT_TRUE(generation.is_done());
+}
+
+TEST(Generation, StartsFurtherChoicesOfAPromptWhenItHasBeenRead) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {1}, {1}}), {});
+  ASSERT_TRUE(generation.start());
+  EXPECT_EQ(engine.streams.size(), 1u);
+  engine.streams[0]->push(PrefillReport{});
+  generation.next(milliseconds(0));
+  generation.next(milliseconds(0));
+  EXPECT_EQ(engine.streams.size(), 2u);
+}
+
+TEST(Generation, InterleavesChoices) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  ASSERT_EQ(engine.streams.size(), 2u);
+  engine.say(0, "aa");
+  engine.say(1, "bb");
+  EXPECT_EQ(drain_text(generation), "abab");
+}
+
+TEST(Generation, WaitsForItsOwnChoicesWhenTheQueueIsFull) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  engine.room = 1;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  EXPECT_EQ(engine.streams.size(), 1u);
+  engine.room = 2;
+  engine.say(0, "a");
+  engine.streams[0]->push(Finished{});
+  drain_text(generation);
+  ASSERT_EQ(engine.streams.size(), 2u);
+  engine.streams[1]->push(Finished{});
+  drain_text(generation);
+  EXPECT_TRUE(generation.is_done());
+}
+
+TEST(Generation, ReportsAFullQueueWhenNothingOfItRuns) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  engine.room = 0;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {});
+  auto started = generation.start();
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, ErrorCode::kExhausted);
+}
+
+TEST(Generation, EndsWithAnErrorAndCancelsTheRest) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  engine.streams[0]->push(Error{ErrorCode::kUnavailable, "gone"});
+  auto event = generation.next(milliseconds(0));
+  ASSERT_TRUE(event);
+  EXPECT_EQ(std::get<Error>(*event).message, "gone");
+  EXPECT_TRUE(generation.is_done());
+  EXPECT_TRUE(engine.streams[1]->is_cancelled());
+}
+
+TEST(Generation, CancelsWhenDropped) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  {
+    Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {});
+    ASSERT_TRUE(generation.start());
+  }
+  EXPECT_TRUE(engine.streams[0]->is_cancelled());
+}
+
+}  // namespace
+
+}  // namespace droidspeak

@@ -1,0 +1,58 @@
+// For tests of the store: blocks whose right content follows from their number.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "store/cache_key.h"
+#include "store/tiers/file_system.h"
+
+namespace droidspeak {
+
+class FakeClock final : public Clock {
+ public:
+  std::chrono::nanoseconds now() const override { return time; }
+
+  std::chrono::nanoseconds time{0};
+};
+
+// The real one, but nothing waits for the disk: for tests that only ever lose power on purpose.
+class UnsyncedFileSystem : public FileSystem {
+ public:
+  Result<void> sync(const FileHandle&) override { return {}; }
+
+  Result<void> sync_folder(const std::filesystem::path&) override { return {}; }
+};
+
+inline Digest test_key(uint64_t number) {
+  return sha256(std::as_bytes(std::span(&number, 1)));
+}
+
+inline constexpr EntryId kv(int32_t layer) {
+  return {EntryKind::kKeyValue, layer};
+}
+
+inline constexpr EntryId input(int32_t layer) {
+  return {EntryKind::kLayerInput, layer};
+}
+
+inline std::vector<std::byte> test_bytes(uint64_t seed, size_t size) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// The one right content of an entry; its size differs from entry to entry, up to `max_size`.
+inline std::vector<std::byte> test_entry(uint64_t number, EntryId id, size_t max_size = 20000) {
+  uint64_t seed =
+      number * 1000 + static_cast<uint64_t>(id.layer) * 10 + static_cast<uint64_t>(id.kind);
+  return test_bytes(seed, 1 + seed * 7919 % max_size);
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,191 @@
+"""The program itself: curl, metrics, keys, TLS, shutting down."""
+
+import json
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from server_process import Server
+
+
+def curl(*arguments, data=None):
+    result = subprocess.run(["curl", "-sS", "--max-time", "60", *arguments], input=data, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_curl_chat(server, model):
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2})
+    answer = json.loads(curl(server.url + "/v1/chat/completions", "-H", "Content-Type: application/json", "-d", body))
+    assert answer["object"] == "chat.completion"
+
+
+def test_curl_stream(server, model):
+    body = json.dumps({"model": model, "prompt": "Hi", "max_tokens": 3, "stream": True})
+    lines = [line for line in curl("-N", server.url + "/v1/completions", "-d", body).splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    assert json.loads(lines[0][6:])["object"] == "text_completion"
+
+
+def test_curl_large_body_with_expect(server, model, tmp_path):
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"model": model, "prompt": "x" * 3_000_000}))
+    status = curl("-o", tmp_path / "answer", "-w", "%{http_code}", "-H", "Expect: 100-continue",
+                  "--data-binary", f"@{request}", server.url + "/v1/completions")
+    assert status == "400"
+    assert json.loads((tmp_path / "answer").read_text())["error"]["code"] == "context_length_exceeded"
+
+
+def test_curl_http10(server):
+    assert "ok" in curl("--http1.0", server.url + "/health")
+
+
+def test_metrics_parse_and_count(server, client, model):
+    def values():
+        families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+        return {family.name: family for family in families}
+    before = values()
+    client.completions.create(model=model, prompt="abc", max_tokens=4, extra_body={"ignore_eos": True})
+    after = values()
+
+    def total(families, name):
+        return sum(sample.value for sample in families[name].samples if not sample.name.endswith("_created"))
+    assert total(after, "vllm:generation_tokens") == total(before, "vllm:generation_tokens") + 4
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                 "vllm:prefix_cache_queries", "vllm:prefix_cache_hits", "vllm:num_preemptions", "vllm:prompt_tokens",
+                 "vllm:request_success", "vllm:time_to_first_token_seconds", "vllm:time_per_output_token_seconds",
+                 "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds"):
+        assert name in after, name
+        assert all(sample.labels["model_name"] == model for sample in after[name].samples)
+    histogram = after["vllm:time_to_first_token_seconds"]
+    buckets = [sample.value for sample in histogram.samples if sample.name.endswith("_bucket")]
+    assert buckets == sorted(buckets) and buckets[-1] > 0
+    assert "droidspeak_store_bytes" in after and "process_resident_memory_bytes" in after
+
+
+def test_page_is_served(server):
+    page = httpx.get(server.url + "/")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    assert httpx.head(server.url + "/").text == ""
+
+
+def test_state(server):
+    state = httpx.get(server.url + "/v1/droidspeak/state").json()
+    assert state["healthy"] and state["families"][0]["variants"]
+    assert set(state) >= {"families", "plan_books", "caches", "queue"}
+
+
+def test_keys(family):
+    server = Server(family, "--api-key", "secret", "--protect-metrics", "--served-model-name", "renamed")
+    try:
+        assert httpx.get(server.url + "/v1/models").status_code == 401
+        assert httpx.get(server.url + "/metrics").status_code == 401
+        assert httpx.get(server.url + "/health").status_code == 200
+        good = {"Authorization": "Bearer secret"}
+        assert httpx.get(server.url + "/v1/models", headers=good).json()["data"][0]["id"] == "renamed"
+        assert httpx.get(server.url + "/metrics", headers=good).status_code == 200
+    finally:
+        assert server.terminate() == 0
+
+
+def test_tls(family, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
+    server = Server(family, "--tls-cert", certificate, "--tls-key", key)
+    try:
+        assert server.url.startswith("https://")
+        import ssl
+        context = ssl.create_default_context(cafile=str(certificate))
+        with httpx.Client(verify=context) as client:
+            models = client.get(server.url + "/v1/models").json()["data"]
+            body = {"model": models[0]["id"], "prompt": "x", "max_tokens": 50, "stream": True}
+            with client.stream("POST", server.url + "/v1/completions", json=body) as response:
+                assert list(response.iter_lines())[-2:][0] == "data: [DONE]"
+            big = client.post(server.url + "/v1/completions", content=b"[" + b" " * 5_000_000 + b"]")
+            assert big.status_code == 400
+    finally:
+        assert server.terminate() == 0
+
+
+def test_wrong_flags_are_usage_errors(family):
+    from server_process import build_folder
+    bad = subprocess.run([build_folder() / "droidspeak", "serve", "--port", "x"], capture_output=True, text=True)
+    assert bad.returncode == 2 and bad.stderr.strip()
+    missing = subprocess.run([build_folder() / "droidspeak", "serve", "--family", "/nothing.json"], capture_output=True, text=True)
+    assert missing.returncode == 1 and "/nothing.json" in missing.stderr
+
+
+def test_sigterm_drains(family):
+    server = Server(family)
+    try:
+        model = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
+        lines = []
+        began = threading.Event()
+
+        def read():
+            body = {"model": model, "prompt": "x", "max_tokens": 800, "stream": True, "ignore_eos": True}
+            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=120) as response:
+                for line in response.iter_lines():
+                    lines.append(line)
+                    began.set()
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert began.wait(60)
+        server.process.terminate()
+        statuses = set()
+        while reader.is_alive():
+            try:
+                statuses.add(httpx.post(server.url + "/v1/completions", json={}, timeout=10).status_code)
+            except httpx.TransportError:
+                break
+            time.sleep(0.01)
+        reader.join()
+        assert "data: [DONE]" in lines
+        assert 503 in statuses
+    finally:
+        assert server.terminate() == 0
+
+
+def test_sigterm_does_not_wait_for_ever(family):
+    server = Server(family, "--drain-s", "1")
+    model = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
+    body = {"model": model, "prompt": "x", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=120) as response:
+        next(response.iter_lines())
+        start = time.time()
+        assert server.terminate(timeout=20) == 0
+        assert time.time() - start < 15
+
+
+def test_adapters_come_and_go(server, client, family, variant):
+    folder = json.loads(family.read_text())
+    adapter = next(entry["adapter"] for entry in folder["variants"] if entry.get("name") == variant)
+    body = {"lora_name": "another", "lora_path": adapter}
+    loaded = httpx.post(server.url + "/v1/load_lora_adapter", json=body)
+    assert loaded.status_code == 200 and "Success" in loaded.text
+    try:
+        same = [client.completions.create(model=name, prompt="Once", max_tokens=8, temperature=0).choices[0].text
+                for name in ("another", variant)]
+        assert same[0] == same[1]
+        assert httpx.post(server.url + "/v1/load_lora_adapter", json=body).status_code == 400
+        assert httpx.post(server.url + "/v1/load_lora_adapter", json={**body, "load_inplace": True}).status_code == 200
+    finally:
+        assert httpx.post(server.url + "/v1/unload_lora_adapter", json={"lora_name": "another"}).status_code == 200
+    assert httpx.post(server.url + "/v1/unload_lora_adapter", json={"lora_name": "another"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
+def test_cors(server, path):
+    preflight = httpx.options(server.url + path, headers={
+        "Origin": "http://example.org", "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type"})
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-origin"] == "*"
+    assert "authorization" in preflight.headers["access-control-allow-headers"]

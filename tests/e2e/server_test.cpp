@@ -1,0 +1,232 @@
+// What a case file cannot say: keys, TLS, disconnects, full queues, adapters, shutting down.
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "e2e/tiny_server.h"
+
+namespace droidspeak {
+
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char* kLongRequest =
+    R"({"model": "base", "prompt": "x", "max_tokens": 3000, "stream": true, "ignore_eos": true})";
+
+template <class Condition>
+bool holds_soon(Condition condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));
+  return condition();
+}
+
+std::string text_of(const ClientResponse& response) {
+  return Json::parse(response.body)["choices"][0]["text"];
+}
+
+TEST(Server, AsksForAKeyWhenItHasOne) {
+  TinyServerOptions options;
+  options.server.api_keys = {"first", "second"};
+  TinyServer server(options);
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer wrong"}).status, 401);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: second"}).status, 401);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer second"}).status, 200);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/metrics").status, 200);
+  EXPECT_EQ(server.get("/").status, 200);
+  auto error = Json::parse(server.get("/v1/models").body)["error"];
+  EXPECT_EQ(error["code"], "invalid_api_key");
+  EXPECT_TRUE(error["param"].is_null());
+}
+
+TEST(Server, ProtectsMetricsWhenTold) {
+  TinyServerOptions options;
+  options.server.api_keys = {"key"};
+  options.server.metrics_access = ServerOptions::MetricsAccess::kKey;
+  TinyServer server(options);
+  EXPECT_EQ(server.get("/metrics").status, 401);
+  EXPECT_EQ(server.get("/metrics", {"Authorization: Bearer key"}).status, 200);
+}
+
+TEST(Server, ServesTheBaseUnderOtherNames) {
+  TinyServerOptions options;
+  options.server.served_names = {"gpt-tiny", "other"};
+  TinyServer server(options);
+  Json models = Json::parse(server.get("/v1/models").body)["data"];
+  EXPECT_EQ(models[0]["id"], "gpt-tiny");
+  EXPECT_EQ(models[1]["id"], "other");
+  EXPECT_EQ(models[2]["parent"], "gpt-tiny");
+  auto response = server.post("/v1/completions", R"({"model": "other", "prompt": "x", "max_tokens": 1})");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(Json::parse(response.body)["model"], "other");
+}
+
+TEST(Server, StreamsTheSameTextThatItGivesWhole) {
+  TinyServer server;
+  std::string fields = R"("model": "alpha", "prompt": "Once upon", "max_tokens": 24, "temperature": 0.9, "seed": 5)";
+  std::string whole = text_of(server.post("/v1/completions", "{" + fields + "}"));
+  std::string streamed;
+  for (const std::string& event : server.post("/v1/completions", "{" + fields + R"(, "stream": true})").events()) {
+    if (event != "[DONE]") streamed += Json::parse(event)["choices"][0]["text"];
+  }
+  EXPECT_EQ(streamed, whole);
+}
+
+TEST(Server, CutsTheTextAtStopStrings) {
+  TinyServer server;
+  std::string fields = R"("model": "base", "prompt": "abc", "max_tokens": 32, "temperature": 0, "ignore_eos": true)";
+  std::string whole = text_of(server.post("/v1/completions", "{" + fields + "}"));
+  ASSERT_GT(whole.size(), 4u);
+  Json body = Json::parse("{" + fields + "}");
+  std::string stop = whole.substr(whole.size() / 2);
+  while (!stop.empty() && (static_cast<unsigned char>(stop[0]) & 0xC0) == 0x80) stop.erase(0, 1);
+  body["stop"] = {stop};
+  auto response = server.post("/v1/completions", body.dump());
+  EXPECT_EQ(text_of(response), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(Json::parse(response.body)["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Server, CancelsWhenAStreamsClientLeaves) {
+  TinyServer server;
+  {
+    ClientConnection client(server.port());
+    client.send(format_request({"POST", "/v1/completions", {}, kLongRequest}));
+    EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
+  }
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().requests_cancelled == 1; }));
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().running == 0; }));
+}
+
+TEST(Server, CancelsWhenAWaitingClientLeaves) {
+  TinyServer server;
+  {
+    ClientConnection client(server.port());
+    client.send(format_request({"POST", "/v1/completions", {},
+                                R"({"model": "base", "prompt": "x", "max_tokens": 4000, "ignore_eos": true})"}));
+    ASSERT_TRUE(holds_soon([&] { return server.engine().metrics().running == 1; }));
+  }
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().requests_cancelled == 1; }));
+}
+
+TEST(Server, AnswersAFullQueueWith429) {
+  TinyServerOptions options;
+  options.engine.max_queue = 1;
+  options.engine.max_batch_sequences = 1;
+  TinyServer server(options);
+  std::vector<std::unique_ptr<ClientConnection>> clients;
+  ClientResponse refused;
+  for (int i = 0; i < 10 && refused.status != 429; ++i) {
+    clients.push_back(std::make_unique<ClientConnection>(server.port()));
+    clients.back()->send(format_request({"POST", "/v1/completions", {}, kLongRequest}));
+    std::this_thread::sleep_for(milliseconds(20));
+    if (i >= 2) refused = server.post("/v1/completions", R"({"model": "base", "prompt": "x"})");
+  }
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_NE(refused.headers["retry-after"], "");
+  EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "rate_limit_exceeded");
+}
+
+TEST(Server, LoadsReplacesAndUnloadsAdapters) {
+  TinyServer server;
+  write_tiny_adapter(server.folder() / "adapters" / "gamma", {}, {.seed = 7});
+  std::string load = R"({"lora_name": "gamma", "lora_path": "adapters/gamma"})";
+  auto loaded = server.post("/v1/load_lora_adapter", load);
+  EXPECT_EQ(loaded.status, 200);
+  EXPECT_THAT(loaded.body, HasSubstr("Success: LoRA adapter 'gamma' added"));
+  EXPECT_EQ(server.get("/v1/models/gamma").status, 200);
+  EXPECT_EQ(server.post("/v1/completions", R"({"model": "gamma", "prompt": "x", "max_tokens": 1})").status, 200);
+  EXPECT_EQ(server.post("/v1/load_lora_adapter", load).status, 400);
+  EXPECT_EQ(server.post("/v1/load_lora_adapter",
+                        R"({"lora_name": "gamma", "lora_path": "adapters/beta", "load_inplace": true})")
+                .status,
+            200);
+  EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "gamma"})").status, 200);
+  EXPECT_EQ(server.get("/v1/models/gamma").status, 404);
+  EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "base"})").status, 400);
+}
+
+TEST(Server, LoadsAdaptersOnlyFromBelowItsRoot) {
+  TinyServer server;
+  TemporaryFolder elsewhere;
+  write_tiny_adapter(elsewhere.path() / "stolen");
+  std::filesystem::create_directory_symlink(elsewhere.path() / "stolen", server.folder() / "link");
+  for (const std::string& path : {std::string("link"), (elsewhere.path() / "stolen").string(), std::string("/etc"),
+                                  std::string("adapters/../../x"), std::string("adapters/missing"),
+                                  std::string("family.json")}) {
+    Json body = {{"lora_name", "x"}, {"lora_path", path}};
+    auto response = server.post("/v1/load_lora_adapter", body.dump());
+    EXPECT_EQ(response.status, 400) << path;
+    EXPECT_EQ(Json::parse(response.body)["error"]["param"], "lora_path");
+  }
+  EXPECT_EQ(server.post("/v1/load_lora_adapter",
+                        Json{{"lora_name", "x"}, {"lora_path", (server.folder() / "adapters/alpha").string()}}.dump())
+                .status,
+            200);
+}
+
+TEST(Server, DrainsRunningRequestsAndRefusesNewOnes) {
+  TinyServer server;
+  ClientConnection client(server.port());
+  client.send(format_request({"POST", "/v1/completions", {},
+                              R"({"model": "base", "prompt": "x", "max_tokens": 600, "stream": true, "ignore_eos": true})"}));
+  EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
+  std::thread drain([&] { server.server().drain(std::chrono::seconds(60)); });
+  EXPECT_TRUE(holds_soon([&] { return server.get("/health").status == 503; }));
+  auto refused = server.post("/v1/completions", R"({"model": "base", "prompt": "x"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "shutting_down");
+  EXPECT_EQ(server.get("/metrics").status, 200);
+  EXPECT_THAT(client.read_all(), HasSubstr("data: [DONE]"));
+  drain.join();
+}
+
+TEST(Server, StopsDrainingWhenTheTimeIsUp) {
+  TinyServer server;
+  ClientConnection client(server.port());
+  client.send(format_request({"POST", "/v1/completions", {}, kLongRequest}));
+  client.read_some();
+  auto start = std::chrono::steady_clock::now();
+  server.server().drain(milliseconds(50));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Server, SpeaksTls) {
+  TemporaryFolder folder;
+  std::string base = (folder.path() / "x").string();
+  std::string make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout " + base +
+                     ".key -out " + base + ".crt 2>/dev/null";
+  if (std::system(make.c_str()) != 0) GTEST_SKIP() << "no openssl program";  // NOLINT(cert-env33-c)
+  TinyServerOptions options;
+  options.server.tls_certificate = base + ".crt";
+  options.server.tls_key = base + ".key";
+  TinyServer server(options);
+  EXPECT_THAT(server.server().url(), StartsWith("https://"));
+  std::string ask = "printf 'GET /health HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n' | timeout 10 openssl s_client -quiet "
+                    "-connect 127.0.0.1:" +
+                    std::to_string(server.port()) + " -ign_eof 2>/dev/null > " + base + ".out";
+  std::system(ask.c_str());  // NOLINT(cert-env33-c)
+  EXPECT_THAT(read_file(base + ".out"), HasSubstr("{\"status\":\"ok\"}"));
+}
+
+TEST(Server, KeepsAnsweringWhileManyClientsWait) {
+  TinyServer server;
+  std::vector<std::unique_ptr<ClientConnection>> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(std::make_unique<ClientConnection>(server.port()));
+    idle.back()->send("POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\n{");
+  }
+  EXPECT_EQ(server.post("/v1/completions", R"({"model": "base", "prompt": "x", "max_tokens": 1})").status, 200);
+}
+
+}  // namespace
+
+}  // namespace droidspeak

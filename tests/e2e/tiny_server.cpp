@@ -1,0 +1,27 @@
+#include "e2e/tiny_server.h"
+
+namespace droidspeak {
+
+TinyServer::TinyServer(TinyServerOptions options) : device_(make_cpu_device()) {
+  FamilyFile file = read_family_file(write_tiny_family(folder_.path()));
+  ops_ = make_cpu_ops(*device_, 2);
+  tokenizer_ = load_hf_tokenizer(file.base.path);
+  options.engine.kv_bytes = uint64_t{32} << 20;
+  options.engine.store.host_bytes = uint64_t{32} << 20;
+  engine_ = std::make_unique<Engine>(*ops_, file, options.engine);
+  options.server.port = 0;
+  if (options.server.adapter_root.empty()) options.server.adapter_root = folder_.path();
+  server_ = std::make_unique<HttpServer>(*engine_, *tokenizer_, options.server);
+}
+
+ClientResponse TinyServer::get(const std::string& path, std::vector<std::string> headers) {
+  return fetch(port(), {"GET", path, std::move(headers), ""});
+}
+
+ClientResponse TinyServer::post(const std::string& path,
+                                const std::string& body,
+                                std::vector<std::string> headers) {
+  return fetch(port(), {"POST", path, std::move(headers), body});
+}
+
+}  // namespace droidspeak

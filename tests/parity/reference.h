@@ -1,0 +1,58 @@
+// The slow, obvious transformer: double precision, one token at a time over plain vectors, written from
+// the definition. Llama architecture, Hugging Face checkpoint, optional LoRA merged by hand.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace droidspeak {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;
+
+// What a model leaves behind for a context: per layer its input, keys (rotated) and values per token.
+struct ReferenceCache {
+  std::vector<Rows> inputs;  // [layer][token][d_model]
+  std::vector<Rows> keys;    // [layer][token][kv columns]
+  std::vector<Rows> values;
+};
+
+class ReferenceModel {
+ public:
+  // `adapter` empty: the checkpoint alone.
+  ReferenceModel(const std::filesystem::path& checkpoint, const std::filesystem::path& adapter);
+
+  const ModelConfig& config() const { return config_; }
+
+  // Ordinary prefill.
+  ReferenceCache read(const std::vector<int32_t>& tokens) const;
+  // Recomputes layers [begin, end) of a context from the input of `begin`.
+  void recompute(int32_t begin, int32_t end, Rows input, ReferenceCache& cache) const;
+  // Logits of every token of `suffix` that follows the cached context. The cache is not changed.
+  Rows suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const;
+  Rows embed(const std::vector<int32_t>& tokens) const;
+
+ private:
+  using Matrix = std::vector<Row>;
+  Matrix load(const std::string& name) const;
+  Matrix load_linear(int32_t layer, const std::string& name) const;
+  // Runs one layer over rows that follow what the cache holds, and appends their K/V.
+  Rows layer(int32_t index, const Rows& hidden, ReferenceCache& cache) const;
+  void rotate(double* head, int32_t position) const;
+
+  std::filesystem::path checkpoint_;
+  std::filesystem::path adapter_;
+  ModelConfig config_;
+  std::map<std::string, Matrix> weights_;
+};
+
+// Partial prefill by the definition: what `receiver` holds for the context under plan (a, b, c).
+ReferenceCache mixed_cache(const ReferenceModel& receiver, const ReferenceCache& sender, const std::vector<int32_t>& context,
+                           int32_t a, int32_t b, int32_t c);
+
+}  // namespace droidspeak

@@ -1,0 +1,56 @@
+// One model with everything it needs to run, for tests.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "kv/kv_cache.h"
+#include "model/family.h"
+#include "sharing/prompt_runner.h"
+#include "store/cache_store.h"
+
+namespace droidspeak {
+
+class SingleModel {
+ public:
+  SingleModel(const std::filesystem::path& checkpoint, const std::filesystem::path& adapter, Precision precision, DType kv_dtype)
+      : device_(make_cpu_device()), ops_(make_cpu_ops(*device_, 2)) {
+    auto weights = load_weights(*ops_, checkpoint, precision);
+    auto variant = std::make_shared<Variant>();
+    variant->model_digest = weights->digest;
+    variant->transformer = std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
+    if (!adapter.empty()) variant->adapter = load_adapter(*ops_, adapter, weights->config);
+    variant_ = variant;
+    KvLayout layout = weights->config.kv_layout(kv_dtype);
+    kv_ = std::make_unique<KvCache>(*device_, layout, 16 * layout.block_bytes());
+    store_ = std::make_unique<CacheStore>(StoreOptions{}, clock_);
+  }
+
+  // Logits after every token, computed `chunk` rows at a time.
+  std::vector<std::vector<float>> logits(const std::vector<int32_t>& tokens, int32_t chunk) {
+    PromptRunner runner(*ops_, *kv_, *store_, chunk);
+    PromptPlan plan;
+    plan.receiver = variant_;
+    BlockTable table;
+    std::vector<std::vector<float>> rows;
+    int64_t vocabulary = variant_->transformer->config().vocab_size;
+    runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
+      Tensor out(*device_, DType::kF32, hidden.rows, vocabulary);
+      variant_->transformer->logits(hidden, out.view());
+      for (int64_t i = 0; i < hidden.rows; ++i) rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + vocabulary);
+    });
+    return rows;
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  std::shared_ptr<const Variant> variant_;
+  std::unique_ptr<KvCache> kv_;
+  SteadyClock clock_;
+  std::unique_ptr<CacheStore> store_;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Makes tiny random models of every architecture with transformers, and the logits it computes for them.
+
+    python3 tools/make_tiny_models.py tests/data/models
+
+Each folder holds a Hugging Face checkpoint (config.json, model.safetensors) and golden.json: token ids and
+the float32 logits of the last positions. The parity test (tests/parity) compares ours with them. Needs
+torch, transformers, peft, safetensors."""
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+import transformers
+
+VOCAB = 128
+TOKENS = 150  # beyond the sliding windows and the original longrope length below
+
+
+def common(**more):
+    return dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+                bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.2, **more)
+
+
+def llama3_rope():
+    return {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64, "rope_theta": 10000.0}
+
+
+def long_rope():
+    return {"rope_type": "longrope", "short_factor": [1.0 + 0.05 * i for i in range(8)],
+            "long_factor": [1.5 + 0.5 * i for i in range(8)], "rope_theta": 10000.0,
+            "original_max_position_embeddings": 128}
+
+
+MODELS = {
+    "llama2": lambda: transformers.LlamaConfig(**common(rms_norm_eps=1e-5, tie_word_embeddings=False)),
+    "llama3": lambda: transformers.LlamaConfig(**common(rope_parameters=llama3_rope(), tie_word_embeddings=False)),
+    "smollm2": lambda: transformers.LlamaConfig(**common(rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+                                                         tie_word_embeddings=True)),
+    "mistral": lambda: transformers.MistralConfig(**common(sliding_window=40, head_dim=24)),
+    "qwen2": lambda: transformers.Qwen2Config(**common(tie_word_embeddings=True)),
+    "qwen3": lambda: transformers.Qwen3Config(**common(head_dim=32)),
+    "phi3": lambda: transformers.Phi3Config(**common(sliding_window=100)),
+    "phi3-long": lambda: transformers.Phi3Config(**common(sliding_window=None, rope_parameters=long_rope(),
+                                                          original_max_position_embeddings=128)),
+}
+
+
+def make_model(config):
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    with torch.no_grad():  # norms and biases off their trivial initial values
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+            if "bias" in name:
+                parameter.copy_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def write_golden(model, folder, name):
+    generator = torch.Generator().manual_seed(11)
+    ids = torch.randint(3, VOCAB, (1, TOKENS), generator=generator)
+    with torch.no_grad():
+        logits = model(ids).logits[0, -4:].float()
+    golden = {"tokens": ids[0].tolist(), "logits": [[round(v, 6) for v in row] for row in logits.tolist()]}
+    (folder / name).write_text(json.dumps(golden))
+
+
+def add_adapter(model, folder):
+    """Two adapters with rank patterns and rslora on a subset of the linear layers."""
+    import peft
+    torch.manual_seed(3)
+    config = peft.LoraConfig(r=4, lora_alpha=6, use_rslora=True, target_modules=["q_proj", "v_proj", "down_proj"],
+                             rank_pattern={"layers.1.self_attn.q_proj": 8}, alpha_pattern={"down_proj": 12},
+                             init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config)
+    write_golden(adapted, folder, "golden_adapter.json")
+    adapted.save_pretrained(folder / "adapter", safe_serialization=True)
+    (folder / "adapter" / "README.md").unlink(missing_ok=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    out = parser.parse_args().out
+    for name, config in MODELS.items():
+        folder = out / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        model = make_model(config())
+        sharded = "200KB" if name == "llama2" else "1GB"
+        model.save_pretrained(folder, max_shard_size=sharded)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        write_golden(model, folder, "golden.json")
+        if name == "smollm2":
+            add_adapter(model, folder)
+        print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) // 1024, "KiB")
+
+
+if __name__ == "__main__":
+    main()
