@@ -1,4 +1,5 @@
-// Filters: value | name(arguments).
+// Filters: value | name(arguments). `safe` and `escape` give plain text: Jinja's Markup type, which
+// escapes what is later added to it, is not modelled.
 #pragma once
 
 #include <string_view>
@@ -15,7 +16,7 @@ Value apply_filter(Context& context,
                    const Arguments& arguments);
 bool is_filter(std::string_view name);
 
-// The three families of filters; null when there is none of that name.
+// The families of filters; null when there is none of that name.
 NativeFunction find_text_filter(std::string_view name);
 NativeFunction find_number_filter(std::string_view name);
 NativeFunction find_sequence_filter(std::string_view name);

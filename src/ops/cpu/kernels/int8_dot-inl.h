@@ -35,6 +35,17 @@ HWY_INLINE int32_t load_four(const void* from) {
   return four;
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+
+// Keeps the compiler from turning a chain of additions into a tree: the terms of a tree do not fit
+// into the registers.
+template <class Vector>
+HWY_INLINE void keep_chain(Vector& sum) {
+  asm("" : "+v"(sum));
+}
+
+#endif
+
 #if HWY_TARGET == HWY_AVX3
 
 // Quants of four columns: [16][4] bytes.
@@ -119,6 +130,7 @@ struct DotU4 {
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int8_t* four) {
     const __m512i a = _mm512_set1_epi32(load_four(four));
     sums = _mm512_add_epi16(sums, _mm512_maddubs_epi16(weights.bytes, a));
+    keep_chain(sums);
   }
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t* start, hn::Vec<SumsTag>* out) {
@@ -143,6 +155,7 @@ struct DotU8 {
     for (int i = 0; i < 2; ++i) {
       const __m512i a = _mm512_set1_epi32(load_four(four + 2 * i));
       sums = _mm512_add_epi32(sums, _mm512_madd_epi16(weights.pairs[i], a));
+      keep_chain(sums);
     }
   }
   template <bool kHasStart>
@@ -231,6 +244,7 @@ struct DotU4 {
     const __m256i a = _mm256_set1_epi32(load_four(four));
     for (int i = 0; i < 2; ++i) {
       sums.half[i] = _mm256_add_epi16(sums.half[i], _mm256_maddubs_epi16(weights.half[i], a));
+      keep_chain(sums.half[i]);
     }
   }
   template <bool kHasStart>
@@ -259,6 +273,7 @@ struct DotU8 {
       const __m256i a = _mm256_set1_epi32(load_four(four + 2 * pair));
       for (int i = 0; i < 2; ++i) {
         sums.half[i] = _mm256_add_epi32(sums.half[i], _mm256_madd_epi16(weights.pairs[pair][i], a));
+        keep_chain(sums.half[i]);
       }
     }
   }
