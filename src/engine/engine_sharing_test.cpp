@@ -180,7 +180,7 @@ TEST(Sharing, PreemptedReceiverKeepsItsPlan) {
     std::vector<std::shared_ptr<TokenStream>> streams;
     for (uint32_t i = 0; i < 4; ++i) {
       GenerationRequest request = by_name("alpha", question(i, 128, 20), "0,2,3");
-      request.max_tokens = 120;
+      request.max_tokens = 220;
       streams.push_back(std::move(engine.submit(request)).take_or_throw());
     }
     std::vector<std::vector<int32_t>> outputs;
@@ -191,30 +191,20 @@ TEST(Sharing, PreemptedReceiverKeepsItsPlan) {
   EXPECT_EQ(run(64), run(11));
 }
 
-TEST(Sharing, AutoKeepsToTheQualityFloor) {
+TEST(Sharing, NothingIsSharedBelowTheQualityFloorOrWhenSwitchedOff) {
   SharedFamily family;
   EngineOptions options = tiny_options();
   options.checks = EngineOptions::Checks::kNone;
   Engine engine(family.ops(), family.file(), options);
   std::vector<int32_t> prompt = question(1, 1920, 10);
   generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
-  auto quality_of = [&](double floor, const std::string& salt) {
-    GenerationRequest request{.model = "alpha",
-                              .prompt = prompt,
-                              .max_tokens = 1,
-                              .cache_salt = salt,
-                              .min_quality = floor};
-    return generate(engine, request).report;
-  };
-  PrefillReport strict = quality_of(1, "");
-  EXPECT_EQ(strict.sender, "");
-  EXPECT_EQ(strict.cached_tokens, 0);
-  EXPECT_EQ(generate(engine, {.model = "beta",
-                              .prompt = prompt,
-                              .max_tokens = 1,
-                              .sharing = {SharingRequest::Mode::kOff, {}, {}}})
-                .report.cached_tokens,
-            0);
+  GenerationRequest strict{.model = "alpha", .prompt = prompt, .max_tokens = 1, .min_quality = 1.0};
+  GenerationRequest off{.model = "beta",
+                        .prompt = prompt,
+                        .max_tokens = 1,
+                        .sharing = {SharingRequest::Mode::kOff, {}, {}}};
+  EXPECT_EQ(generate(engine, strict).report.cached_tokens, 0);
+  EXPECT_EQ(generate(engine, off).report.cached_tokens, 0);
 }
 
 TEST(Sharing, AutoTakesTheCheapestGoodPlan) {

@@ -69,9 +69,9 @@ TEST(Engine, BatchedEqualsSingleForMixedAdapters) {
 
 TEST(Engine, PreemptionDoesNotChangeTheOutput) {
   TinyFamily family;
-  EngineOptions options = tiny_options(9);
+  EngineOptions options = tiny_options(8);
   Engine engine(family.ops(), family.file(), options);
-  expect_batched_equals_single(engine, make_cases(family, 9, 120, 80));
+  expect_batched_equals_single(engine, make_cases(family, 9, 60, 220));
   EXPECT_GT(engine.metrics().preemptions, 0u);
 }
 
@@ -84,7 +84,7 @@ TEST(Engine, PreemptionDoesNotChangeSampledOutput) {
       GenerationRequest request{
           .model = kNames[i % 3],
           .prompt = random_prompt(i, 60),
-          .max_tokens = 80,
+          .max_tokens = 220,
           .sampling = {.temperature = 0.8f, .repetition_penalty = 1.1f, .seed = i}};
       streams.push_back(std::move(engine.submit(request)).take_or_throw());
     }

@@ -245,7 +245,7 @@ class HttpServer::Application final : public HttpApplication {
                                  {"client", json_string(head.client)}};
     if (notes != nullptr) fields.insert(fields.end(), notes->fields.begin(), notes->fields.end());
     log_.request(fields);
-    if (status >= 500) log_.warning("request_failed", fields);
+    if (status >= 500 && !service_.is_draining()) log_.warning("request_failed", fields);
   }
 
   const ServerOptions options_;

@@ -39,8 +39,8 @@ class StoreModel {
   }
 
   void step() {
-    clock_.time += std::chrono::milliseconds(random_() % 3000);
-    if (random_() % 50 == 0) clock_.time -= std::chrono::hours(1);  // a clock that jumps
+    clock_.advance(std::chrono::milliseconds(random_() % 3000));
+    if (random_() % 50 == 0) clock_.advance(-std::chrono::hours(1));  // a clock that jumps
     switch (random_() % 20) {
       case 0:
         erase();

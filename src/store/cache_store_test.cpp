@@ -264,7 +264,7 @@ TEST_F(CacheStoreTest, KeepsSharedContextsWhenOthersAreReadOnce) {
   std::vector<Digest> shared = {test_key(0), test_key(1)};
   for (uint32_t k = 0; k < 2; ++k) put(store, k, kv(0), test_bytes(k, 10 << 10), k);
   for (uint32_t scan = 10; scan < 60; ++scan) {
-    clock_.time += std::chrono::seconds(5);
+    clock_.advance(std::chrono::seconds(5));
     if (scan % 5 == 0) {
       EXPECT_EQ(store.longest_prefix(shared, std::vector{kv(0)}), 2u) << scan;
     }

@@ -1,6 +1,7 @@
 // For tests of the store: blocks whose right content follows from their number.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <random>
@@ -14,11 +15,17 @@
 
 namespace droidspeak {
 
+// Read by the store's threads while the test moves it.
 class FakeClock final : public Clock {
  public:
-  std::chrono::nanoseconds now() const override { return time; }
+  std::chrono::nanoseconds now() const override { return time_.load(); }
 
-  std::chrono::nanoseconds time{0};
+  void set(std::chrono::nanoseconds time) { time_ = time; }
+
+  void advance(std::chrono::nanoseconds step) { time_ = time_.load() + step; }
+
+ private:
+  std::atomic<std::chrono::nanoseconds> time_{};
 };
 
 // The real one, but nothing waits for the disk: for tests that only ever lose power on purpose.

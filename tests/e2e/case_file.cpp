@@ -49,7 +49,7 @@ std::string difference(const Json& expected, const Json& actual, const std::stri
 }
 
 std::string text_difference(const std::string& expected, const std::string& actual, const std::string& path) {
-  if (!expected.starts_with('{') && !expected.starts_with('[')) {
+  if (!expected.starts_with('{')) {
     return expected == actual ? "" : fmt::format("{} is '{}', not '{}'", path, actual, expected);
   }
   Json actual_json = Json::parse(actual, nullptr, false);

@@ -175,9 +175,9 @@ TEST_F(StoreDamage, FileTimesFromOtherAgesDoNotMatter) {
     fs::last_write_time(path, fs::file_time_type::clock::now() + hours);
   }
   CacheStore store(options_, clock_);
-  clock_.time = -std::chrono::hours(100);
+  clock_.set(-std::chrono::hours(100));
   EXPECT_EQ(num_found(store), 2 * kNumBlocks);
-  clock_.time = std::chrono::hours(1000000);
+  clock_.set(std::chrono::hours(1000000));
   EXPECT_EQ(num_found(store), 2 * kNumBlocks);
   store.check_integrity();
 }

@@ -10,6 +10,7 @@
 #include "ops/cpu/linear.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/weight_arena.h"
 
 namespace droidspeak::cpu {
 namespace {
@@ -29,13 +30,14 @@ class CpuOps final : public Ops {
       : device_(device),
         pool_(options.num_threads),
         kernels_(options.instruction_set),
-        scratch_(device, pool_.num_threads()) {}
+        scratch_(device, pool_.num_threads()),
+        arena_(device) {}
 
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
 
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision precision) override {
-    return std::make_unique<PackedMatrix>(device_, pool_, parts, precision);
+    return std::make_unique<PackedMatrix>(arena_, pool_, parts, precision);
   }
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
@@ -189,6 +191,7 @@ class CpuOps final : public Ops {
   ThreadPool pool_;
   const Kernels kernels_;
   Scratch scratch_;
+  WeightArena arena_;
   Tensor translated_;  // gathered rows [K | V]
   Tensor hidden_;      // rows after the first half of a low-rank map
 };

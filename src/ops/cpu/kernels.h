@@ -76,11 +76,13 @@ struct LinearTask {
   std::byte* scratch = nullptr;  // scratch_bytes of this thread
 };
 
-// Input rows of one tile before packing.
+// Input rows of one tile before packing. A kernel may interleave an input of few rows more tightly
+// than the tiles of a larger one, so it must know how many there are in all.
 struct InputRows {
   const float* data = nullptr;
   int64_t stride = 0;
-  int64_t num_rows = 0;  // 1 .. tile_rows
+  int64_t num_rows = 0;    // 1 .. tile_rows
+  int64_t total_rows = 0;  // of all tiles
   int64_t columns = 0;
   int32_t zero_point = 0;  // of the weights the tile is for
 };

@@ -114,6 +114,7 @@ class Product {
       const InputRows rows{.data = in_.f32_row(t * tile_rows),
                            .stride = in_.row_stride,
                            .num_rows = std::min(tile_rows, in_.rows - t * tile_rows),
+                           .total_rows = in_.rows,
                            .columns = in_.columns,
                            .zero_point = job.segment->format.zero_point};
       job.kernel->pack_tile(rows, input + job.input + static_cast<size_t>(t) * job.tile_bytes());

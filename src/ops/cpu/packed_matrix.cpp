@@ -212,7 +212,7 @@ void read_floats(const Segment& segment, const std::byte* panel, int64_t lane, f
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+PackedMatrix::PackedMatrix(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
                            Precision precision)
     : WeightMatrix(total_rows(parts), columns_of(parts)) {
   auto format_of = [&](const MatrixPart& part) {
@@ -222,12 +222,12 @@ PackedMatrix::PackedMatrix(Device& device, ThreadPool& pool, std::span<const Mat
     const PanelFormat format = format_of(parts[begin]);
     size_t end = begin + 1;
     while (end < parts.size() && format_of(parts[end]) == format) ++end;
-    add_segment(device, pool, parts.subspan(begin, end - begin), format);
+    add_segment(arena, pool, parts.subspan(begin, end - begin), format);
     begin = end;
   }
 }
 
-void PackedMatrix::add_segment(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+void PackedMatrix::add_segment(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
                                const PanelFormat& format) {
   const std::vector<SourceRow> rows = rows_of(parts);
   Segment segment{.format = format,
@@ -235,8 +235,8 @@ void PackedMatrix::add_segment(Device& device, ThreadPool& pool, std::span<const
                   .columns = columns(),
                   .panel_bytes = panel_bytes(format, columns())};
   if (!segments_.empty()) segment.first_row = segments_.back().first_row + segments_.back().num_rows;
-  Buffer buffer = device.allocate(static_cast<size_t>(segment.num_panels()) * segment.panel_bytes);
-  auto* panels = static_cast<std::byte*>(buffer.data());
+  WeightMemory memory = arena.take(static_cast<size_t>(segment.num_panels()) * segment.panel_bytes);
+  std::byte* panels = memory.data();
   std::atomic<int64_t> bad_panel{-1};
   pool.for_each(segment.num_panels(), 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
@@ -255,12 +255,12 @@ void PackedMatrix::add_segment(Device& device, ThreadPool& pool, std::span<const
   }
   segment.panels = panels;
   segments_.push_back(segment);
-  buffers_.push_back(std::move(buffer));
+  memory_.push_back(std::move(memory));
 }
 
 size_t PackedMatrix::bytes() const {
   size_t bytes = 0;
-  for (const Buffer& buffer : buffers_) bytes += buffer.bytes();
+  for (const WeightMemory& memory : memory_) bytes += memory.bytes();
   return bytes;
 }
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
 #include "device/thread_pool.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/weight_arena.h"
 #include "ops/ops.h"
 
 namespace droidspeak::cpu {
@@ -17,7 +17,7 @@ namespace droidspeak::cpu {
 class PackedMatrix final : public WeightMatrix {
  public:
   // Throws Failure when a scale or value is not finite.
-  PackedMatrix(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+  PackedMatrix(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
                Precision precision);
 
   size_t bytes() const override;
@@ -29,11 +29,11 @@ class PackedMatrix final : public WeightMatrix {
 
  private:
   // A run of parts that share a format.
-  void add_segment(Device& device, ThreadPool& pool, std::span<const MatrixPart> parts,
+  void add_segment(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
                    const PanelFormat& format);
 
   std::vector<Segment> segments_;
-  std::vector<Buffer> buffers_;  // panels of the segments
+  std::vector<WeightMemory> memory_;  // panels of the segments
 };
 
 }  // namespace droidspeak::cpu

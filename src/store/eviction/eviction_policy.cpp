@@ -40,6 +40,7 @@ std::unique_ptr<EvictionPolicy> make_eviction_policy(std::string_view name) {
 
 std::vector<std::string> eviction_policy_names() {
   std::vector<std::string> names;
+  names.reserve(kPolicies.size());
   for (const NamedPolicy& policy : kPolicies) names.emplace_back(policy.name);
   return names;
 }

@@ -93,34 +93,6 @@ HWY_INLINE void for_each_block(const KvLayerView& kv, const T* cache, const floa
   }
 }
 
-// Four keys of four elements each, transposed into a panel.
-#if HWY_TARGET == HWY_SCALAR
-template <class T>
-void transpose_4x4(const T* const* rows, const float* scales, int64_t element, float* to) {
-  for (int i = 0; i < 16; ++i) {
-    convert_row(rows[i / 4] + element + i % 4, 1, scales[i / 4], to + i % 4 * kPanelWidth + i / 4);
-  }
-}
-#else
-template <class T>
-HWY_INLINE void transpose_4x4(const T* const* rows, const float* scales, int64_t element, float* to) {
-  const hn::FixedTag<float, 4> d;
-  hn::Vec<decltype(d)> r[4];
-  for (int i = 0; i < 4; ++i) {
-    r[i] = load_as_float(d, rows[i] + element);
-    if constexpr (std::is_same_v<T, int8_t>) r[i] = hn::Mul(r[i], hn::Set(d, scales[i]));
-  }
-  const auto low01 = hn::InterleaveLower(d, r[0], r[1]);
-  const auto low23 = hn::InterleaveLower(d, r[2], r[3]);
-  const auto high01 = hn::InterleaveUpper(d, r[0], r[1]);
-  const auto high23 = hn::InterleaveUpper(d, r[2], r[3]);
-  hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
-  hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, to + kPanelWidth);
-  hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, to + 2 * kPanelWidth);
-  hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, to + 3 * kPanelWidth);
-}
-#endif
-
 // `keys` keys from `first` on, a multiple of 16; keys behind the last one repeat it and are masked.
 template <class T>
 void expand_keys(const KvLayerView& kv, int32_t first, int32_t keys, const T* cache,
@@ -135,8 +107,9 @@ void expand_keys(const KvLayerView& kv, int32_t first, int32_t keys, const T* ca
       if (scales != nullptr) row_scales[i] = scales[key];
     }
     float* to = panels + (first + k) / kPanelWidth * kPanelWidth * dim + (first + k) % kPanelWidth;
-    for (int64_t e = 0; e < dim; e += 4) {
-      transpose_4x4(rows, row_scales, e, to + e * kPanelWidth);
+    for (int64_t e = 0; e < dim; e += 4, to += 4 * kPanelWidth) {
+      transpose_4x4(rows, row_scales, to, kPanelWidth);
+      for (const T*& row : rows) row += 4;
     }
   }
 }

@@ -28,6 +28,9 @@ inline constexpr int kSumsVectors = kPanelWidth / kSumsLanes;
 using FloatTag = hn::Rebind<float, SumsTag>;
 
 inline constexpr int kInt8TileRows = kSumsLanes == 16 ? 12 : 6;
+// An input of at most so many rows is interleaved by as many rows as it has and reads the panels as
+// they lie; more rows share an expanded copy of a panel.
+inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 
 HWY_INLINE int32_t load_four(const void* from) {
   int32_t four;

@@ -23,27 +23,28 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
 
-// A tile of at most so many rows reads the panel as it lies; more rows share an expanded copy.
-inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 // How far ahead a panel is fetched: the next panel follows without a gap.
-inline constexpr int kPrefetchBytes = 2048;
+inline constexpr int kPrefetchBytes = 4096;
 
 // How a kernel reads a panel: quants packed as in the segment, or expanded to what the inner step
 // takes. S is the type of the scales.
 template <class Dot, class S, bool kHasMinimum>
 struct PackedBlock {
+  static constexpr bool kIsPacked = true;
   static constexpr int kQuantBytes = Dot::kKind == PanelKind::kU4 ? 256 : 512;
   static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(S);
   using Scale = S;
 
+  static HWY_INLINE void prefetch(const uint8_t* block) {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kBytes; i += 64) hwy::Prefetch(block + kPrefetchBytes + i);
+  }
   // Quants of four columns, the index-th of the block's eight.
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
     if constexpr (Dot::kKind == PanelKind::kU4) {
       const uint8_t* from = block + index / 2 * 64;
-      if (index % 2 == 0) hwy::Prefetch(from + kPrefetchBytes);
       return index % 2 == 0 ? Dot::Quad::low_nibbles(from) : Dot::Quad::high_nibbles(from);
     } else {
-      hwy::Prefetch(block + index * 64 + kPrefetchBytes);
       return Dot::Quad::from_u8(block + index * 64);
     }
   }
@@ -51,10 +52,12 @@ struct PackedBlock {
 
 template <class Dot, bool kHasMinimum>
 struct ExpandedBlock {
+  static constexpr bool kIsPacked = false;
   static constexpr int kQuantBytes = 8 * Dot::Quad::kBytes;
   static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(float);
   using Scale = float;
 
+  static HWY_INLINE void prefetch(const uint8_t*) {}
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
     return Dot::Quad::load(block + index * Dot::Quad::kBytes);
   }
@@ -119,20 +122,21 @@ class TileSums {
 
 // out: [kRows][kPanelWidth].
 template <class Dot, int kRows, bool kHasMinimum, class Block>
-void multiply_int8_tile(int64_t blocks,
-                        Int8Tile<kInt8TileRows, typename Dot::Activation> tile,
-                        const uint8_t* block,
-                        float* out) {
+void multiply_int8_tile(int64_t columns, std::byte* input, const uint8_t* block, float* out) {
+  constexpr int kInterleave = Block::kIsPacked ? kRows : kInt8TileRows;
+  Int8Tile<kInterleave, typename Dot::Activation> tile(input, columns);
+  const int64_t blocks = columns / kQuantBlock;
   constexpr bool kHasStart = !kHasMinimum;
   TileSums<kRows> sums(out);
   for (int64_t b = 0; b < blocks; ++b, block += Block::kBytes, tile.advance()) {
+    Block::prefetch(block);
     typename Dot::Sums dots[kRows];
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) dots[i] = Dot::template begin<kHasStart>(tile.starts + i);
     HWY_UNROLL(8)
     for (int index = 0; index < kQuantBlock / 4; ++index) {
       const typename Dot::Quad quad = Block::load(block, index);
-      const auto* a = tile.quants + index * 4 * kInt8TileRows;
+      const auto* a = tile.quants + index * 4 * kInterleave;
       HWY_UNROLL(12)
       for (int i = 0; i < kRows; ++i) Dot::add(dots[i], quad, a + 4 * i);
     }
@@ -149,13 +153,11 @@ void multiply_int8_tile(int64_t blocks,
   sums.finish();
 }
 
-template <class Dot>
-using Int8TileFunction = void (*)(int64_t, Int8Tile<kInt8TileRows, typename Dot::Activation>,
-                                  const uint8_t*, float*);
+using Int8TileFunction = void (*)(int64_t, std::byte*, const uint8_t*, float*);
 
 // Entry i takes i + 1 rows.
 template <class Dot, bool kHasMinimum, class Block, int... kRows>
-constexpr std::array<Int8TileFunction<Dot>, sizeof...(kRows)> int8_tile_functions(
+constexpr std::array<Int8TileFunction, sizeof...(kRows)> int8_tile_functions(
     std::integer_sequence<int, kRows...>) {
   return {multiply_int8_tile<Dot, kRows + 1, kHasMinimum, Block>...};
 }
@@ -177,6 +179,7 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
   using Packed = PackedBlock<Dot, S, kHasMinimum>;
   using Expanded = ExpandedBlock<Dot, kHasMinimum>;
   for (int64_t b = 0; b < blocks; ++b, from += Packed::kBytes, to += Expanded::kBytes) {
+    Packed::prefetch(from);
     HWY_UNROLL(8)
     for (int index = 0; index < kQuantBlock / 4; ++index) {
       Packed::load(from, index).store(to + index * Dot::Quad::kBytes);
@@ -189,33 +192,33 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
 
 template <class Dot, class S, bool kHasMinimum>
 void multiply_int8_panels(const LinearTask& task) {
-  using Tile = Int8Tile<kInt8TileRows, typename Dot::Activation>;
-  static constexpr auto kPacked = int8_tile_functions<Dot, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>>(
-      std::make_integer_sequence<int, kMaxPackedRows>());
-  static constexpr auto kExpanded = int8_tile_functions<Dot, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>>(
-      std::make_integer_sequence<int, kInt8TileRows>());
+  static constexpr auto kPacked =
+      int8_tile_functions<Dot, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>>(
+          std::make_integer_sequence<int, kMaxPackedRows>());
+  static constexpr auto kExpanded =
+      int8_tile_functions<Dot, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>>(
+          std::make_integer_sequence<int, kInt8TileRows>());
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
-  const size_t tile_bytes = Tile::bytes(weights.columns);
-  const int64_t last_row = std::min(task.tile_end * kInt8TileRows, task.num_rows);
-  const bool is_packed = last_row - task.tile_begin * kInt8TileRows <= kMaxPackedRows;
+  const size_t tile_bytes = Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
+  const bool is_packed = task.num_rows <= kMaxPackedRows;
+  auto* input = const_cast<std::byte*>(task.tiles);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
   auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
     const auto* packed = reinterpret_cast<const uint8_t*>(
         weights.panels + static_cast<size_t>(panel) * weights.panel_bytes);
-    if (!is_packed) expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
+    if (is_packed) {
+      kPacked[static_cast<size_t>(task.num_rows - 1)](weights.columns, input, packed, sums);
+      store_tile(task, 0, panel, task.num_rows, sums);
+      continue;
+    }
+    expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
     for (int64_t t = task.tile_begin; t < task.tile_end; ++t) {
       const int64_t row = t * kInt8TileRows;
       const int64_t rows = std::min<int64_t>(kInt8TileRows, task.num_rows - row);
-      const Tile tile(const_cast<std::byte*>(task.tiles) + static_cast<size_t>(t) * tile_bytes,
-                      weights.columns);
-      const auto index = static_cast<size_t>(rows - 1);
-      if (is_packed) {
-        kPacked[index](blocks, tile, packed, sums);
-      } else {
-        kExpanded[index](blocks, tile, expanded, sums);
-      }
+      kExpanded[static_cast<size_t>(rows - 1)](
+          weights.columns, input + static_cast<size_t>(t) * tile_bytes, expanded, sums);
       store_tile(task, row, panel, rows, sums);
     }
   }

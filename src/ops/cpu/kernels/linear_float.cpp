@@ -8,6 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels/linear_float.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/dispatch.h"
@@ -28,6 +29,8 @@ constexpr int kVectors = kPanelWidth / kLanes;
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
 // Columns per pass: a panel of so many columns as f32 stays in the first-level cache.
 constexpr int64_t kDepth = 384;
+// How far ahead the weights of a single tile are fetched.
+constexpr int64_t kPrefetchElements = 1024;
 
 size_t tile_bytes(int64_t columns) { return static_cast<size_t>(columns) * kTileRows * sizeof(float); }
 
@@ -36,19 +39,34 @@ size_t scratch_bytes(int64_t) {
   return static_cast<size_t>(kDepth + kMaxTaskRows + kTileRows) * kPanelWidth * sizeof(float);
 }
 
-// [columns][kTileRows]; missing rows are 0.
+// One tile alone is interleaved by the rows it has; the tiles of more rows by kTileRows.
+int64_t interleave_of(int64_t total_rows) { return std::min<int64_t>(total_rows, kTileRows); }
+
+// [columns][interleave]; rows that are missing at the end repeat the last one.
 void pack_tile(const InputRows& rows, std::byte* tile) {
-  auto* to = reinterpret_cast<float*>(tile);
-  for (int64_t i = 0; i < kTileRows; ++i) {
-    const float* from = rows.data + i * rows.stride;
-    for (int64_t k = 0; k < rows.columns; ++k) {
-      to[k * kTileRows + i] = i < rows.num_rows ? from[k] : 0.0f;
+  const int64_t interleave = interleave_of(rows.total_rows);
+  const int64_t wide = rows.columns / 4 * 4;
+  auto row = [&](int64_t i) { return rows.data + std::min(i, rows.num_rows - 1) * rows.stride; };
+  int64_t i = 0;
+  for (; i + 4 <= interleave; i += 4) {
+    const float* from[] = {row(i), row(i + 1), row(i + 2), row(i + 3)};
+    float* to = reinterpret_cast<float*>(tile) + i;
+    for (int64_t k = 0; k < wide; k += 4, to += 4 * interleave) {
+      transpose_4x4(from, nullptr, to, interleave);
+      for (const float*& f : from) f += 4;
     }
+    for (int64_t k = wide; k < rows.columns; ++k, to += interleave) {
+      for (int j = 0; j < 4; ++j) to[j] = *from[j]++;
+    }
+  }
+  for (; i < interleave; ++i) {
+    float* to = reinterpret_cast<float*>(tile) + i;
+    for (int64_t k = 0; k < rows.columns; ++k) to[k * interleave] = row(i)[k];
   }
 }
 
 // sums: [kRows][kPanelWidth], continued from what they hold.
-template <int kRows, class T>
+template <int kRows, int kInterleave, class T>
 void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
   const D d;
   V acc[kRows][kVectors];
@@ -59,12 +77,13 @@ void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
   }
   HWY_UNROLL(4)
   for (int64_t k = 0; k < depth; ++k) {
+    if constexpr (kInterleave == kRows) hwy::Prefetch(b + k * kPanelWidth + kPrefetchElements);
     V w[kVectors];
     HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) w[j] = load_as_float(d, b + k * kPanelWidth + j * kLanes);
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
-      const V x = hn::Set(d, a[k * kTileRows + i]);
+      const V x = hn::Set(d, a[k * kInterleave + i]);
       HWY_UNROLL(4)
       for (int j = 0; j < kVectors; ++j) acc[i][j] = hn::MulAdd(x, w[j], acc[i][j]);
     }
@@ -79,50 +98,60 @@ void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
 template <class T>
 using TileFunction = void (*)(int64_t, const float*, const T*, float*);
 
-template <class T, int... kRows>
+enum class Input { kOneTile, kTiles };
+
+// Entry i takes i + 1 rows.
+template <Input kInput, class T, int... kRows>
 constexpr std::array<TileFunction<T>, kTileRows> tile_functions(std::integer_sequence<int, kRows...>) {
-  return {multiply_tile<kRows + 1, T>...};
+  return {multiply_tile<kRows + 1, kInput == Input::kOneTile ? kRows + 1 : kTileRows, T>...};
 }
 
-template <class T>
-constexpr auto kTileFunctions = tile_functions<T>(std::make_integer_sequence<int, kTileRows>());
+template <Input kInput, class T>
+constexpr auto kTileFunctions =
+    tile_functions<kInput, T>(std::make_integer_sequence<int, kTileRows>());
 
 struct Pass {
   int64_t begin;  // columns
   int64_t end;
 };
 
-template <class T>
+template <Input kInput, class T>
 void multiply_pass(const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
   const int64_t columns = task.weights->columns;
+  const int64_t interleave = interleave_of(task.num_rows);
   for (int64_t t = task.tile_begin; t < task.tile_end; ++t, sums += kTileRows * kPanelWidth) {
     const int64_t row = t * kTileRows;
     const int64_t rows = std::min<int64_t>(kTileRows, task.num_rows - row);
-    const auto* a = reinterpret_cast<const float*>(task.tiles) + (t * columns + pass.begin) * kTileRows;
+    const auto* a = reinterpret_cast<const float*>(task.tiles) + t * columns * kTileRows +
+                    pass.begin * interleave;
     if (pass.begin == 0) std::fill_n(sums, rows * kPanelWidth, 0.0f);
-    kTileFunctions<T>[static_cast<size_t>(rows - 1)](pass.end - pass.begin, a, weights, sums);
+    kTileFunctions<kInput, T>[static_cast<size_t>(rows - 1)](pass.end - pass.begin, a, weights, sums);
     if (pass.end == columns) store_tile(task, row, panel, rows, sums);
   }
 }
 
-// Several tiles share the conversion of a panel; one tile converts as it goes.
+// Tiles share the conversion of a panel and its place in the cache; one tile alone converts as it
+// goes.
 template <class T>
 void multiply_panels(const LinearTask& task) {
   const int64_t columns = task.weights->columns;
   auto* expanded = reinterpret_cast<float*>(task.scratch);
   float* sums = expanded + kDepth * kPanelWidth;
-  const bool converts = !std::is_same_v<T, float> && task.tile_end - task.tile_begin > 1;
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
     const auto* weights = reinterpret_cast<const T*>(
         task.weights->panels + static_cast<size_t>(panel) * task.weights->panel_bytes);
+    if (task.num_rows <= kTileRows) {
+      multiply_pass<Input::kOneTile>(task, panel, {0, columns}, weights, sums);
+      continue;
+    }
     for (int64_t begin = 0; begin < columns; begin += kDepth) {
       const Pass pass{begin, std::min(begin + kDepth, columns)};
       const T* part = weights + begin * kPanelWidth;
-      if (converts) {
-        convert_row(part, (pass.end - pass.begin) * kPanelWidth, 1.0f, expanded);
-        multiply_pass<float>(task, panel, pass, expanded, sums);
+      if constexpr (std::is_same_v<T, float>) {
+        multiply_pass<Input::kTiles>(task, panel, pass, part, sums);
       } else {
-        multiply_pass<T>(task, panel, pass, part, sums);
+        convert_row(part, (pass.end - pass.begin) * kPanelWidth, 1.0f, expanded);
+        multiply_pass<Input::kTiles>(task, panel, pass, expanded, sums);
       }
     }
   }

@@ -25,7 +25,7 @@ LinearKernel kernel() {
   return {.tile_rows = kInt8TileRows,
           .tile_bytes = Int8Tile<kInt8TileRows, T>::bytes,
           .scratch_bytes = int8_scratch_bytes<Dot>,
-          .pack_tile = quantize_tile<kInt8TileRows, T>,
+          .pack_tile = quantize_tile<T>,
           .multiply = multiply_int8<Dot>};
 }
 

@@ -6,9 +6,12 @@
 #define DROIDSPEAK_QUANTIZE_TILE_TOGGLE
 #endif
 
+#include <utility>
+
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/int8_dot-inl.h"
 #include "ops/cpu/kernels/int8_tile.h"
 #include "ops/cpu/kernels/vector_math-inl.h"
 
@@ -46,13 +49,13 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   return {is_zero ? 0.0f : magnitude / 127.0f, hn::GetLane(hn::SumOfLanes(d32, sum))};
 }
 
-// T: how the kernel wants the int8 values. Missing rows are left as they are.
-template <int kTileRows, class T>
-void quantize_tile(const InputRows& rows, std::byte* data) {
-  using Tile = Int8Tile<kTileRows, T>;
+// kInterleave: rows of the layout. T: how the kernel wants the int8 values. Places of missing rows are
+// left as they are.
+template <int kInterleave, class T>
+void quantize_rows(const InputRows& rows, std::byte* data) {
   const int64_t blocks = rows.columns / kQuantBlock;
   for (int64_t i = 0; i < rows.num_rows; ++i) {
-    Tile tile(data, rows.columns);
+    Int8Tile<kInterleave, T> tile(data, rows.columns);
     const float* in = rows.data + i * rows.stride;
     for (int64_t b = 0; b < blocks; ++b, tile.advance(), in += kQuantBlock) {
       HWY_ALIGN T values[kQuantBlock];
@@ -61,9 +64,24 @@ void quantize_tile(const InputRows& rows, std::byte* data) {
       tile.scaled_sums[i] = block.scale * static_cast<float>(block.sum);
       tile.starts[i] = -rows.zero_point * block.sum;
       for (int k = 0; k < kQuantBlock; k += 4) {
-        std::memcpy(tile.quants + k * kTileRows + i * 4, values + k, 4 * sizeof(T));
+        std::memcpy(tile.quants + k * kInterleave + i * 4, values + k, 4 * sizeof(T));
       }
     }
+  }
+}
+
+template <class T, int... kRows>
+void quantize_few_rows(const InputRows& rows, std::byte* data, std::integer_sequence<int, kRows...>) {
+  constexpr void (*kFunctions[])(const InputRows&, std::byte*) = {quantize_rows<kRows + 1, T>...};
+  kFunctions[rows.total_rows - 1](rows, data);
+}
+
+template <class T>
+void quantize_tile(const InputRows& rows, std::byte* data) {
+  if (rows.total_rows <= kMaxPackedRows) {
+    quantize_few_rows<T>(rows, data, std::make_integer_sequence<int, kMaxPackedRows>());
+  } else {
+    quantize_rows<kInt8TileRows, T>(rows, data);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <hwy/highway.h>
 
@@ -162,6 +163,37 @@ HWY_INLINE void convert_row(const From* in, int64_t size, float scale, To* out) 
     store_first(d, hn::Mul(load_first(d, in + i, size - i), factor), out + i, size - i);
   }
 }
+
+// to[j * step + i] = from[i][j] * scales[i] for i, j < 4; scales are for int8 only.
+#if HWY_TARGET == HWY_SCALAR
+template <class T>
+void transpose_4x4(const T* const* from, const float* scales, float* to, int64_t step) {
+  for (int64_t i = 0; i < 16; ++i) {
+    const float scale = std::is_same_v<T, int8_t> ? scales[i / 4] : 1.0f;
+    convert_row(from[i / 4] + i % 4, 1, scale, to + i % 4 * step + i / 4);
+  }
+}
+#else
+template <class T>
+HWY_INLINE void transpose_4x4(const T* const* from, const float* scales, float* to, int64_t step) {
+  const hn::FixedTag<float, 4> d;
+  hn::Vec<decltype(d)> r[4];
+  HWY_UNROLL(4)
+  for (int i = 0; i < 4; ++i) {
+    r[i] = load_as_float(d, from[i]);
+    if constexpr (std::is_same_v<T, int8_t>) r[i] = hn::Mul(r[i], hn::Set(d, scales[i]));
+  }
+  (void)scales;
+  const auto low01 = hn::InterleaveLower(d, r[0], r[1]);
+  const auto low23 = hn::InterleaveLower(d, r[2], r[3]);
+  const auto high01 = hn::InterleaveUpper(d, r[0], r[1]);
+  const auto high23 = hn::InterleaveUpper(d, r[2], r[3]);
+  hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
+  hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, to + step);
+  hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, to + 2 * step);
+  hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, to + 3 * step);
+}
+#endif
 
 HWY_INLINE float largest_magnitude(const float* in, int64_t size) {
   const hn::ScalableTag<float> d;

@@ -1,0 +1,114 @@
+#include "profiler/frontier.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+namespace droidspeak {
+namespace {
+
+TriedPlan raw(int32_t b, int32_t c) { return {{0, b, c}, false}; }
+TriedPlan mapped(int32_t b, int32_t c) { return {{0, b, c}, true}; }
+
+// Every plan of 12 layers in steps of two; KL falls with the block, most around layers 6 to 10.
+PlanDivergences example() {
+  PlanDivergences plans;
+  plans[raw(0, 0)] = 0.4;
+  plans[mapped(0, 0)] = 0.3;
+  for (int32_t b = 2; b < 12; b += 2) {
+    for (int32_t c = b + 2; c <= 12; c += 2) {
+      double covered = std::max(0, std::min(c, 10) - std::max(b, 6));
+      plans[raw(b, c)] = 0.4 - 0.07 * covered - 0.005 * (c - b);
+      plans[mapped(b, c)] = plans[raw(b, c)] / 2;
+    }
+  }
+  return plans;
+}
+
+TEST(ParetoPlans, EveryEntryCostsMoreAndDivergesLess) {
+  PlanDivergences plans = example();
+  std::vector<TriedPlan> frontier = pareto_plans(plans, 12);
+  ASSERT_GE(frontier.size(), 3u);
+  EXPECT_EQ(frontier.front(), mapped(0, 0));
+  for (size_t i = 1; i < frontier.size(); ++i) {
+    EXPECT_GT(frontier[i].plan.recomputed_layers(), frontier[i - 1].plan.recomputed_layers());
+    EXPECT_LT(plans[frontier[i]], plans[frontier[i - 1]]);
+  }
+}
+
+TEST(ParetoPlans, LeavesOutPlansThatRecomputeEverything) {
+  PlanDivergences plans{{raw(0, 0), 0.3}, {raw(0, 4), 0.0}};
+  EXPECT_EQ(pareto_plans(plans, 4), std::vector<TriedPlan>{raw(0, 0)});
+}
+
+TEST(RefinementPlans, StayWithinTheBudgetAndHoldNeighboursOfTheChoice) {
+  PlanDivergences plans = example();
+  RefinementLimits limits{.num_layers = 12, .context_layers = 24, .input_layers = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
+  std::vector<TriedPlan> chosen = refinement_plans(plans, limits);
+  EXPECT_LE(context_layers(chosen), 24);
+  auto has = [&](const TriedPlan& tried) { return std::ranges::find(chosen, tried) != chosen.end(); };
+  EXPECT_TRUE(has(raw(0, 0)));
+  EXPECT_TRUE(has(mapped(6, 10)));
+  EXPECT_TRUE(has(mapped(6, 9)));
+  EXPECT_TRUE(has(mapped(7, 10)));
+  EXPECT_TRUE(has({{1, 6, 10}, true}));
+}
+
+TEST(RefinementPlans, WithoutBudgetOnlyWhatCostsNothing) {
+  RefinementLimits limits{.num_layers = 12, .context_layers = 0, .input_layers = {}};
+  for (const TriedPlan& tried : refinement_plans(example(), limits)) EXPECT_TRUE(tried.plan.is_reuse_all());
+}
+
+TEST(ContextLayers, PlansOfOneTransitionShareTheirWork) {
+  EXPECT_EQ(context_layers({raw(6, 8), raw(6, 10), raw(6, 9)}), 4);
+  EXPECT_EQ(context_layers({raw(6, 8), mapped(6, 8)}), 4);
+  EXPECT_EQ(context_layers({{{2, 6, 8}, false}}), 4);  // two own layers, two recomputed
+  EXPECT_EQ(context_layers({{{0, 0, 5}, false}}), 5);
+}
+
+TEST(QualityIndex, FallsWithDivergence) {
+  PlanQuality quality;
+  quality.kl = 0;
+  EXPECT_EQ(quality_index(quality, 0.3), 1);
+  quality.kl = 0.08;
+  EXPECT_NEAR(quality_index(quality, 0.3), 0.99, 1e-12);
+  quality.kl = 0.2;
+  EXPECT_LT(quality_index(quality, 0.3), 0.95);
+  quality.kl = 5;
+  EXPECT_EQ(quality_index(quality, 0.3), 0);
+}
+
+TEST(QualityIndex, ScoreCountsOnlyWhenItIsWorseBeyondDoubt) {
+  PlanQuality quality;
+  quality.kl = 0.05;
+  quality.score = 0.24;
+  quality.score_low = -0.1;
+  quality.score_high = 0.01;
+  double by_kl = quality_index(quality, 0.3);
+  EXPECT_GT(by_kl, 0.99);
+  quality.score_high = -0.01;
+  EXPECT_NEAR(quality_index(quality, 0.3), 0.8, 1e-12);
+}
+
+TEST(RelativeCost, GrowsWithLayersAndWithTranslation) {
+  CostShape shape;
+  shape.config.num_layers = 30;
+  shape.config.d_model = 576;
+  shape.config.num_heads = 9;
+  shape.config.num_kv_heads = 3;
+  shape.config.head_dim = 64;
+  shape.config.ffn_dim = 1536;
+  shape.context_share = 0.95;
+  shape.map_rank = 32;
+  double reuse = relative_cost({ReusePlan::reuse_all(), false}, shape);
+  double eight = relative_cost(raw(16, 24), shape);
+  double translated = relative_cost(mapped(16, 24), shape);
+  EXPECT_NEAR(reuse, 0.05, 1e-12);
+  EXPECT_NEAR(eight, 0.05 + 0.95 * 8 / 30, 1e-12);
+  EXPECT_GT(translated, eight);
+  EXPECT_LT(translated, eight + 0.05);
+  EXPECT_NEAR(relative_cost({ReusePlan::full(30), false}, shape), 1, 1e-12);
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,238 @@
+#include "profiler/profiler.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "profiler/data.h"
+#include "profiler/evaluation.h"
+#include "profiler/profile_record.h"
+#include "profiler/prompt_trial.h"
+#include "sharing/prompt_runner.h"
+#include "support/tiny_model.h"
+
+namespace droidspeak {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int32_t kLayers = 6;
+constexpr int32_t kAnswerTokens = 6;
+
+std::string row(int number) {
+  std::string documents;
+  for (int i = 0; i < 4; ++i) {
+    documents += fmt::format(R"({}{{"title":"Item {}","text":"Number {} of set {} weighs {} grams and is {} years old."}})", i == 0 ? "" : ",", i, i, number, 17 * number + i, 3 * i + number);
+  }
+  return fmt::format(R"({{"id":"{}","documents":[{}],"question":"How old is item {}?","answers":["{}"]}})", number, documents, number % 4, 3 * (number % 4) + number) + "\n";
+}
+
+class ProfilerTest : public testing::Test {
+ protected:
+  ProfilerTest() {
+    TinyModelOptions model;
+    model.num_layers = kLayers;
+    FamilyFile file = read_family_file(write_tiny_family(folder_.path() / "family", model));
+    family_ = std::make_unique<ModelFamily>(*ops_, file, FamilyOptions{Precision::kExact, 0});
+    tokenizer_ = load_hf_tokenizer(file.base.path);
+    kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32), size_t{64} << 20);
+    std::string text;
+    for (int i = 0; i < 5; ++i) text += row(i);
+    write_file_atomically(data_, text);
+  }
+
+  ModelPair pair(const std::string& sender, const std::string& receiver) { return {*ops_, *kv_, family_->get(sender), family_->get(receiver)}; }
+
+  ProfileOptions options(const std::string& name) {
+    ProfileOptions result;
+    result.data = data_;
+    result.out = folder_.path() / name;
+    result.contexts = 4;
+    result.answer_tokens = kAnswerTokens;
+    result.threads = 1;
+    return result;
+  }
+
+  std::vector<QaPrompt> prompts() { return make_prompts(*tokenizer_, read_qa_file(data_), {4, 4096, kAnswerTokens}).prompts; }
+
+  TemporaryFolder folder_;
+  std::filesystem::path data_ = folder_.path() / "rows.jsonl";
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
+  std::unique_ptr<ModelFamily> family_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<KvCache> kv_;
+};
+
+void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
+  ASSERT_EQ(a.frontier.size(), b.frontier.size());
+  for (size_t i = 0; i < a.frontier.size(); ++i) {
+    EXPECT_EQ(a.frontier[i].plan, b.frontier[i].plan);
+    EXPECT_EQ(a.frontier[i].translated, b.frontier[i].translated);
+    EXPECT_EQ(a.frontier[i].quality.kl, b.frontier[i].quality.kl);
+    EXPECT_EQ(a.frontier[i].quality.score, b.frontier[i].quality.score);
+    EXPECT_EQ(a.frontier[i].quality_index, b.frontier[i].quality_index);
+  }
+  ASSERT_EQ(a.heat_map.size(), b.heat_map.size());
+  for (size_t i = 0; i < a.heat_map.size(); ++i) EXPECT_EQ(a.heat_map[i].kl, b.heat_map[i].kl);
+  ASSERT_EQ(a.sensitivity.size(), b.sensitivity.size());
+  for (size_t i = 0; i < a.sensitivity.size(); ++i) EXPECT_EQ(a.sensitivity[i].kl, b.sensitivity[i].kl);
+  EXPECT_EQ(a.prefill_equivalents, b.prefill_equivalents);
+}
+
+// The slow obvious way: every plan by itself through PromptRunner, from the sender's stored cache.
+TEST_F(ProfilerTest, HeatMapEqualsPartialPrefillsOfTheRunner) {
+  ModelPair models = pair("base", "alpha");
+  PlanBook book = run_profile(models, *tokenizer_, options("book.json"));
+  SteadyClock clock;
+  StoreOptions store_options;
+  store_options.host_bytes = size_t{256} << 20;
+  CacheStore store(store_options, clock);
+  PromptRunner runner(*ops_, *kv_, store);
+  for (const HeatCell& cell : book.heat_map) {
+    if (cell.translated) continue;
+    ChosenPlan chosen{{0, cell.b, cell.c}, nullptr, "plan"};
+    EvaluationOptions evaluation{models.sender, models.receiver, {chosen}, Metric::kF1, kAnswerTokens};
+    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+    EXPECT_NEAR(cell.kl, result.kl, 1e-5 + 1e-3 * result.kl) << cell.b << "," << cell.c;
+    EXPECT_NEAR(cell.agreement, result.agreement, 1e-9) << cell.b << "," << cell.c;
+  }
+}
+
+TEST_F(ProfilerTest, ScoresOfTheFrontierEqualGenerationByTheRunner) {
+  ModelPair models = pair("base", "alpha");
+  ProfileOptions profile = options("book.json");
+  profile.metric = Metric::kEditSimilarity;
+  PlanBook book = run_profile(models, *tokenizer_, profile);
+  SteadyClock clock;
+  StoreOptions store_options;
+  store_options.host_bytes = size_t{256} << 20;
+  CacheStore store(store_options, clock);
+  PromptRunner runner(*ops_, *kv_, store);
+  for (const PlanEntry& entry : book.frontier) {
+    if (entry.translated || !entry.quality.score) continue;
+    EvaluationOptions evaluation{models.sender, models.receiver, {{entry.plan, nullptr, "plan"}}, Metric::kEditSimilarity, kAnswerTokens};
+    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+    EXPECT_NEAR(*entry.quality.score, result.score, 1e-6);
+  }
+}
+
+TEST_F(ProfilerTest, SenderThatIsTheReceiverDivergesNowhere) {
+  PlanBook book = run_profile(pair("alpha", "alpha"), *tokenizer_, options("book.json"));
+  for (const HeatCell& cell : book.heat_map) {
+    EXPECT_LT(cell.kl, 1e-6);
+    EXPECT_EQ(cell.agreement, 1);
+  }
+  for (const LayerSensitivity& layer : book.sensitivity) EXPECT_LT(layer.kl, 1e-6);
+  ASSERT_FALSE(book.frontier.empty());
+  EXPECT_TRUE(book.cheapest(0.99)->plan.is_reuse_all());
+}
+
+TEST_F(ProfilerTest, WritesABookThatLoadsWithMapsAndPlots) {
+  ProfileOptions profile = options("book.json");
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  PlanBook loaded = load_plan_book(profile.out);
+  expect_same_measurements(book, loaded);
+  EXPECT_EQ(loaded.sender, "base");
+  EXPECT_EQ(loaded.receiver, "alpha");
+  EXPECT_EQ(loaded.num_contexts, 4);
+  EXPECT_EQ(loaded.metric, "f1");
+  EXPECT_EQ(loaded.sensitivity.size(), static_cast<size_t>(kLayers));
+  EXPECT_FALSE(std::filesystem::exists(partial_path(profile.out)));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "book.heatmap.svg"));
+  if (!loaded.maps_file.empty()) {
+    TranslationMaps maps = load_translation(loaded.maps_file, kLayers, family_->config().kv_columns(), family_->config().d_model);
+    EXPECT_EQ(maps.kv.size(), static_cast<size_t>(kLayers));
+  }
+}
+
+TEST_F(ProfilerTest, WorkIsSharedBetweenPlans) {
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, options("book.json"));
+  // Both read the context twice at most, six layers in steps of two are recomputed from 2 and 4.
+  double raw = 2 + (4.0 + 2.0) / kLayers;
+  double translated = 1 + (2.0 + 2.0) / kLayers;
+  double shapes = (1 + 12 * 2.0 / kLayers) / 4;
+  double refined = 1 + 1.0;
+  EXPECT_LE(book.prefill_equivalents, raw + translated + shapes + refined);
+  EXPECT_GE(book.prefill_equivalents, raw + translated);
+}
+
+TEST_F(ProfilerTest, StoppedAndResumedEqualsUninterrupted) {
+  PlanBook whole = run_profile(pair("base", "alpha"), *tokenizer_, options("whole.json"));
+  ProfileOptions profile = options("stopped.json");
+  int asked = 0;
+  int stops = 0;
+  int patience = 3;
+  profile.should_stop = [&] { return ++asked > patience; };
+  std::optional<PlanBook> book;
+  while (!book) {
+    try {
+      asked = 0;
+      book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+    } catch (const Failure& failure) {
+      ASSERT_EQ(failure.code(), ErrorCode::kCancelled) << failure.what();
+      EXPECT_FALSE(std::filesystem::exists(profile.out));
+      EXPECT_TRUE(std::filesystem::exists(partial_path(profile.out)));
+      profile.start = ProfileStart::kResume;
+      patience += 4;
+      ASSERT_LT(++stops, 50);
+    }
+  }
+  EXPECT_GE(stops, 3);
+  expect_same_measurements(whole, *book);
+  EXPECT_FALSE(std::filesystem::exists(partial_path(profile.out)));
+}
+
+TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherProfile) {
+  ProfileOptions profile = options("book.json");
+  profile.should_stop = [] { return true; };
+  EXPECT_THROW(run_profile(pair("base", "alpha"), *tokenizer_, profile), Failure);
+  profile.start = ProfileStart::kResume;
+  try {
+    run_profile(pair("base", "beta"), *tokenizer_, profile);
+    FAIL() << "another pair's state was taken";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("other models, data or options"));
+  }
+}
+
+TEST_F(ProfilerTest, ExtraFitContextsAreReadByBothModels) {
+  ProfileOptions profile = options("book.json");
+  profile.contexts = 3;
+  profile.fit_contexts = 5;
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_contexts, 3);
+}
+
+TEST_F(ProfilerTest, TooLittleMemoryIsSaidBeforeAnythingIsWritten) {
+  kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32), family_->config().kv_layout(DType::kF32).block_bytes() * 4);
+  ProfileOptions profile = options("book.json");
+  try {
+    run_profile(pair("base", "alpha"), *tokenizer_, profile);
+    FAIL() << "four blocks are not enough";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.code(), ErrorCode::kExhausted);
+    EXPECT_THAT(failure.what(), HasSubstr("--kv-memory"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(profile.out));
+}
+
+TEST_F(ProfilerTest, EvaluationOfFullPrefillAgreesWithItself) {
+  SteadyClock clock;
+  CacheStore store({}, clock);
+  PromptRunner runner(*ops_, *kv_, store);
+  EvaluationOptions evaluation{family_->get("base"), family_->get("alpha"), {{ReusePlan::full(kLayers), nullptr, "full"}}, Metric::kF1, kAnswerTokens};
+  PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+  EXPECT_LT(result.kl, 1e-9);
+  EXPECT_EQ(result.agreement, 1);
+  EXPECT_EQ(result.difference_interval.low, 0);
+  EXPECT_GT(result.ttft_ms, 0);
+}
+
+}  // namespace
+}  // namespace droidspeak

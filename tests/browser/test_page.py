@@ -1,0 +1,275 @@
+"""The web page in Chromium: every view, the keyboard, errors, both themes and a narrow screen."""
+
+import pytest
+
+from conftest import API_KEY
+from known_state import known_state
+from page import KEYS
+
+CONTEXT = "The ferry: " + "The ferry to the islands leaves the outer pier at nine and comes back at five. " * 12
+
+
+def ask(page, max_tokens="6"):
+    page.paste("#context", CONTEXT)
+    page.type("#question", "When does the ferry leave?")
+    page.type("#max-tokens", max_tokens)
+
+
+def milliseconds(text):
+    number, unit = text.split()
+    return float(number) * {"ms": 1, "s": 1000}[unit]
+
+
+# Playground
+
+
+def test_full_prefill_streams_an_answer(server, page):
+    page.open(server.url)
+    page.is_error_expected = not server.state()["plan_books"]
+    ask(page)
+    page.run_playground()
+    full = page.arm("full")
+    assert full["state"] == "done"
+    assert full["answer"]
+    assert full["Plan"] == "full"
+    assert full["Tokens reused"].startswith("0 of ")
+    assert milliseconds(full["ttft"]) > 0
+    assert "tokens in" in page.text("sender-step")
+
+
+def test_three_ways_side_by_side(server, page):
+    books = server.state()["plan_books"]
+    if not books:
+        pytest.skip("the family has no plan book")
+    page.open(server.url)
+    page.click("#example")
+    page.type("#max-tokens", "8")
+    page.run_playground()
+    full, reuse, shared = (page.arm(arm) for arm in ("full", "reuse", "droidspeak"))
+    assert page.alert() == ""
+    assert {full["state"], reuse["state"], shared["state"]} == {"done"}
+    assert full["answer"] and reuse["answer"] and shared["answer"]
+    assert reuse["Plan"] == "reuse"
+    assert int(reuse["Tokens reused"].split()[0]) >= 384
+    assert milliseconds(reuse["ttft"]) < milliseconds(full["ttft"])
+    assert page.one('.bar[data-arm="droidspeak"] .pill').text.endswith("\u00d7")
+    assert "DroidSpeak" in page.text("verdict")
+    assert [item.get_attribute("aria-busy") for item in page.all(".answer")] == ["false"] * 3
+    page.screenshot("playground")
+
+
+def test_stop_ends_a_run(server, page):
+    page.open(server.url)
+    ask(page, "1000")
+    page.click("#run")
+    assert not page.one("#run").is_enabled()
+    page.click("#stop")
+    page.wait(lambda: page.one("#run").is_enabled(), "the run to stop", 10)
+    assert page.arm("reuse")["state"] == "idle"
+    assert page.alert() == ""
+    page.wait(lambda: server.state()["queue"] == {"running": 0, "waiting": 0}, "the server to stop too", 10)
+
+
+def test_pair_without_plan_book_is_pointed_out(server, page):
+    page.show_state(known_state())
+    page.open(server.url)
+    assert not page.one("#pair-note").is_displayed()
+    page.select("#sender", "law")
+    page.select("#receiver", "code")
+    assert "law \u2192 code" in page.text("pair-note")
+
+
+def test_unknown_model_is_shown_with_the_servers_words(server, page):
+    page.show_state(known_state())  # its models are not the server's
+    page.open(server.url)
+    page.is_error_expected = True
+    ask(page)
+    page.run_playground()
+    assert "root" in page.alert()
+    assert page.one("#alert").get_attribute("role") == "alert"
+    page.click("#alert-close")
+    assert page.alert() == ""
+
+
+def test_text_is_never_taken_as_markup(server, page):
+    state = known_state()
+    state["families"][0]["name"] = "<img src=x onerror=alert(1)>"
+    page.show_state(state)
+    page.open(server.url, "family")
+    page.wait(lambda: page.text("family-name").startswith("<img"), "the name as text")
+    assert page.all("#family-name img") == []
+
+
+# Family
+
+
+def test_family_shows_the_servers_variants_and_tiers(server, page):
+    page.open(server.url, "family")
+    page.wait(lambda: page.all("#variants tbody tr"), "variants")
+    names = [item.text for item in page.all("#variants tbody th")]
+    assert names == [variant["name"] for variant in server.state()["families"][0]["variants"]]
+    assert [item.get_attribute("data-tier") for item in page.all(".tier")] == ["host", "disk"]
+    assert len(page.all('[role="meter"]')) == 3
+
+
+def test_family_shows_load_and_usage(server, page):
+    page.show_state(known_state())
+    page.open(server.url, "family")
+    page.wait(lambda: page.all(".tile"), "the load")
+    assert page.one('[data-tile="running"] .big').text == "3"
+    assert page.one('[data-tile="waiting"] .big').text == "2"
+    assert page.one('[data-tile="kv blocks"] [role="meter"]').get_attribute("aria-valuenow") == "25"
+    assert page.one('[data-tier="host"] [role="meter"]').get_attribute("aria-valuenow") == "75"
+    assert "not in use" in page.one('[data-tier="disk"]').text
+    assert "root, code" in page.one("#variants").text
+    page.screenshot("family")
+
+
+def test_family_follows_the_server_only_while_shown(server, page):
+    page.run_first("""
+        const original = window.fetch;
+        window.numStates = 0;
+        window.fetch = (path, options) => {
+          if (String(path).endsWith('state')) ++window.numStates;
+          return original(path, options);
+        };""")
+    page.open(server.url, "family")
+    first = page.script("return numStates")
+    page.wait(lambda: page.script("return numStates") > first, "a second state", 10)
+    page.click("#tab-plans")
+    page.wait(lambda: not page.one("#view-family").is_displayed(), "the other view")
+    before = page.script("return numStates")
+    page.script("window.isOver = false; setTimeout(() => { isOver = true; }, 2500)")
+    page.wait(lambda: page.script("return isOver"), "more than one interval", 10)
+    assert page.script("return numStates") <= before + 1
+
+
+# Plan books
+
+
+@pytest.fixture
+def plans(server, page):
+    page.show_state(known_state())
+    page.open(server.url, "plans")
+    page.wait(lambda: page.all("#heat rect"), "the heat map")
+    return page
+
+
+def test_frontier_marks_the_plan_that_auto_chooses(plans):
+    chosen = plans.all("#frontier tr.chosen")
+    assert len(chosen) == 1
+    assert "0,3,5" in chosen[0].text and "auto" in chosen[0].text
+    assert "0,3,5 translated" in plans.text("book-facts")
+    assert len(plans.all("#frontier tbody tr")) == 3
+    plans.select("#pair", "code \u2192 law")
+    assert plans.all("#frontier tr.chosen") == []
+    assert "full prefill" in plans.text("book-facts")
+
+
+def test_heat_map_switches_between_raw_and_translated(plans):
+    assert len(plans.all("#heat rect")) == 21
+    assert plans.one('input[value="translated"]').is_selected()
+    assert "KL 0.0800" in plans.text("heat-readout") and "auto" in plans.text("heat-readout")
+    plans.script("document.querySelector('input[value=raw]').click()")
+    assert len(plans.all("#heat rect")) == 21
+    assert plans.all("#heat rect.chosen") == []
+    assert "0.250" in plans.text("heat-table")
+
+
+def test_heat_map_has_keys_and_a_table(plans):
+    plans.script("document.querySelector('#heat svg').focus()")
+    plans.press(KEYS.ARROW_LEFT)
+    assert plans.text("heat-readout").startswith("layers 2 to 4 recomputed (3)")
+    plans.press(KEYS.ARROW_UP)
+    assert plans.text("heat-readout").startswith("layers 2 to 5 recomputed (4)")
+    plans.click("details summary")
+    assert len(plans.all("#heat-table tbody tr")) == 21
+
+
+def test_charts_are_drawn(plans):
+    assert plans.script("return Chart.getChart('pareto').data.datasets.map((series) => series.data.length)") == [1, 1, 1]
+    assert len(plans.all("#sensitivity rect")) == 6
+    assert "layer 5" in plans.one("#sensitivity svg").get_attribute("aria-label")
+    plans.screenshot("plan_books")
+
+
+def test_plan_books_of_the_server(server, page):
+    page.open(server.url, "plans")
+    books = server.state()["plan_books"]
+    if books:
+        page.wait(lambda: page.all("#frontier tbody tr"), "the frontier")
+        assert len(page.all("#frontier tbody tr")) == len(books[0]["frontier"])
+        assert len(page.all("#pair option")) == len(books)
+    else:
+        page.wait(lambda: page.one("#plans-empty").is_displayed(), "the empty view")
+
+
+# The frame
+
+
+def test_tabs_by_keyboard(server, page):
+    page.open(server.url)
+    page.script("document.getElementById('tab-playground').focus()")
+    for key, tab in ((KEYS.ARROW_RIGHT, "family"), (KEYS.ARROW_RIGHT, "plans"), (KEYS.ARROW_RIGHT, "playground"),
+                     (KEYS.ARROW_LEFT, "plans"), (KEYS.HOME, "playground"), (KEYS.END, "plans")):
+        page.press(key)
+        assert page.focused() == f"tab-{tab}"
+        assert [item.get_attribute("id") for item in page.all('[aria-selected="true"]')] == [f"tab-{tab}"]
+        assert [item.get_attribute("id") for item in page.all('[role="tabpanel"]') if item.is_displayed()] == [f"view-{tab}"]
+    assert page.script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_every_control_has_a_name(server, page):
+    page.open(server.url)
+    nameless = page.script("""
+        return [...document.querySelectorAll('button, input, select, textarea')].filter((control) =>
+            !control.labels?.length && !control.textContent.trim() && !control.getAttribute('aria-label')
+        ).map((control) => control.outerHTML)""")
+    assert nameless == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_theme_follows_the_system_and_the_button(server, page, theme):
+    page.emulate(theme)
+    page.open(server.url)
+    brightness = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b)"
+    is_light = page.script(brightness) > 380
+    assert is_light == (theme == "light")
+    page.click("#theme")
+    assert (page.script(brightness) > 380) != is_light
+    page.open(server.url)  # remembered
+    assert (page.script(brightness) > 380) != is_light
+
+
+def test_nothing_is_wider_than_a_narrow_screen(server, page):
+    page.show_state(known_state())
+    page.resize(360, 740)
+    for view in ("playground", "family", "plans"):
+        page.open(server.url, view)
+        assert page.script("return document.documentElement.scrollWidth") <= 360, view
+        page.screenshot(f"narrow_{view}")
+
+
+def test_nothing_comes_from_elsewhere(server, page):
+    page.open(server.url, "plans")
+    loaded = page.script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert loaded and all(name.startswith((server.url, "data:")) for name in loaded)
+
+
+# A server with a key, which then goes away
+
+
+def test_key_and_lost_server(server_maker, page):
+    server = server_maker("--api-key", API_KEY)
+    page.is_error_expected = True
+    page.open(server.url)
+    assert page.text("health") == "key needed"
+    assert "API key" in page.alert()
+    page.type("#api-key", API_KEY + KEYS.ENTER)
+    page.wait(lambda: page.text("health") == "healthy", "the state with the key")
+    assert page.alert() == ""
+    assert page.all("#receiver option")
+    assert server.stop() == 0
+    ask(page)
+    page.run_playground()
+    assert "cannot be reached" in page.alert()

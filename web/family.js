@@ -1,0 +1,95 @@
+// The family view: load, caches by tier and variants, as the engine's state says.
+'use strict';
+
+const family = (() => {
+  const {byId, element, svg, count, bytes} = dom;
+  const kHistory = 60;  // samples in the small charts
+  const kTiers = [
+    ['host', 'Host memory', 'Start the server with --cache-memory to keep caches.'],
+    ['disk', 'Disk', 'Start the server with --cache-dir and --cache-disk to keep caches on disk too.'],
+  ];
+  const history = {running: [], waiting: []};
+
+  function remember(name, value) {
+    history[name].push(value);
+    if (history[name].length > kHistory) history[name].shift();
+  }
+
+  // The last two minutes as a line that ends at the right.
+  function sparkline(values) {
+    const top = Math.max(1, ...values);
+    const points = values.map((value, index) => {
+      const x = 100 * (kHistory - values.length + index) / (kHistory - 1);
+      return `${x.toFixed(1)},${(23 - 22 * value / top).toFixed(1)}`;
+    });
+    const line = svg('polyline', {points: points.join(' ')});
+    return svg('svg', {class: 'sparkline', viewBox: '0 0 100 24', preserveAspectRatio: 'none', 'aria-hidden': 'true'}, line);
+  }
+
+  function meter(used, total, label) {
+    const share = total > 0 ? Math.min(used / total, 1) : 0;
+    return element('div', {class: 'meter', role: 'meter', 'aria-label': label, 'aria-valuemin': 0,
+                           'aria-valuemax': 100, 'aria-valuenow': Math.round(100 * share),
+                           'data-level': share > 0.9 ? 'high' : 'normal'},
+                   element('span', {style: {width: `${100 * share}%`}}));
+  }
+
+  function tile(name, value, note, extra) {
+    return element('div', {class: 'panel tile', 'data-tile': name.toLowerCase()}, element('span', {class: 'label'}, name),
+                   element('span', {class: 'big'}, value), element('span', {class: 'note'}, note), extra);
+  }
+
+  function showLoad({queue, kv}) {
+    byId('load').replaceChildren(
+        tile('Running', count(queue.running), 'requests in the batch', sparkline(history.running)),
+        tile('Waiting', count(queue.waiting), 'requests in the queue', sparkline(history.waiting)),
+        tile('KV blocks', `${count(kv.blocks_used)} / ${count(kv.blocks_total)}`, 'paged memory in use',
+             meter(kv.blocks_used, kv.blocks_total, 'KV blocks in use')));
+  }
+
+  function tierCard(id, title, advice, tier) {
+    const isOff = !tier || !tier.capacity_bytes;
+    const list = element('dl', {class: 'facts'});
+    if (!isOff) {
+      dom.facts(list, [['Entries', count(tier.entries)], ['Hits', count(tier.hits)], ['Evictions', count(tier.evictions)],
+                       ['Read', bytes(tier.bytes_read)], ['Written', bytes(tier.bytes_written)]]);
+    }
+    const usage = isOff ? 'not in use' : `${bytes(tier.bytes)} of ${bytes(tier.capacity_bytes)}`;
+    return element('article', {class: 'panel tier', 'data-tier': id, 'aria-label': title},
+                   element('div', {class: 'row'}, element('h4', {}, title), element('span', {class: 'note'}, usage)),
+                   isOff ? null : meter(tier.bytes, tier.capacity_bytes, `${title} in use`),
+                   isOff ? element('p', {class: 'note'}, advice) : list);
+  }
+
+  function showCaches(caches) {
+    byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, caches[id])));
+    byId('store-counters').textContent = `Misses ${count(caches.misses || 0)} \u00b7 damaged entries, treated as misses ` +
+        `${count(caches.damaged || 0)} \u00b7 failed writes ${count(caches.write_errors || 0)}`;
+  }
+
+  function showVariants(variants, books) {
+    byId('variants').tBodies[0].replaceChildren(...variants.map((variant) => {
+      const senders = books.filter((book) => book.receiver === variant.name).map((book) => book.sender);
+      const digest = variant.digest || '';
+      return element('tr', {}, element('th', {scope: 'row'}, variant.name), element('td', {}, variant.parent || dom.kVoid),
+                     element('td', {class: 'number'}, bytes(variant.bytes)),
+                     element('td', {}, senders.join(', ') || dom.kVoid),
+                     element('td', {}, element('code', {title: digest}, digest.slice(0, 12) || dom.kVoid)));
+    }));
+  }
+
+  function update(state) {
+    const {name, device, num_layers: layers, max_model_len: length, variants} = state.family;
+    byId('family-name').textContent = name || 'Family';
+    byId('family-facts').textContent =
+        [`${variants.length} variants`, device, layers && `${layers} layers`, length && `contexts up to ${count(length)} tokens`]
+            .filter(Boolean).join(' \u00b7 ');
+    remember('running', state.queue.running);
+    remember('waiting', state.queue.waiting);
+    showLoad(state);
+    showCaches(state.caches);
+    showVariants(variants, state.planBooks);
+  }
+
+  return {update};
+})();
