@@ -23,7 +23,8 @@ const family = (() => {
       return `${x.toFixed(1)},${(23 - 22 * value / top).toFixed(1)}`;
     });
     const line = svg('polyline', {points: points.join(' ')});
-    return svg('svg', {class: 'sparkline', viewBox: '0 0 100 24', preserveAspectRatio: 'none', 'aria-hidden': 'true'}, line);
+    const frame = {class: 'sparkline', viewBox: '0 0 100 24', preserveAspectRatio: 'none', 'aria-hidden': 'true'};
+    return svg('svg', frame, line);
   }
 
   function meter(used, total, label) {
@@ -35,8 +36,9 @@ const family = (() => {
   }
 
   function tile(name, value, note, extra) {
-    return element('div', {class: 'panel tile', 'data-tile': name.toLowerCase()}, element('span', {class: 'label'}, name),
-                   element('span', {class: 'big'}, value), element('span', {class: 'note'}, note), extra);
+    return element('div', {class: 'panel tile', 'data-tile': name.toLowerCase()},
+                   element('span', {class: 'label'}, name), element('span', {class: 'big'}, value),
+                   element('span', {class: 'note'}, note), extra);
   }
 
   function showLoad({queue, kv}) {
@@ -51,8 +53,9 @@ const family = (() => {
     const isOff = !tier || !tier.capacity_bytes;
     const list = element('dl', {class: 'facts'});
     if (!isOff) {
-      dom.facts(list, [['Entries', count(tier.entries)], ['Hits', count(tier.hits)], ['Evictions', count(tier.evictions)],
-                       ['Read', bytes(tier.bytes_read)], ['Written', bytes(tier.bytes_written)]]);
+      dom.facts(list, [['Entries', count(tier.entries)], ['Hits', count(tier.hits)],
+                       ['Evictions', count(tier.evictions)], ['Read', bytes(tier.bytes_read)],
+                       ['Written', bytes(tier.bytes_written)]]);
     }
     const usage = isOff ? 'not in use' : `${bytes(tier.bytes)} of ${bytes(tier.capacity_bytes)}`;
     return element('article', {class: 'panel tier', 'data-tier': id, 'aria-label': title},
@@ -63,15 +66,18 @@ const family = (() => {
 
   function showCaches(caches) {
     byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, caches[id])));
-    byId('store-counters').textContent = `Misses ${count(caches.misses || 0)} \u00b7 damaged entries, treated as misses ` +
-        `${count(caches.damaged || 0)} \u00b7 failed writes ${count(caches.write_errors || 0)}`;
+    byId('store-counters').textContent = [
+      `Misses ${count(caches.misses || 0)}`, `damaged entries, treated as misses ${count(caches.damaged || 0)}`,
+      `failed writes ${count(caches.write_errors || 0)}`,
+    ].join(' \u00b7 ');
   }
 
   function showVariants(variants, books) {
     byId('variants').tBodies[0].replaceChildren(...variants.map((variant) => {
       const senders = books.filter((book) => book.receiver === variant.name).map((book) => book.sender);
       const digest = variant.digest || '';
-      return element('tr', {}, element('th', {scope: 'row'}, variant.name), element('td', {}, variant.parent || dom.kVoid),
+      return element('tr', {}, element('th', {scope: 'row'}, variant.name),
+                     element('td', {}, variant.parent || dom.kVoid),
                      element('td', {class: 'number'}, bytes(variant.bytes)),
                      element('td', {}, senders.join(', ') || dom.kVoid),
                      element('td', {}, element('code', {title: digest}, digest.slice(0, 12) || dom.kVoid)));
@@ -81,9 +87,9 @@ const family = (() => {
   function update(state) {
     const {name, device, num_layers: layers, max_model_len: length, variants} = state.family;
     byId('family-name').textContent = name || 'Family';
-    byId('family-facts').textContent =
-        [`${variants.length} variants`, device, layers && `${layers} layers`, length && `contexts up to ${count(length)} tokens`]
-            .filter(Boolean).join(' \u00b7 ');
+    const facts = [`${variants.length} variants`, device, layers && `${layers} layers`,
+                   length && `contexts up to ${count(length)} tokens`];
+    byId('family-facts').textContent = facts.filter(Boolean).join(' \u00b7 ');
     remember('running', state.queue.running);
     remember('waiting', state.queue.waiting);
     showLoad(state);

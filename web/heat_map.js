@@ -3,7 +3,7 @@
 
 const heatMap = (() => {
   const {byId, element, svg, precise, percent} = dom;
-  const kCell = 14;
+  const kSide = 434;  // of the square of cells
   const kMargin = 26;
   // Dark to bright with even steps of lightness, readable on light and dark ground.
   const kStops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -38,34 +38,38 @@ const heatMap = (() => {
         (mark ? `, ${mark === 'chosen' ? 'the plan that auto chooses' : 'on the frontier'}` : '');
   }
 
-  function axis(numLayers, side) {
-    const marks = [];
+  // Where things lie in the drawing: b to the right, c upwards, layers 0..numLayers on both.
+  function geometryOf(numLayers) {
+    const cell = kSide / (numLayers + 1);
+    return {cell, x: (b) => kMargin + b * cell, y: (c) => kMargin + (numLayers - c) * cell, end: kMargin + kSide};
+  }
+
+  function axes(numLayers, {cell, x, y, end}) {
     const step = numLayers > 40 ? 8 : numLayers > 12 ? 4 : 1;
+    const texts = [];
     for (let layer = 0; layer <= numLayers; layer += step) {
-      const at = kMargin + (layer + 0.5) * kCell;
-      const across = kMargin - 6;
-      const flipped = kMargin + (numLayers - layer + 0.5) * kCell;
-      marks.push(svg('text', side === 'bottom' ? {x: at, y: kMargin + (numLayers + 1) * kCell + 12, 'text-anchor': 'middle'}
-                                               : {x: across, y: flipped + 3, 'text-anchor': 'end'}, String(layer)));
+      texts.push(svg('text', {x: x(layer) + cell / 2, y: end + 12, 'text-anchor': 'middle'}, String(layer)),
+                 svg('text', {x: kMargin - 6, y: y(layer) + cell / 2 + 3, 'text-anchor': 'end'}, String(layer)));
     }
-    return marks;
+    texts.push(svg('text', {x: end, y: end + 26, 'text-anchor': 'end'}, 'first recomputed layer b \u2192'),
+               svg('text', {x: 2, y: kMargin - 12}, '\u2191 end c'));
+    return texts;
   }
 
   function grid(cells, numLayers, scale, marks) {
-    const size = kMargin + (numLayers + 1) * kCell;
+    const geometry = geometryOf(numLayers);
+    const size = geometry.cell - 1;
     const rects = cells.map((cell) => svg('rect', {
-      x: kMargin + cell.b * kCell, y: kMargin + (numLayers - cell.c) * kCell, width: kCell - 1, height: kCell - 1, rx: 2,
-      fill: colour(scale(cell)), class: marks.get(key(cell.b, cell.c)) || null, 'data-cell': key(cell.b, cell.c),
+      x: geometry.x(cell.b), y: geometry.y(cell.c), width: size, height: size, rx: 2, fill: colour(scale(cell)),
+      class: marks.get(key(cell.b, cell.c)) || null, 'data-cell': key(cell.b, cell.c),
     }));
     // Outlined cells last, so that no neighbour covers them.
     rects.sort((one, other) => one.hasAttribute('class') - other.hasAttribute('class'));
     return svg('svg', {
-      viewBox: `0 0 ${size + 4} ${size + 30}`, role: 'application', tabindex: 0,
+      viewBox: `0 0 ${geometry.end + 4} ${geometry.end + 30}`, role: 'application', tabindex: 0,
       'aria-roledescription': 'heat map', 'aria-describedby': 'heat-readout',
       'aria-label': 'Heat map of recomputed blocks. Arrow keys move from cell to cell.',
-    }, rects, axis(numLayers, 'bottom'), axis(numLayers, 'left'),
-    svg('text', {x: size, y: size + 26, 'text-anchor': 'end', class: 'axis'}, 'first recomputed layer b \u2192'),
-    svg('text', {x: 2, y: kMargin - 12, class: 'axis'}, '\u2191 end c'));
+    }, rects, axes(numLayers, geometry));
   }
 
   function legend(cells, measure) {
@@ -74,17 +78,20 @@ const heatMap = (() => {
     const low = Math.min(...values);
     const high = Math.max(...values);
     const [bad, good] = measure === 'kl' ? [high, Math.max(low, high * kKlRange)] : [low, high];
-    const ramp = element('span', {class: 'ramp', 'aria-hidden': 'true',
-                                  style: {backgroundImage: `linear-gradient(90deg, ${kStops.map((_, index) => colour(index / 4)).join(', ')})`}});
-    const keys = [element('span', {class: 'mark chosen'}, 'auto chooses'), element('span', {class: 'mark frontier'}, 'frontier')];
-    return element('div', {class: 'legend'}, element('span', {}, text(bad)), ramp, element('span', {}, text(good)), keys);
+    const colours = kStops.map((stop) => `rgb(${stop.join(' ')})`).join(', ');
+    return element('div', {class: 'legend'}, element('span', {}, text(bad)),
+                   element('span', {class: 'ramp', style: {backgroundImage: `linear-gradient(90deg, ${colours})`}}),
+                   element('span', {}, text(good)), element('span', {class: 'mark chosen'}, 'auto chooses'),
+                   element('span', {class: 'mark frontier'}, 'frontier'));
   }
 
   function table(cells) {
-    const head = ['b', 'c', 'Recomputed', 'KL', 'Agreement'].map((name) => element('th', {scope: 'col', class: 'number'}, name));
-    const rows = cells.map((cell) => element('tr', {},
-        [cell.b, cell.c, cell.c - cell.b, precise(cell.kl), percent(cell.agreement)].map((value) => element('td', {class: 'number'}, String(value)))));
-    return element('table', {}, element('thead', {}, element('tr', {}, head)), element('tbody', {}, rows));
+    const cellOf = (name, value) => element(name, {class: 'number'}, String(value));
+    const row = (name, values) => element('tr', {}, values.map((value) => cellOf(name, value)));
+    const rows = cells.map((cell) =>
+        row('td', [cell.b, cell.c, cell.c - cell.b, precise(cell.kl), percent(cell.agreement)]));
+    return element('table', {}, element('thead', {}, row('th', ['b', 'c', 'Recomputed', 'KL', 'Agreement'])),
+                   element('tbody', {}, rows));
   }
 
   // Pointer and arrow keys choose the cell that the line below the map describes.

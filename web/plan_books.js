@@ -40,18 +40,18 @@ const planBooks = (() => {
     });
   }
 
-  function series(label, entries, look) {
+  function series(label, entries, colourName, look) {
+    const colour = dom.themeColour(colourName);
     const data = entries.map((entry) => ({x: entry.relative_cost, y: entry.kl, entry}));
-    return {label, data, pointRadius: 5, pointHoverRadius: 8, borderWidth: 2, ...look};
+    return {label, data, backgroundColor: colour, borderColor: colour, pointRadius: 5, pointHoverRadius: 8, ...look};
   }
 
   function allSeries(book, chosen) {
-    const pick = (isTranslated) => book.frontier.filter((entry) => entry !== chosen && entry.translated === isTranslated);
-    const mark = dom.themeColour('mark');
+    const others = book.frontier.filter((entry) => entry !== chosen);
     return [
-      series('auto chooses', chosen ? [chosen] : [], {backgroundColor: mark, borderColor: mark, pointRadius: 8, pointStyle: 'rectRot'}),
-      series('translated', pick(true), {backgroundColor: dom.themeColour('droidspeak'), borderColor: dom.themeColour('droidspeak')}),
-      series('raw', pick(false), {backgroundColor: dom.themeColour('reuse'), borderColor: dom.themeColour('reuse'), pointStyle: 'rect'}),
+      series('auto chooses', chosen ? [chosen] : [], 'mark', {pointRadius: 8, pointStyle: 'rectRot'}),
+      series('translated', others.filter((entry) => entry.translated), 'droidspeak', {pointStyle: 'circle'}),
+      series('raw', others.filter((entry) => !entry.translated), 'reuse', {pointStyle: 'rect'}),
     ].filter(({data}) => data.length);
   }
 
@@ -79,7 +79,8 @@ const planBooks = (() => {
     byId('no-charts').hidden = Boolean(window.Chart);
     if (!window.Chart) return;
     Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-    chart = new Chart(byId('pareto'), {type: 'scatter', data: {datasets: allSeries(book, chosen)}, options: chartOptions()});
+    const data = {datasets: allSeries(book, chosen)};
+    chart = new Chart(byId('pareto'), {type: 'scatter', data, options: chartOptions()});
   }
 
   function drawSensitivity(book) {
@@ -91,32 +92,32 @@ const planBooks = (() => {
     const top = Math.max(...layers.map((layer) => layer.kl + (layer.spread || 0))) || 1;
     const step = 1000 / layers.length;
     const y = (value) => 140 - 130 * Math.min(Math.max(value, 0), top) / top;
-    const bars = layers.map((layer, index) => svg('g', {},
-        svg('title', {}, `Layer ${layer.layer}: KL ${precise(layer.kl)} \u00b1 ${precise(layer.spread)}`),
-        svg('rect', {x: index * step + 0.15 * step, y: y(layer.kl), width: 0.7 * step, height: 140 - y(layer.kl), rx: 3}),
-        svg('line', {x1: (index + 0.5) * step, x2: (index + 0.5) * step, y1: y(layer.kl + layer.spread), y2: y(layer.kl - layer.spread)}),
-        layers.length > 40 && index % 4 ? null
-            : svg('text', {x: (index + 0.5) * step, y: 156, 'text-anchor': 'middle'}, String(layer.layer))));
+    const bars = layers.map(({layer, kl, spread = 0}, index) => {
+      const middle = (index + 0.5) * step;
+      const hasNumber = layers.length <= 40 || index % 4 === 0;
+      return svg('g', {},
+          svg('title', {}, `Layer ${layer}: KL ${precise(kl)} \u00b1 ${precise(spread)}`),
+          svg('rect', {x: middle - 0.35 * step, y: y(kl), width: 0.7 * step, height: 140 - y(kl), rx: 3}),
+          svg('line', {x1: middle, x2: middle, y1: y(kl + spread), y2: y(kl - spread)}),
+          hasNumber ? svg('text', {x: middle, y: 156, 'text-anchor': 'middle'}, String(layer)) : null);
+    });
     const worst = layers.reduce((one, other) => other.kl > one.kl ? other : one);
     byId('sensitivity').replaceChildren(svg('svg', {
       class: 'sensitivity', viewBox: '0 0 1000 164', role: 'img',
-      'aria-label': `KL divergence of ${layers.length} layers; the most sensitive is layer ${worst.layer} with ${precise(worst.kl)}`,
+      'aria-label': `KL divergence of ${layers.length} layers; the most sensitive is layer ${worst.layer} ` +
+          `with ${precise(worst.kl)}`,
     }, bars));
   }
 
-  function scoreText(entry) {
-    if (!dom.isNumber(entry.score)) return dom.kVoid;
-    return percent(entry.score);
-  }
-
   function fillFrontier(book, chosen) {
-    const columns = ['Plan', 'Sender\u2019s cache', 'Recomputed', 'Cost', 'KL', 'Agreement', book.metric || 'Score', 'Quality'];
+    const columns = ['Plan', 'Sender\u2019s cache', 'Recomputed', 'Cost', 'KL', 'Agreement', book.metric || 'Score',
+                     'Quality'];
     const head = columns.map((name, index) => element('th', {scope: 'col', class: index > 1 ? 'number' : null}, name));
     byId('frontier').tHead.replaceChildren(element('tr', {}, head));
     byId('frontier').tBodies[0].replaceChildren(...book.frontier.map((entry) => {
       const isChosen = entry === chosen;
-      const values = [`${entry.recomputed_layers} of ${book.num_layers}`, percent(entry.relative_cost, 0), precise(entry.kl),
-                      percent(entry.agreement), scoreText(entry), percent(entry.quality)];
+      const values = [`${entry.recomputed_layers} of ${book.num_layers}`, percent(entry.relative_cost, 0),
+                      precise(entry.kl), percent(entry.agreement), percent(entry.score), percent(entry.quality)];
       return element('tr', {class: isChosen ? 'chosen' : null},
           element('th', {scope: 'row'}, element('code', {}, entry.plan),
                   isChosen ? element('span', {class: 'pill'}, 'auto') : null),

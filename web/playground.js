@@ -16,17 +16,6 @@ const playground = (() => {
   ];
   const kOrder = ['full', 'droidspeak', 'reuse'];
 
-  const kExampleQuestion = 'Who decides whether the lamp is replaced before winter?';
-  const kExample = `The harbour at Vessen: The harbour of Vessen lies at the end of a narrow inlet on the northern coast. It was dug by hand between 1871 and 1884, and its outer wall is made of granite blocks brought by barge from the quarry at Holm. About forty boats use it in summer and nine in winter. The inlet freezes in most years from the middle of January until the first week of March, and during that time the ferry to the islands stops at the outer pier instead.
-
-The lighthouse: The lighthouse on the outer wall is twenty-three metres high and has been lit since 1886. Its first lamp burned rapeseed oil and needed a keeper day and night. The present lamp was installed in 1994; it turns on by itself at dusk, draws 400 watts, and can be seen from a distance of seventeen nautical miles. In the storm of November the glass of the lantern cracked on its western side, and the lamp has flickered in strong wind ever since.
-
-The keeper's report: Ingrid Solberg, who has looked after the lighthouse for eleven years, wrote in her spring report that the lamp would not last another winter. She asked for a new one with light-emitting diodes, which would draw a tenth of the power and would not have to turn. The price she gave was 86,000 crowns, of which the coastal authority would pay half. She also asked for new glass, whatever happens to the lamp, because salt water gets in when it rains from the west.
-
-The council's answer: The harbour council met on the ninth of June. Its chairman, Tor Lindqvist, thanked the keeper and said that the glass would be ordered at once. The lamp is another matter: under the rules of the harbour, anything that costs more than 50,000 crowns is not decided by the council but by the assembly of boat owners, which meets once a year on the last Sunday of August. The council will recommend the new lamp. If the assembly agrees, the work is to be done by the electrician Marit Dahl in the second half of September, before the autumn storms.
-
-What the fishermen say: Not everybody is in favour. Some of the older fishermen say that the turning beam tells them at a glance which light they see, and that a lamp that only blinks could be mistaken for the beacon at Skarv, four miles to the east. Dahl replied that the new lamp would keep the old rhythm of three flashes every fifteen seconds, and that the beacon at Skarv is green.`;
-
   let books = [];
   let stopper = null;
   const cards = {};
@@ -254,7 +243,8 @@ What the fishermen say: Not everybody is in favour. Some of the older fishermen 
 
   function showContextSize() {
     const length = byId('context').value.trim().length;
-    byId('context-size').textContent = length ? `${count(length)} characters, about ${count(Math.ceil(length / 4.5))} tokens` : '';
+    const tokens = Math.ceil(length / 4.1);  // of English text
+    byId('context-size').textContent = length ? `${count(length)} characters, about ${count(tokens)} tokens` : '';
   }
 
   function showPairNote() {
@@ -284,8 +274,10 @@ What the fishermen say: Not everybody is in favour. Some of the older fishermen 
   function init() {
     build();
     byId('example').addEventListener('click', () => {
-      byId('context').value = kExample;
-      byId('question').value = kExampleQuestion;
+      const paragraphs = byId('example-text').content.querySelectorAll('p');
+      const texts = Array.from(paragraphs, (paragraph) => paragraph.textContent.trim().replace(/\s+/g, ' '));
+      byId('question').value = texts.pop();
+      byId('context').value = texts.join('\n\n');
       showContextSize();
     });
     byId('context').addEventListener('input', showContextSize);

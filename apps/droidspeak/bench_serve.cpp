@@ -36,14 +36,21 @@ EngineOptions::Sharing sharing_of(const std::string& arm) {
 // A server of our own with empty caches.
 class ArmServer {
  public:
-  ArmServer(const BenchServeOptions& options, Ops& ops, const Device& device, const FamilyFile& file,
-            const Tokenizer& tokenizer, const std::string& arm)
-      : engine_(ops, file, engine_options(options, device, arm)), server_(engine_, tokenizer, server_options()) {}
+  ArmServer(const BenchServeOptions& options,
+            Ops& ops,
+            const Device& device,
+            const FamilyFile& file,
+            const Tokenizer& tokenizer,
+            const std::string& arm)
+      : engine_(ops, file, engine_options(options, device, arm)),
+        server_(engine_, tokenizer, server_options()) {}
 
   std::string url() const { return server_.url(); }
 
  private:
-  static EngineOptions engine_options(const BenchServeOptions& options, const Device& device, const std::string& arm) {
+  static EngineOptions engine_options(const BenchServeOptions& options,
+                                      const Device& device,
+                                      const std::string& arm) {
     EngineOptions engine;
     Precision precision = parse_precision(options.common.precision);
     engine.family = {precision, options.common.max_model_len};
@@ -118,7 +125,8 @@ class ServeBench {
       LoadResult result = run_load_request(server.url(), trace_[i].answers[0].request);
       if (result.is_complete) times.push_back(result.ttft_ms);
     }
-    if (times.empty()) throw Failure(ErrorCode::kUnavailable, "the unloaded server answered nothing");
+    if (times.empty())
+      throw Failure(ErrorCode::kUnavailable, "the unloaded server answered nothing");
     return percentile(times, 0.5);
   }
 
@@ -148,20 +156,51 @@ void run_bench_serve(const BenchServeOptions& options) {
 
 void add_options(CLI::App& command, BenchServeOptions& options) {
   add_model_options(command, options.common);
-  command.add_option("--data", options.trace.data, "QA data whose documents make the contexts (.jsonl, .jsonl.gz)")->required();
+  command
+      .add_option("--data", options.trace.data,
+                  "QA data whose documents make the contexts (.jsonl, .jsonl.gz)")
+      ->required();
   command.add_option("--sender", options.trace.sender, "Variant that reads (default: the base)");
-  command.add_option("--receivers", options.trace.receivers, "Variants that answer (default: all others)")->delimiter(',');
-  command.add_option("--rates", options.rates, "Answers asked for per second")->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--arms", options.arms, "What to compare")->delimiter(',')->check(CLI::IsMember({"off", "reuse", "droidspeak"}))->capture_default_str();
-  command.add_option("--url", options.url, "Another OpenAI server as one more arm, like http://127.0.0.1:9090");
-  command.add_option("--contexts", options.trace.num_workflows, "Contexts read per rate and arm")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--answers", options.trace.answers_per_context, "Answers per context")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--min-context", options.trace.min_context_tokens, "Shortest context in tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--max-context", options.trace.max_context_tokens, "Longest context in tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--max-tokens", options.trace.max_tokens, "Length of an answer")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--slo-ms", options.slo_ms, "TTFT target (default: 3 times the unloaded full prefill)")->check(CLI::PositiveNumber);
-  command.add_option("--min-quality", options.min_quality, "Quality floor of plans")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  command.add_option("--seed", options.trace.seed, "Of arrivals and lengths")->capture_default_str();
+  command
+      .add_option("--receivers", options.trace.receivers,
+                  "Variants that answer (default: all others)")
+      ->delimiter(',');
+  command.add_option("--rates", options.rates, "Answers asked for per second")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--arms", options.arms, "What to compare")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"off", "reuse", "droidspeak"}))
+      ->capture_default_str();
+  command.add_option("--url", options.url,
+                     "Another OpenAI server as one more arm, like http://127.0.0.1:9090");
+  command.add_option("--contexts", options.trace.num_workflows, "Contexts read per rate and arm")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--answers", options.trace.answers_per_context, "Answers per context")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--min-context", options.trace.min_context_tokens, "Shortest context in tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--max-context", options.trace.max_context_tokens, "Longest context in tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-tokens", options.trace.max_tokens, "Length of an answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--slo-ms", options.slo_ms,
+                  "TTFT target (default: 3 times the unloaded full prefill)")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--min-quality", options.min_quality, "Quality floor of plans")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", options.trace.seed, "Of arrivals and lengths")
+      ->capture_default_str();
   command.add_option("--out", options.out, "Folder for bench_serve.json and bench_serve.svg");
 }
 
@@ -169,12 +208,18 @@ void add_options(CLI::App& command, BenchServeOptions& options) {
 
 void add_bench_serve(CLI::App& bench) {
   auto options = std::make_shared<BenchServeOptions>();
-  CLI::App* command = bench.add_subcommand("serve", "Load test: agents that read and answer, with and without sharing");
+  CLI::App* command = bench.add_subcommand(
+      "serve", "Load test: agents that read and answer, with and without sharing");
   add_options(*command, *options);
-  command->footer("Example: droidspeak bench serve --data hotpotqa.test.jsonl.gz --receivers qa --rates 0.5,1,2 --out out/bench");
+  command->footer(
+      "Example: droidspeak bench serve --data hotpotqa.test.jsonl.gz --receivers qa --rates "
+      "0.5,1,2 --out out/bench");
   command->callback([options] {
     if (options->trace.min_context_tokens > options->trace.max_context_tokens) {
-      throw Failure(ErrorCode::kInvalidArgument, fmt::format("--min-context {} is above --max-context {}", options->trace.min_context_tokens, options->trace.max_context_tokens));
+      throw Failure(
+          ErrorCode::kInvalidArgument,
+          fmt::format("--min-context {} is above --max-context {}",
+                      options->trace.min_context_tokens, options->trace.max_context_tokens));
     }
     run_bench_serve(*options);
   });

@@ -20,29 +20,36 @@ struct EvaluateFlags {
   std::string metric = "f1";
 };
 
-nlohmann::json to_json(const std::vector<PlanEvaluation>& rows, const std::string& metric, size_t count) {
+nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
+                       const std::string& metric,
+                       size_t count) {
   nlohmann::json plans = nlohmann::json::array();
   for (const PlanEvaluation& row : rows) {
-    plans.push_back({{"plan", row.plan},
-                     {"translated", row.translated},
-                     {"score", row.score},
-                     {"ci95", {row.score_interval.low, row.score_interval.high}},
-                     {"difference_ci95", {row.difference_interval.low, row.difference_interval.high}},
-                     {"kl", row.kl},
-                     {"agreement", row.agreement},
-                     {"ttft_ms_median", row.ttft_ms},
-                     {"prefill_ms_median", row.prefill_ms}});
+    plans.push_back(
+        {{"plan", row.plan},
+         {"translated", row.translated},
+         {"score", row.score},
+         {"ci95", {row.score_interval.low, row.score_interval.high}},
+         {"difference_ci95", {row.difference_interval.low, row.difference_interval.high}},
+         {"kl", row.kl},
+         {"agreement", row.agreement},
+         {"ttft_ms_median", row.ttft_ms},
+         {"prefill_ms_median", row.prefill_ms}});
   }
   return {{"metric", metric}, {"n", count}, {"plans", plans}};
 }
 
 void print_text(const std::vector<PlanEvaluation>& rows, const std::string& metric, size_t count) {
   fmt::print("{} rows, {}\n", count, metric);
-  fmt::print("{:>10} {:>10} {:>7} {:>15} {:>17} {:>8} {:>9} {:>9} {:>11}\n", "plan", "translated", "score", "95 %", "difference 95 %", "KL", "agreement", "TTFT ms", "prefill ms");
+  fmt::print("{:>10} {:>10} {:>7} {:>15} {:>17} {:>8} {:>9} {:>9} {:>11}\n", "plan", "translated",
+             "score", "95 %", "difference 95 %", "KL", "agreement", "TTFT ms", "prefill ms");
   for (const PlanEvaluation& row : rows) {
-    fmt::print("{:>10} {:>10} {:>7.3f} {:>15} {:>17} {:>8.4f} {:>9.3f} {:>9.1f} {:>11.1f}\n", row.plan, row.translated ? "yes" : "no", row.score,
-               fmt::format("{:.3f}..{:.3f}", row.score_interval.low, row.score_interval.high), fmt::format("{:+.3f}..{:+.3f}", row.difference_interval.low, row.difference_interval.high), row.kl,
-               row.agreement, row.ttft_ms, row.prefill_ms);
+    fmt::print(
+        "{:>10} {:>10} {:>7.3f} {:>15} {:>17} {:>8.4f} {:>9.3f} {:>9.1f} {:>11.1f}\n", row.plan,
+        row.translated ? "yes" : "no", row.score,
+        fmt::format("{:.3f}..{:.3f}", row.score_interval.low, row.score_interval.high),
+        fmt::format("{:+.3f}..{:+.3f}", row.difference_interval.low, row.difference_interval.high),
+        row.kl, row.agreement, row.ttft_ms, row.prefill_ms);
   }
 }
 
@@ -50,19 +57,28 @@ void run_evaluate(const EvaluateFlags& flags) {
   Metric metric = parse_metric(flags.metric);
   QaFile data = read_qa_file(flags.data);
   Workspace workspace(flags.common, {flags.sender, flags.receiver});
-  EvaluationOptions options{.sender = workspace.family->get(flags.sender), .receiver = workspace.family->get(flags.receiver), .plans = {}, .metric = metric, .max_tokens = flags.max_tokens};
+  EvaluationOptions options{.sender = workspace.family->get(flags.sender),
+                            .receiver = workspace.family->get(flags.receiver),
+                            .plans = {},
+                            .metric = metric,
+                            .max_tokens = flags.max_tokens};
   for (const std::string& text : flags.plans) {
     PlanRequest request = parse_plan_request(text, workspace.family->config().num_layers);
     options.plans.push_back(workspace.plans->choose(request, *options.sender, *options.receiver));
-    if (!request.is_auto || workspace.plans->find(*options.sender, *options.receiver) != nullptr) continue;
-    fmt::print(stderr, "droidspeak: no plan book for {} from {}: auto means full prefill\n", flags.receiver, flags.sender);
-    for (const std::string& reason : workspace.plans->skipped()) fmt::print(stderr, "droidspeak: {}\n", reason);
+    if (!request.is_auto || workspace.plans->find(*options.sender, *options.receiver) != nullptr)
+      continue;
+    fmt::print(stderr, "droidspeak: no plan book for {} from {}: auto means full prefill\n",
+               flags.receiver, flags.sender);
+    for (const std::string& reason : workspace.plans->skipped())
+      fmt::print(stderr, "droidspeak: {}\n", reason);
   }
-  PromptLimits limits{flags.limit, options.receiver->transformer->max_positions(), flags.max_tokens};
+  PromptLimits limits{flags.limit, options.receiver->transformer->max_positions(),
+                      flags.max_tokens};
   PromptSet set = make_prompts(*workspace.tokenizer, data, limits);
   std::string skipped = describe_skipped(set, limits);
   if (!skipped.empty()) fmt::print(stderr, "droidspeak: {}: {}\n", flags.data, skipped);
-  std::vector<PlanEvaluation> rows = evaluate_plans(*workspace.runner, *workspace.tokenizer, set.prompts, options);
+  std::vector<PlanEvaluation> rows =
+      evaluate_plans(*workspace.runner, *workspace.tokenizer, set.prompts, options);
   if (flags.common.wants_json) {
     print_json(to_json(rows, flags.metric, set.prompts.size()));
   } else {
@@ -74,16 +90,29 @@ void run_evaluate(const EvaluateFlags& flags) {
 
 void add_evaluate(CLI::App& app) {
   auto flags = std::make_shared<EvaluateFlags>();
-  CLI::App* command = app.add_subcommand("evaluate", "Compare plans on questions with known answers: score, divergence, time to first token");
+  CLI::App* command = app.add_subcommand(
+      "evaluate",
+      "Compare plans on questions with known answers: score, divergence, time to first token");
   add_model_options(*command, flags->common);
   command->add_option("--sender", flags->sender, "Variant whose caches are taken")->required();
   command->add_option("--receiver", flags->receiver, "Variant that takes them")->required();
-  command->add_option("--plans", flags->plans, "Plans, separated by ;")->delimiter(';')->capture_default_str();
-  command->add_option("--data", flags->data, "Questions on documents, .jsonl or .jsonl.gz")->required();
-  command->add_option("--limit", flags->limit, "Rows at most (0: all)")->check(CLI::NonNegativeNumber);
-  command->add_option("--max-tokens", flags->max_tokens, "Longest answer in tokens")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--metric", flags->metric, "Score of answers")->check(CLI::IsMember({"f1", "rouge_l", "edit_similarity", "exact_match", "final_number", "none"}))->capture_default_str();
-  command->footer("Example: droidspeak evaluate --sender base --receiver qa --plans 'full;reuse;auto;0,16,24' --data hotpotqa.test.jsonl.gz --limit 100");
+  command->add_option("--plans", flags->plans, "Plans, separated by ;")
+      ->delimiter(';')
+      ->capture_default_str();
+  command->add_option("--data", flags->data, "Questions on documents, .jsonl or .jsonl.gz")
+      ->required();
+  command->add_option("--limit", flags->limit, "Rows at most (0: all)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer in tokens")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--metric", flags->metric, "Score of answers")
+      ->check(CLI::IsMember(
+          {"f1", "rouge_l", "edit_similarity", "exact_match", "final_number", "none"}))
+      ->capture_default_str();
+  command->footer(
+      "Example: droidspeak evaluate --sender base --receiver qa --plans 'full;reuse;auto;0,16,24' "
+      "--data hotpotqa.test.jsonl.gz --limit 100");
   command->callback([flags] { run_evaluate(*flags); });
 }
 

@@ -1,7 +1,6 @@
 #include "load_client.h"
 
 #include <httplib.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"

@@ -32,7 +32,8 @@ struct Axis {
 };
 
 std::string svg_text(double x, double y, const std::string& anchor, const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, text);
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
+                     text);
 }
 
 std::string svg_axes(const Axis& x, const Axis& y) {
@@ -40,11 +41,13 @@ std::string svg_axes(const Axis& x, const Axis& y) {
   for (int i = 0; i <= 4; ++i) {
     double value_x = x.low_value + (x.high_value - x.low_value) * i / 4;
     double value_y = y.low_value + (y.high_value - y.low_value) * i / 4;
-    svg += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", x.low_pixel, y.at(value_y), x.high_pixel);
+    svg += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", x.low_pixel,
+                       y.at(value_y), x.high_pixel);
     svg += svg_text(x.at(value_x), y.low_pixel + 18, "middle", fmt::format("{:.2g}", value_x));
     svg += svg_text(x.low_pixel - 6, y.at(value_y) + 4, "end", fmt::format("{:.0f}", value_y));
   }
-  svg += svg_text((x.low_pixel + x.high_pixel) / 2, y.low_pixel + 38, "middle", "answers asked for per second");
+  svg += svg_text((x.low_pixel + x.high_pixel) / 2, y.low_pixel + 38, "middle",
+                  "answers asked for per second");
   svg += svg_text(x.low_pixel, y.high_pixel - 10, "start", "time to first token, p95 (ms)");
   return svg;
 }
@@ -61,7 +64,10 @@ double percentile(std::vector<double> values, double share) {
   return values[below] * (1 - part) + values[above] * part;
 }
 
-LoadFigures summarize(const std::string& arm, double rate, const TraceResult& result, double slo_ms) {
+LoadFigures summarize(const std::string& arm,
+                      double rate,
+                      const TraceResult& result,
+                      double slo_ms) {
   std::vector<double> ttft, tbt, e2e, scores;
   int32_t num_good = 0;
   LoadFigures figures;
@@ -111,23 +117,29 @@ nlohmann::json to_json(const std::vector<LoadFigures>& rows) {
 }
 
 void print_table(const std::vector<LoadFigures>& rows, double slo_ms) {
-  fmt::print("{:>12} {:>7} {:>10} {:>10} {:>9} {:>10} {:>11} {:>9} {:>6} {:>7}\n", "arm", "rate", "TTFT p50", "TTFT p95",
-             "TBT p50", "E2E p50", "throughput", "goodput", "F1", "failed");
+  fmt::print("{:>12} {:>7} {:>10} {:>10} {:>9} {:>10} {:>11} {:>9} {:>6} {:>7}\n", "arm", "rate",
+             "TTFT p50", "TTFT p95", "TBT p50", "E2E p50", "throughput", "goodput", "F1", "failed");
   for (const LoadFigures& row : rows) {
-    fmt::print("{:>12} {:>7.3g} {:>10.1f} {:>10.1f} {:>9.1f} {:>10.1f} {:>11.2f} {:>9.2f} {:>6.3f} {:>7}\n", row.arm,
-               row.rate, row.ttft_ms_p50, row.ttft_ms_p95, row.tbt_ms_p50, row.e2e_ms_p50, row.throughput,
-               row.goodput, row.f1, row.num_failed);
+    fmt::print(
+        "{:>12} {:>7.3g} {:>10.1f} {:>10.1f} {:>9.1f} {:>10.1f} {:>11.2f} {:>9.2f} {:>6.3f} "
+        "{:>7}\n",
+        row.arm, row.rate, row.ttft_ms_p50, row.ttft_ms_p95, row.tbt_ms_p50, row.e2e_ms_p50,
+        row.throughput, row.goodput, row.f1, row.num_failed);
   }
   fmt::print("\nTTFT target {:.0f} ms; highest goodput with p95 within it:", slo_ms);
   std::vector<std::string> arms = arms_of(rows);
-  for (const std::string& arm : arms) fmt::print(" {} {:.2f}/s", arm, best_rate_within(rows, arm, slo_ms));
+  for (const std::string& arm : arms)
+    fmt::print(" {} {:.2f}/s", arm, best_rate_within(rows, arm, slo_ms));
   fmt::print("\n");
 }
 
-double best_rate_within(const std::vector<LoadFigures>& rows, const std::string& arm, double slo_ms) {
+double best_rate_within(const std::vector<LoadFigures>& rows,
+                        const std::string& arm,
+                        double slo_ms) {
   double best = 0;
   for (const LoadFigures& row : rows) {
-    if (row.arm == arm && row.ttft_ms_p95 <= slo_ms && row.num_failed == 0) best = std::max(best, row.goodput);
+    if (row.arm == arm && row.ttft_ms_p95 <= slo_ms && row.num_failed == 0)
+      best = std::max(best, row.goodput);
   }
   return best;
 }
@@ -138,12 +150,17 @@ std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms) {
   for (const LoadFigures& row : rows) max_rate = std::max(max_rate, row.rate);
   Axis x{0, max_rate * 1.05, 70, 620};
   Axis y{0, slo_ms * 3, 350, 40};  // what lies far above the target is of no interest
-  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 780 400\" font-family=\"sans-serif\" "
-                    "font-size=\"12\">\n<style>.grid{stroke:#ddd;fill:none}.line{fill:none;stroke-width:2}</style>\n"
-                    "<rect width=\"780\" height=\"400\" fill=\"#fff\"/>\n";
+  std::string svg =
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 780 400\" "
+      "font-family=\"sans-serif\" "
+      "font-size=\"12\">\n<style>.grid{stroke:#ddd;fill:none}.line{fill:none;stroke-width:2}</"
+      "style>\n"
+      "<rect width=\"780\" height=\"400\" fill=\"#fff\"/>\n";
   svg += svg_axes(x, y);
-  svg += fmt::format("<path class=\"line\" stroke=\"#888\" stroke-dasharray=\"5 4\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n",
-                     x.low_pixel, y.at(slo_ms), x.high_pixel);
+  svg += fmt::format(
+      "<path class=\"line\" stroke=\"#888\" stroke-dasharray=\"5 4\" d=\"M{:.1f} "
+      "{:.1f}H{:.1f}\"/>\n",
+      x.low_pixel, y.at(slo_ms), x.high_pixel);
   svg += svg_text(x.high_pixel + 6, y.at(slo_ms) + 4, "start", "target");
   size_t index = 0;
   for (const std::string& arm : arms_of(rows)) {
@@ -154,11 +171,13 @@ std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms) {
       double px = x.at(row.rate);
       double py = y.at(std::min(row.ttft_ms_p95, y.high_value));
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px, py);
-      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px, py, colour);
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px, py,
+                          colour);
     }
     svg += fmt::format("<path class=\"line\" stroke=\"{}\" d=\"{}\"/>\n{}", colour, path, dots);
     double legend_y = 60 + 18 * static_cast<double>(index++);
-    svg += fmt::format("<path class=\"line\" stroke=\"{}\" d=\"M640 {:.0f}h20\"/>\n", colour, legend_y);
+    svg += fmt::format("<path class=\"line\" stroke=\"{}\" d=\"M640 {:.0f}h20\"/>\n", colour,
+                       legend_y);
     svg += svg_text(666, legend_y + 4, "start", arm);
   }
   return svg + "</svg>\n";

@@ -27,13 +27,18 @@ struct LoadFigures {
 
 // `share` from 0 to 1.
 double percentile(std::vector<double> values, double share);
-LoadFigures summarize(const std::string& arm, double rate, const TraceResult& result, double slo_ms);
+LoadFigures summarize(const std::string& arm,
+                      double rate,
+                      const TraceResult& result,
+                      double slo_ms);
 
 nlohmann::json to_json(const std::vector<LoadFigures>& rows);
 void print_table(const std::vector<LoadFigures>& rows, double slo_ms);
 // TTFT (p95) over the rate, a line per arm, the target dashed.
 std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms);
 // The highest goodput among the rates at which an arm's p95 TTFT meets the target; 0: none.
-double best_rate_within(const std::vector<LoadFigures>& rows, const std::string& arm, double slo_ms);
+double best_rate_within(const std::vector<LoadFigures>& rows,
+                        const std::string& arm,
+                        double slo_ms);
 
 }  // namespace droidspeak

@@ -19,6 +19,7 @@ namespace {
 class RowReader {
  public:
   explicit RowReader(const QaFile& file) : rows_(file.rows) {}
+
   const QaRow& next() { return rows_[position_++ % rows_.size()]; }
 
  private:
@@ -32,7 +33,10 @@ struct Gathered {
   std::vector<QaRow> questions;
 };
 
-Gathered gather(const Tokenizer& tokenizer, RowReader& rows, int32_t tokens, const TraceOptions& options) {
+Gathered gather(const Tokenizer& tokenizer,
+                RowReader& rows,
+                int32_t tokens,
+                const TraceOptions& options) {
   Gathered gathered;
   int32_t length = 0;
   while (length < tokens) {
@@ -76,7 +80,10 @@ class Collector {
   TraceResult result_ GUARDED_BY(mutex_);
 };
 
-void run_workflow(const std::string& url, const Workflow& workflow, const std::string& salt, Collector& collector) {
+void run_workflow(const std::string& url,
+                  const Workflow& workflow,
+                  const std::string& salt,
+                  Collector& collector) {
   LoadRequest reading = workflow.reading;
   reading.cache_salt = salt;
   run_load_request(url, reading);
@@ -103,7 +110,8 @@ std::vector<Workflow> make_trace(const Tokenizer& tokenizer, const TraceOptions&
   }
   RowReader rows(file);
   std::mt19937_64 random(options.seed);
-  std::uniform_int_distribution<int32_t> lengths(options.min_context_tokens, options.max_context_tokens);
+  std::uniform_int_distribution<int32_t> lengths(options.min_context_tokens,
+                                                 options.max_context_tokens);
   std::vector<Workflow> trace;
   for (int32_t i = 0; i < options.num_workflows; ++i) {
     Gathered gathered = gather(tokenizer, rows, lengths(random), options);
@@ -112,8 +120,10 @@ std::vector<Workflow> make_trace(const Tokenizer& tokenizer, const TraceOptions&
     workflow.reading = {options.sender, reading.tokens, 1, ""};
     for (int32_t k = 0; k < options.answers_per_context; ++k) {
       QaPrompt prompt = prompt_for(tokenizer, gathered, static_cast<size_t>(k));
-      const std::string& receiver = options.receivers[static_cast<size_t>(k) % options.receivers.size()];
-      workflow.answers.push_back({{receiver, prompt.tokens, options.max_tokens, ""}, prompt.answers});
+      const std::string& receiver =
+          options.receivers[static_cast<size_t>(k) % options.receivers.size()];
+      workflow.answers.push_back(
+          {{receiver, prompt.tokens, options.max_tokens, ""}, prompt.answers});
     }
     trace.push_back(std::move(workflow));
   }
@@ -130,7 +140,9 @@ void set_arrivals(std::vector<Workflow>& trace, double workflows_per_second, uin
   }
 }
 
-TraceResult play_trace(const std::string& url, const std::vector<Workflow>& trace, const std::string& cache_salt) {
+TraceResult play_trace(const std::string& url,
+                       const std::vector<Workflow>& trace,
+                       const std::string& cache_salt) {
   Collector collector;
   std::vector<std::thread> threads;
   auto start = std::chrono::steady_clock::now();

@@ -35,8 +35,8 @@ struct TraceOptions {
   uint64_t seed = 1;
 };
 
-// Contexts are documents of the data's rows put together up to lengths drawn evenly from the range; questions
-// are those of the rows. Throws Failure when the data does not suffice.
+// Contexts are documents of the data's rows put together up to lengths drawn evenly from the range;
+// questions are those of the rows. Throws Failure when the data does not suffice.
 std::vector<Workflow> make_trace(const Tokenizer& tokenizer, const TraceOptions& options);
 
 // Poisson arrivals at `workflows_per_second`, the same for the same seed.
@@ -49,6 +49,8 @@ struct TraceResult {
 };
 
 // Plays the trace against a server and waits for all answers.
-TraceResult play_trace(const std::string& url, const std::vector<Workflow>& trace, const std::string& cache_salt);
+TraceResult play_trace(const std::string& url,
+                       const std::vector<Workflow>& trace,
+                       const std::string& cache_salt);
 
 }  // namespace droidspeak

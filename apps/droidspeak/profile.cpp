@@ -26,11 +26,14 @@ volatile std::sig_atomic_t stop_requested = 0;
 // Asks the profile to stop on SIGINT and SIGTERM; a second signal ends the program at once.
 class StopOnSignal {
  public:
-  StopOnSignal() : interrupt_(std::signal(SIGINT, &on_signal)), terminate_(std::signal(SIGTERM, &on_signal)) {}
+  StopOnSignal()
+      : interrupt_(std::signal(SIGINT, &on_signal)), terminate_(std::signal(SIGTERM, &on_signal)) {}
+
   ~StopOnSignal() {
     std::signal(SIGINT, interrupt_);
     std::signal(SIGTERM, terminate_);
   }
+
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
@@ -68,13 +71,19 @@ nlohmann::json to_json(const PlanBook& book, const std::string& path) {
 }
 
 void print_text(const PlanBook& book, const std::string& path) {
-  fmt::print("{} from {}: {} contexts, {:.0f} s, {:.1f} full prefills of context work\n", book.receiver, book.sender, book.num_contexts, book.profile_seconds, book.prefill_equivalents);
+  fmt::print("{} from {}: {} contexts, {:.0f} s, {:.1f} full prefills of context work\n",
+             book.receiver, book.sender, book.num_contexts, book.profile_seconds,
+             book.prefill_equivalents);
   if (!book.metric.empty()) fmt::print("full prefill: {} {:.3f}\n", book.metric, book.full_score);
-  fmt::print("{:>10} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>8} {:>6}\n", "plan", "translated", "layers", "KL", "95 %", "agreement", "score", "quality", "cost");
+  fmt::print("{:>10} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>8} {:>6}\n", "plan", "translated",
+             "layers", "KL", "95 %", "agreement", "score", "quality", "cost");
   for (const PlanEntry& entry : book.frontier) {
     const PlanQuality& q = entry.quality;
-    fmt::print("{:>10} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>8.4f} {:>6.3f}\n", fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c), entry.translated ? "yes" : "no",
-               entry.plan.recomputed_layers(), q.kl, fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement, q.score ? fmt::format("{:.3f}", *q.score) : "-", entry.quality_index,
+    fmt::print("{:>10} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>8.4f} {:>6.3f}\n",
+               fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c),
+               entry.translated ? "yes" : "no", entry.plan.recomputed_layers(), q.kl,
+               fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement,
+               q.score ? fmt::format("{:.3f}", *q.score) : "-", entry.quality_index,
                entry.relative_cost);
   }
   fmt::print("written: {}\n", path);
@@ -88,7 +97,8 @@ void run_profile_command(ProfileFlags flags) {
   options.warn = [](const std::string& text) { fmt::print(stderr, "droidspeak: {}\n", text); };
   options.should_stop = [] { return stop_requested != 0; };
   Workspace workspace(flags.common, {flags.sender, flags.receiver});
-  ModelPair pair{*workspace.ops, *workspace.kv, workspace.family->get(flags.sender), workspace.family->get(flags.receiver)};
+  ModelPair pair{*workspace.ops, *workspace.kv, workspace.family->get(flags.sender),
+                 workspace.family->get(flags.receiver)};
   StopOnSignal stop;
   PlanBook book = run_profile(pair, *workspace.tokenizer, options);
   if (flags.common.wants_json) {
@@ -103,18 +113,35 @@ void run_profile_command(ProfileFlags flags) {
 void add_profile(CLI::App& app) {
   auto flags = std::make_shared<ProfileFlags>();
   ProfileOptions& options = flags->profile;
-  CLI::App* command = app.add_subcommand("profile", "Find out which layers a receiver must recompute, and write the plan book of a pair");
+  CLI::App* command = app.add_subcommand(
+      "profile",
+      "Find out which layers a receiver must recompute, and write the plan book of a pair");
   add_model_options(*command, flags->common);
   command->add_option("--sender", flags->sender, "Variant whose caches are taken")->required();
   command->add_option("--receiver", flags->receiver, "Variant that takes them")->required();
-  command->add_option("--data", options.data, "Questions on documents, .jsonl or .jsonl.gz")->required();
-  command->add_option("--out", options.out, "Plan book to write; maps and plots come beside it")->required();
-  command->add_option("--contexts", options.contexts, "Rows that are measured")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--fit-contexts", options.fit_contexts, "Rows that maps are fitted on (0: those measured; each is judged with maps fitted on the others)")->check(CLI::NonNegativeNumber);
-  command->add_option("--group", options.group, "Layers per step of the heat map")->check(CLI::Range(1, 64))->capture_default_str();
-  command->add_option("--metric", flags->metric, "Score of generated answers")->check(CLI::IsMember({"f1", "rouge_l", "edit_similarity", "exact_match", "final_number", "none"}))->capture_default_str();
+  command->add_option("--data", options.data, "Questions on documents, .jsonl or .jsonl.gz")
+      ->required();
+  command->add_option("--out", options.out, "Plan book to write; maps and plots come beside it")
+      ->required();
+  command->add_option("--contexts", options.contexts, "Rows that are measured")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--fit-contexts", options.fit_contexts,
+                   "Rows that maps are fitted on (0: those measured; each is judged with maps "
+                   "fitted on the others)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--group", options.group, "Layers per step of the heat map")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--metric", flags->metric, "Score of generated answers")
+      ->check(CLI::IsMember(
+          {"f1", "rouge_l", "edit_similarity", "exact_match", "final_number", "none"}))
+      ->capture_default_str();
   command->add_flag("--resume", flags->resumes, "Go on with a profile that was stopped");
-  command->footer("Example: droidspeak profile --sender base --receiver qa --data hotpotqa.profile.jsonl.gz --out plans/qa-from-base.json");
+  command->footer(
+      "Example: droidspeak profile --sender base --receiver qa --data hotpotqa.profile.jsonl.gz "
+      "--out plans/qa-from-base.json");
   command->callback([flags] { run_profile_command(*flags); });
 }
 

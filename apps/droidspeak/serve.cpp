@@ -1,11 +1,10 @@
-#include <malloc.h>
-#include <pthread.h>
-
 #include <csignal>
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
+#include <pthread.h>
 
 #include "base/size.h"
 #include "command.h"
@@ -39,12 +38,15 @@ void add_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command.add_option("--api-key", server.api_keys, "Key that clients must send; may be repeated");
-  command.add_option("--served-model-name", server.served_names, "Name(s) of the base model in the API");
+  command.add_option("--served-model-name", server.served_names,
+                     "Name(s) of the base model in the API");
   command.add_option("--adapter-root", server.adapter_root,
                      "Adapters may be loaded from below this folder (default: the family's)");
   command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS");
   command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)");
-  command.add_option("--cors-origin", server.cors_origin, "Access-Control-Allow-Origin; empty for none")
+  command
+      .add_option("--cors-origin", server.cors_origin,
+                  "Access-Control-Allow-Origin; empty for none")
       ->capture_default_str();
   command.add_option("--max-body", options.max_body, "Largest request body")->capture_default_str();
   command.add_option("--max-connections", server.max_connections, "Clients at the same time")
@@ -56,18 +58,22 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--max-batch", options.max_batch, "Requests computed at the same time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--ttft-slo-ms", options.ttft_slo_ms, "Time to first token to aim for (0: none)")
+  command
+      .add_option("--ttft-slo-ms", options.ttft_slo_ms, "Time to first token to aim for (0: none)")
       ->check(CLI::NonNegativeNumber);
-  command.add_option("--min-quality", options.min_quality, "Quality floor of plans, 1 is full prefill")
+  command
+      .add_option("--min-quality", options.min_quality, "Quality floor of plans, 1 is full prefill")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--sharing", options.sharing, "on, off, or plain reuse of senders' caches")
       ->check(CLI::IsMember({"on", "off", "reuse"}))
       ->capture_default_str();
-  command.add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
+  command
+      .add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_flag("--protect-metrics", options.protects_metrics, "Ask for the key on /metrics too");
+  command.add_flag("--protect-metrics", options.protects_metrics,
+                   "Ask for the key on /metrics too");
   command.add_flag("--log-requests", options.logs_requests, "One JSON line per request on stderr");
 }
 
@@ -91,13 +97,15 @@ ServerOptions server_options(const ServeOptions& options, const FamilyFile& file
   ServerOptions server = options.server;
   server.max_body_bytes = parse_size(options.max_body);
   server.min_quality = options.min_quality;
-  if (server.adapter_root.empty()) server.adapter_root = std::filesystem::absolute(file.path).parent_path();
+  if (server.adapter_root.empty())
+    server.adapter_root = std::filesystem::absolute(file.path).parent_path();
   if (options.protects_metrics) server.metrics_access = ServerOptions::MetricsAccess::kKey;
   if (options.logs_requests) server.log_requests = ServerOptions::LogRequests::kYes;
   return server;
 }
 
-// Blocks the signals that end the server in this thread and those it starts; wait_for_end() takes them.
+// Blocks the signals that end the server in this thread and those it starts; wait_for_end() takes
+// them.
 sigset_t block_end_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -145,7 +153,8 @@ void add_serve(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand("serve", "Serve a family over HTTP with OpenAI's API");
   add_options(*command, *options);
-  command->footer("Example: droidspeak serve --family models/smollm2/family.json --port 8080 --api-key secret");
+  command->footer(
+      "Example: droidspeak serve --family models/smollm2/family.json --port 8080 --api-key secret");
   command->callback([options] { run_serve(*options); });
 }
 

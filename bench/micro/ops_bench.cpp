@@ -1,7 +1,7 @@
 // Rates of the CPU operations: products by shape and weight format, then whole prefills and decode
 // steps of the SmolLM2-135M shape. Best of several rounds; the instruction sets take turns within a
 // round, so their ratio survives a noisy machine. One thread is timed by its processor time.
-//   ops_bench [--threads N] [--rounds N] [limits] [linear] [prefill] [decode]
+//   ops_bench [--threads N] [--rounds N] [limits] [linear] [rows] [prefill] [decode]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -118,6 +118,11 @@ void run_model(const Settings& settings, std::vector<Machine>& all, DType weight
   const bool is_prefill = std::strcmp(part, "prefill") == 0;
   const std::vector<Run> runs = is_prefill ? std::vector<Run>{{1, 0, 512}, {1, 0, 1024}, {1, 0, 4096}}
                                            : std::vector<Run>{{1, 64, 1}, {1, 1024, 1}, {1, 4096, 1}, {4, 64, 1}, {8, 64, 1}};
+  // Real rows in the cache, in memory of its own.
+  for (auto& model : models) {
+    for (int32_t begin = 0; !is_prefill && begin < 4096; begin += 512) model->step(1, begin, 512);
+    if (!is_prefill) model->step(8, 0, 64);
+  }
   for (const Run& run : runs) {
     std::vector<double> best(all.size(), 1e30);
     std::vector<std::array<double, SmolLm2Shape::kNumPhases>> phases(all.size());
@@ -164,6 +169,12 @@ void run(const Settings& settings) {
                       {1, 576, 1536}, {1, 49152, 576}, {8, 3072, 576}}) {
         run_linear(settings, all, dtype, s);
       }
+    }
+  }
+  if (settings.wants("rows")) {
+    print_names(all);
+    for (DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kBF16}) {
+      for (int64_t rows : {1, 2, 4, 5, 6, 8, 12, 16, 24, 48, 96}) run_linear(settings, all, dtype, {rows, 3072, 576});
     }
   }
   for (const char* part : {"prefill", "decode"}) {

@@ -22,7 +22,8 @@ constexpr size_t kMaxRuns = 32;
 
 bool is_finished(const std::vector<int32_t>& answer, const AnswerLimits& limits) {
   return std::ssize(answer) >= limits.max_tokens ||
-         (!answer.empty() && std::ranges::find(limits.end_tokens, answer.back()) != limits.end_tokens.end());
+         (!answer.empty() &&
+          std::ranges::find(limits.end_tokens, answer.back()) != limits.end_tokens.end());
 }
 
 }  // namespace
@@ -30,7 +31,8 @@ bool is_finished(const std::vector<int32_t>& answer, const AnswerLimits& limits)
 AnswerGenerator::AnswerGenerator(Ops& ops, KvCache& kv, const Variant& receiver)
     : ops_(ops), kv_(kv), receiver_(receiver) {}
 
-std::vector<std::vector<int32_t>> AnswerGenerator::generate(std::span<const int32_t> question, int32_t first_position,
+std::vector<std::vector<int32_t>> AnswerGenerator::generate(std::span<const int32_t> question,
+                                                            int32_t first_position,
                                                             std::span<const AnswerStart> starts,
                                                             const AnswerLimits& limits) {
   std::vector<std::vector<int32_t>> answers;
@@ -43,9 +45,11 @@ std::vector<std::vector<int32_t>> AnswerGenerator::generate(std::span<const int3
       Run run{&starts[i].mixture, starts[i].known, first_position, {}};
       auto rows = static_cast<int32_t>(question.size()) + limits.max_tokens;
       if (!run.tail.reserve(kv_.pool(), rows)) {
-        throw Failure(ErrorCode::kExhausted,
-                      fmt::format("{} answers of {} tokens side by side: K/V memory is full (raise --kv-memory)",
-                                  starts.size(), rows));
+        throw Failure(
+            ErrorCode::kExhausted,
+            fmt::format(
+                "{} answers of {} tokens side by side: K/V memory is full (raise --kv-memory)",
+                starts.size(), rows));
       }
       runs.push_back(std::move(run));
       owners.push_back(i);
@@ -66,7 +70,9 @@ std::vector<std::vector<int32_t>> AnswerGenerator::generate(std::span<const int3
   return answers;
 }
 
-void AnswerGenerator::prefill(std::vector<Run>& runs, std::span<const int32_t> question, int32_t first_position) {
+void AnswerGenerator::prefill(std::vector<Run>& runs,
+                              std::span<const int32_t> question,
+                              int32_t first_position) {
   check(first_position % kBlockTokens == 0, "a question starts with a block");
   std::vector<std::vector<int32_t>> rows;
   for (Run& run : runs) {
@@ -87,7 +93,8 @@ void AnswerGenerator::step(std::vector<Run>& runs, const std::vector<std::vector
   const ModelConfig& config = transformer.config();
   std::vector<int32_t> tokens;
   for (const auto& list : rows) tokens.insert(tokens.end(), list.begin(), list.end());
-  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(tokens), config.d_model);
+  TensorView hidden =
+      hidden_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(tokens), config.d_model);
   transformer.embed(tokens, hidden);
   std::vector<std::vector<int32_t>> blocks(runs.size());
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
@@ -99,12 +106,14 @@ void AnswerGenerator::step(std::vector<Run>& runs, const std::vector<std::vector
       blocks[i].assign(context.begin(), context.end());
       blocks[i].insert(blocks[i].end(), tail.begin(), tail.end());
       auto num_rows = static_cast<int32_t>(rows[i].size());
-      slices.push_back({{first_row, num_rows, runs[i].position, blocks[i]}, receiver_.adapter.get()});
+      slices.push_back(
+          {{first_row, num_rows, runs[i].position, blocks[i]}, receiver_.adapter.get()});
       first_row += num_rows;
     }
     transformer.forward_layers({layer, layer + 1}, slices, kv_, hidden);
   }
-  TensorView last = last_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(runs), config.d_model);
+  TensorView last =
+      last_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(runs), config.d_model);
   int64_t end = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     end += std::ssize(rows[i]);
@@ -112,7 +121,8 @@ void AnswerGenerator::step(std::vector<Run>& runs, const std::vector<std::vector
     ops_.copy(hidden.row_range(end - 1, end), last.row_range(row, row + 1));
     runs[i].position += static_cast<int32_t>(rows[i].size());
   }
-  TensorView logits = logits_.reshape(ops_.device(), DType::kF32, std::ssize(runs), config.vocab_size);
+  TensorView logits =
+      logits_.reshape(ops_.device(), DType::kF32, std::ssize(runs), config.vocab_size);
   transformer.logits(last, logits);
   std::vector<int32_t> chosen(runs.size());
   ops_.argmax(logits, chosen);

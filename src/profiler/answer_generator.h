@@ -26,8 +26,10 @@ class AnswerGenerator {
 
   // `question`: tokens from position `first_position` (a whole number of blocks) on. Returns each
   // answer with its known part. Throws Failure(kExhausted).
-  std::vector<std::vector<int32_t>> generate(std::span<const int32_t> question, int32_t first_position,
-                                             std::span<const AnswerStart> starts, const AnswerLimits& limits);
+  std::vector<std::vector<int32_t>> generate(std::span<const int32_t> question,
+                                             int32_t first_position,
+                                             std::span<const AnswerStart> starts,
+                                             const AnswerLimits& limits);
 
  private:
   struct Run;

@@ -30,7 +30,8 @@ CostShape cost_shape(const ProfileRecord& record, const BookSource& source) {
     context += PromptTrial::shared_tokens(prompt);
     total += static_cast<double>(prompt.tokens.size());
   }
-  return {source.pair.receiver->transformer->config(), context / total, record.shape ? record.shape->rank : 0};
+  return {source.pair.receiver->transformer->config(), context / total,
+          record.shape ? record.shape->rank : 0};
 }
 
 // Refined plans lie between the cells.
@@ -42,7 +43,8 @@ bool is_heat_cell(const ReusePlan& plan, const BookSource& source) {
 void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
   std::vector<double> full_scores;
   if (source.metric != Metric::kNone) {
-    for (const ReferenceAnswer& reference : record.references) full_scores.push_back(reference.score);
+    for (const ReferenceAnswer& reference : record.references)
+      full_scores.push_back(reference.score);
   }
   book.full_score = mean_of(full_scores);
   CostShape shape = cost_shape(record, source);
@@ -62,12 +64,15 @@ void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource&
 PlanDivergences mean_divergences(const ProfileRecord& record) {
   PlanDivergences means;
   for (const auto& [tried, plan] : record.plans) {
-    if (plan.kl.size() == record.references.size() && !plan.kl.empty()) means[tried] = mean_of(plan.kl);
+    if (plan.kl.size() == record.references.size() && !plan.kl.empty())
+      means[tried] = mean_of(plan.kl);
   }
   return means;
 }
 
-double prefill_equivalents(int64_t layer_tokens, const std::vector<QaPrompt>& prompts, int32_t num_layers) {
+double prefill_equivalents(int64_t layer_tokens,
+                           const std::vector<QaPrompt>& prompts,
+                           int32_t num_layers) {
   int64_t tokens = 0;
   for (const QaPrompt& prompt : prompts) tokens += PromptTrial::shared_tokens(prompt);
   return static_cast<double>(layer_tokens) / static_cast<double>(tokens * num_layers);
@@ -94,14 +99,17 @@ PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
   add_frontier(book, record, source);
   for (const auto& [tried, plan] : record.plans) {
     if (!is_heat_cell(tried.plan, source) || plan.kl.size() != record.references.size()) continue;
-    book.heat_map.push_back({tried.plan.b, tried.plan.c, tried.translated, mean_of(plan.kl), mean_of(plan.agreement)});
+    book.heat_map.push_back(
+        {tried.plan.b, tried.plan.c, tried.translated, mean_of(plan.kl), mean_of(plan.agreement)});
   }
   for (size_t layer = 0; layer < record.sensitivity.size(); ++layer) {
     const std::vector<double>& values = record.sensitivity[layer];
-    book.sensitivity.push_back({static_cast<int32_t>(layer), mean_of(values), deviation_of(values)});
+    book.sensitivity.push_back(
+        {static_cast<int32_t>(layer), mean_of(values), deviation_of(values)});
   }
   book.profile_seconds = record.seconds;
-  book.prefill_equivalents = prefill_equivalents(record.layer_tokens, source.prompts, book.num_layers);
+  book.prefill_equivalents =
+      prefill_equivalents(record.layer_tokens, source.prompts, book.num_layers);
   return book;
 }
 

@@ -27,6 +27,8 @@ struct BookSource {
 PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source);
 
 // Context work in units of one full prefill of all contexts.
-double prefill_equivalents(int64_t layer_tokens, const std::vector<QaPrompt>& prompts, int32_t num_layers);
+double prefill_equivalents(int64_t layer_tokens,
+                           const std::vector<QaPrompt>& prompts,
+                           int32_t num_layers);
 
 }  // namespace droidspeak

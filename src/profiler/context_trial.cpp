@@ -24,11 +24,15 @@ ContextTrial::ContextTrial(const ModelPair& pair, std::span<const int32_t> conte
 void ContextTrial::reserve(BlockTable& table) {
   if (table.reserve(pair_.kv.pool(), num_tokens())) return;
   throw Failure(ErrorCode::kExhausted,
-                fmt::format("a context of {} tokens: K/V memory has to hold it four times and has room for {} more tokens (raise --kv-memory)",
+                fmt::format("a context of {} tokens: K/V memory has to hold it four times and has "
+                            "room for {} more tokens (raise --kv-memory)",
                             num_tokens(), pair_.kv.pool().num_free() * kBlockTokens));
 }
 
-void ContextTrial::run_layers(const Variant& variant, LayerRange range, const BlockTable& table, TensorView hidden) {
+void ContextTrial::run_layers(const Variant& variant,
+                              LayerRange range,
+                              const BlockTable& table,
+                              TensorView hidden) {
   for (int32_t layer = range.begin; layer < range.end; ++layer) {
     for (int32_t first = 0; first < num_tokens(); first += kChunkTokens) {
       int32_t rows = std::min(kChunkTokens, num_tokens() - first);
@@ -92,7 +96,8 @@ void ContextTrial::translate(const Translator& translator) {
     const LowRankMap* map = translator.kv(layer);
     if (map == nullptr) continue;
     SequenceSlice range{0, num_tokens(), 0, translated_.blocks()};
-    pair_.ops.translate_kv(*map, pair_.receiver->transformer->rope_options(layer), range, pair_.kv.layer(layer));
+    pair_.ops.translate_kv(*map, pair_.receiver->transformer->rope_options(layer), range,
+                           pair_.kv.layer(layer));
   }
 }
 
@@ -114,7 +119,9 @@ ContextMixture ContextTrial::mixture(const TriedPlan& tried) const {
   const BlockTable& recomputed = plan.needs_layer_input() ? recomputed_ : receiver_;
   ContextMixture layers;
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
-    const BlockTable& table = layer < plan.a ? receiver_ : plan.recomputes(layer) ? recomputed : reused;
+    const BlockTable& table = layer < plan.a           ? receiver_
+                              : plan.recomputes(layer) ? recomputed
+                                                       : reused;
     layers.push_back(table.blocks());
   }
   return layers;

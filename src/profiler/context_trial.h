@@ -1,6 +1,6 @@
 // One context of a (sender, receiver) pair under test: the sender's caches, the receiver's own, the
-// translated ones and a recomputed block lie side by side in the K/V memory, so that any plan can be
-// tried by running only its suffix.
+// translated ones and a recomputed block lie side by side in the K/V memory, so that any plan can
+// be tried by running only its suffix.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct ModelPair {
 
 class ContextTrial {
  public:
-  // `context`: a whole number of blocks. Throws Failure(kExhausted) when the K/V memory cannot hold it
-  // several times.
+  // `context`: a whole number of blocks. Throws Failure(kExhausted) when the K/V memory cannot hold
+  // it several times.
   ContextTrial(const ModelPair& pair, std::span<const int32_t> context);
 
   int32_t num_tokens() const { return static_cast<int32_t>(context_.size()); }
@@ -38,8 +38,10 @@ class ContextTrial {
   // What is known of a layer while both models read it: inputs before it runs, K/V after.
   struct LayerVisit {
     std::function<void(int32_t layer, TensorView sender, TensorView receiver)> inputs;
-    std::function<void(int32_t layer, const BlockTable& sender, const BlockTable& receiver)> outputs;
+    std::function<void(int32_t layer, const BlockTable& sender, const BlockTable& receiver)>
+        outputs;
   };
+
   // Both models read the context side by side. E is kept at `captured` layers.
   void read_both(std::span<const int32_t> captured, const LayerVisit& visit);
   // The sender reads the context alone; the receiver runs only its first `receiver_layers`.
@@ -61,7 +63,10 @@ class ContextTrial {
   int64_t layer_tokens() const { return layer_tokens_; }
 
  private:
-  void run_layers(const Variant& variant, LayerRange range, const BlockTable& table, TensorView hidden);
+  void run_layers(const Variant& variant,
+                  LayerRange range,
+                  const BlockTable& table,
+                  TensorView hidden);
   void keep_input(int32_t layer, TensorView hidden);
   void reserve(BlockTable& table);
 

@@ -39,8 +39,7 @@ std::string text_field(const json& object, const char* name) {
 const json& list_field(const json& object, const char* name) {
   auto found = object.find(name);
   if (found == object.end() || !found->is_array()) {
-    throw Failure(ErrorCode::kDataCorrupt,
-                  fmt::format("field \"{}\" is missing or no list", name));
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("field \"{}\" is missing or no list", name));
   }
   return *found;
 }
@@ -52,7 +51,8 @@ QaRow parse_row(std::string_view line) {
     throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: expected an object", in.type_name()));
   }
   QaRow row;
-  if (in.contains("id")) row.id = in["id"].is_string() ? in["id"].get<std::string>() : in["id"].dump();
+  if (in.contains("id"))
+    row.id = in["id"].is_string() ? in["id"].get<std::string>() : in["id"].dump();
   bool has_text = false;
   for (const json& document : list_field(in, "documents")) {
     if (!document.is_object()) {
@@ -92,7 +92,8 @@ PromptParts lay_out(const Tokenizer& tokenizer, const QaRow& row) {
     return {context, context + question + "<|im_end|>\n<|im_start|>assistant\n"};
   }
   if (tokenizer.chat_template.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument, "the model has no chat template: questions cannot be asked");
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "the model has no chat template: questions cannot be asked");
   }
   ChatTemplateInput input;
   input.messages = {{"user", std::string(kSystem) + "\n\n" + documents + question}};
@@ -157,9 +158,9 @@ PromptSet make_prompts(const Tokenizer& tokenizer, const QaFile& file, const Pro
     }
   }
   if (set.prompts.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: no usable row: {}", file.path.string(),
-                              describe_skipped(set, limits)));
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: no usable row: {}", file.path.string(), describe_skipped(set, limits)));
   }
   return set;
 }

@@ -29,8 +29,8 @@ struct QaFile {
   std::vector<QaRow> rows;
 };
 
-// Throws Failure naming file, line and field: broken JSON, a missing field, a row without text in its
-// documents. Empty lines are skipped.
+// Throws Failure naming file, line and field: broken JSON, a missing field, a row without text in
+// its documents. Empty lines are skipped.
 QaFile read_qa_file(const std::filesystem::path& path);
 
 // One row as a model reads it. The prompt is tokenised as one text; the context is what it has in

@@ -45,9 +45,12 @@ TEST_F(DataTest, LaysPromptsOutAsTheModelsWereTrained) {
   QaFile file = read_qa_file(write(std::string(kRow) + "\n"));
   QaPrompt prompt = make_qa_prompt(*tokenizer_, file.rows.front());
   EXPECT_EQ(tokenizer_->decode(prompt.tokens, SpecialTokens::kAsText),
-            "<|im_start|>system\nYou are a helpful assistant. Read the documents and do what the user asks.<|im_end|>\n"
-            "<|im_start|>user\nParis: A city.\n\nRome: Another one.\n\nQuestion: Which?<|im_end|>\n<|im_start|>assistant\n");
-  std::vector<int32_t> context(prompt.tokens.begin(), prompt.tokens.begin() + prompt.context_tokens);
+            "<|im_start|>system\nYou are a helpful assistant. Read the documents and do what the "
+            "user asks.<|im_end|>\n"
+            "<|im_start|>user\nParis: A city.\n\nRome: Another one.\n\nQuestion: "
+            "Which?<|im_end|>\n<|im_start|>assistant\n");
+  std::vector<int32_t> context(prompt.tokens.begin(),
+                               prompt.tokens.begin() + prompt.context_tokens);
   EXPECT_TRUE(tokenizer_->decode(context, SpecialTokens::kAsText).ends_with("Another one.\n\n"));
 }
 
@@ -55,16 +58,21 @@ TEST_F(DataTest, NamesFileAndLineOfWhatIsWrong) {
   std::string good = std::string(kRow) + "\n";
   EXPECT_THAT(failure_of(good + "{\"id\":"), HasSubstr("rows.jsonl:2: not valid JSON"));
   EXPECT_THAT(failure_of(good + "\n[1]\n"), HasSubstr("rows.jsonl:3: array: expected an object"));
-  EXPECT_THAT(failure_of(R"({"documents":[],"question":"?","answers":[]})"), HasSubstr("documents are empty"));
-  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":" "}],"question":"?","answers":[]})"), HasSubstr("documents are empty"));
-  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":"b"}],"answers":[]})"), HasSubstr("\"question\" is missing"));
-  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":3}],"question":"?","answers":[]})"), HasSubstr("\"text\" is number"));
+  EXPECT_THAT(failure_of(R"({"documents":[],"question":"?","answers":[]})"),
+              HasSubstr("documents are empty"));
+  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":" "}],"question":"?","answers":[]})"),
+              HasSubstr("documents are empty"));
+  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":"b"}],"answers":[]})"),
+              HasSubstr("\"question\" is missing"));
+  EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":3}],"question":"?","answers":[]})"),
+              HasSubstr("\"text\" is number"));
   EXPECT_THAT(failure_of("\n\n"), HasSubstr("no rows"));
 }
 
 TEST_F(DataTest, SkipsRowsThatDoNotFitAndCountsThem) {
   std::string long_text(500, 'a');
-  std::string longer_row = R"({"documents":[{"title":"t","text":")" + long_text + R"("}],"question":"?","answers":["a"]})";
+  std::string longer_row = R"({"documents":[{"title":"t","text":")" + long_text +
+                           R"("}],"question":"?","answers":["a"]})";
   QaFile file = read_qa_file(write(std::string(kRow) + "\n" + longer_row + "\n"));
   PromptSet set = make_prompts(*tokenizer_, file, {0, 400, 32});
   EXPECT_EQ(set.prompts.size(), 1u);

@@ -1,5 +1,5 @@
-// How far a plan's next-token distributions are from full prefill's, over the tokens of the answer that
-// full prefill gives.
+// How far a plan's next-token distributions are from full prefill's, over the tokens of the answer
+// that full prefill gives.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace droidspeak {
 
 struct Divergence {
-  double kl = 0;         // mean over tokens of KL(full || plan), nats
-  double agreement = 1;  // share of tokens whose most likely choice is the same
+  double kl = 0;                 // mean over tokens of KL(full || plan), nats
+  double agreement = 1;          // share of tokens whose most likely choice is the same
   int32_t first_difference = 0;  // first token with another choice; the number of tokens when none
   int32_t other_token = -1;      // what the plan chooses there
 };
@@ -22,6 +22,7 @@ class ReferenceDistributions {
   ReferenceDistributions(std::span<const float> logits, int32_t vocabulary);
 
   int32_t rows() const { return static_cast<int32_t>(choices_.size()); }
+
   std::span<const int32_t> choices() const { return choices_; }  // most likely token of each row
 
   // logits: [rows, vocabulary], the plan's rows for the same tokens.
@@ -29,7 +30,7 @@ class ReferenceDistributions {
 
  private:
   int32_t vocabulary_;
-  std::vector<float> probabilities_;   // [rows, vocabulary]
+  std::vector<float> probabilities_;      // [rows, vocabulary]
   std::vector<double> negative_entropy_;  // sum p log p of each row
   std::vector<int32_t> choices_;
 };

@@ -26,19 +26,28 @@ struct Series {
 class Evaluation {
  public:
   Evaluation(PromptRunner& runner, const Tokenizer& tokenizer, const EvaluationOptions& options)
-      : runner_(runner), tokenizer_(tokenizer), options_(options), transformer_(*options.receiver->transformer), series_(options.plans.size()) {
+      : runner_(runner),
+        tokenizer_(tokenizer),
+        options_(options),
+        transformer_(*options.receiver->transformer),
+        series_(options.plans.size()) {
     for (const ChosenPlan& plan : options.plans) {
       if (plan.plan.needs_layer_input()) transition_layers_.push_back(plan.plan.b);
     }
   }
 
   void add_row(const QaPrompt& prompt) {
-    bool needs_sender = std::ranges::any_of(options_.plans, [&](const ChosenPlan& plan) { return !is_full(plan); });
+    bool needs_sender =
+        std::ranges::any_of(options_.plans, [&](const ChosenPlan& plan) { return !is_full(plan); });
     if (needs_sender) {
-      runner_.ensure_cached(*options_.sender, std::span(prompt.tokens).first(static_cast<size_t>(PromptTrial::shared_tokens(prompt))), transition_layers_);
+      runner_.ensure_cached(
+          *options_.sender,
+          std::span(prompt.tokens).first(static_cast<size_t>(PromptTrial::shared_tokens(prompt))),
+          transition_layers_);
     }
     make_reference(prompt);
-    for (size_t i = 0; i < options_.plans.size(); ++i) try_plan(prompt, options_.plans[i], series_[i]);
+    for (size_t i = 0; i < options_.plans.size(); ++i)
+      try_plan(prompt, options_.plans[i], series_[i]);
   }
 
   std::vector<PlanEvaluation> finish() const {
@@ -59,29 +68,38 @@ class Evaluation {
   }
 
  private:
-  bool is_full(const ChosenPlan& plan) const { return plan.plan.is_full(transformer_.config().num_layers); }
+  bool is_full(const ChosenPlan& plan) const {
+    return plan.plan.is_full(transformer_.config().num_layers);
+  }
 
   // Prefills the prompt; logits of its last token.
   PromptTimings prefill(const QaPrompt& prompt, const PromptPlan& plan, BlockTable& table) {
     auto total = static_cast<int64_t>(prompt.tokens.size());
     return runner_.prefill(prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
-      if (first + hidden.rows == total) set_logits(hidden.row_range(hidden.rows - 1, hidden.rows), 0);
+      if (first + hidden.rows == total)
+        set_logits(hidden.row_range(hidden.rows - 1, hidden.rows), 0);
     });
   }
 
   // Logits of hidden rows, put into host_ from `row` on.
   void set_logits(TensorView hidden, size_t row) {
     auto width = static_cast<size_t>(transformer_.config().vocab_size);
-    TensorView logits = logits_.reshape(runner_.ops().device(), DType::kF32, hidden.rows, transformer_.config().vocab_size);
+    TensorView logits = logits_.reshape(runner_.ops().device(), DType::kF32, hidden.rows,
+                                        transformer_.config().vocab_size);
     transformer_.logits(hidden, logits);
     host_.resize((row + static_cast<size_t>(hidden.rows)) * width);
-    runner_.ops().device().to_host(host_.data() + row * width, logits.data, static_cast<size_t>(hidden.rows) * width * sizeof(float));
+    runner_.ops().device().to_host(host_.data() + row * width, logits.data,
+                                   static_cast<size_t>(hidden.rows) * width * sizeof(float));
   }
 
-  int32_t first_choice() const { return static_cast<int32_t>(std::ranges::max_element(host_) - host_.begin()); }
+  int32_t first_choice() const {
+    return static_cast<int32_t>(std::ranges::max_element(host_) - host_.begin());
+  }
 
   bool is_finished(const std::vector<int32_t>& answer) const {
-    bool has_end = !answer.empty() && std::ranges::find(tokenizer_.end_of_turn_ids, answer.back()) != tokenizer_.end_of_turn_ids.end();
+    bool has_end =
+        !answer.empty() && std::ranges::find(tokenizer_.end_of_turn_ids, answer.back()) !=
+                               tokenizer_.end_of_turn_ids.end();
     return has_end || std::ssize(answer) >= options_.max_tokens;
   }
 
@@ -100,12 +118,16 @@ class Evaluation {
     if (rows == 0) return;
     auto first = static_cast<int32_t>(prompt.tokens.size());
     if (!table.reserve(runner_.kv().pool(), first + rows)) {
-      throw Failure(ErrorCode::kExhausted, fmt::format("an answer of {} tokens: K/V memory is full (raise --kv-memory)", rows));
+      throw Failure(
+          ErrorCode::kExhausted,
+          fmt::format("an answer of {} tokens: K/V memory is full (raise --kv-memory)", rows));
     }
-    TensorView hidden = hidden_.reshape(runner_.ops().device(), runner_.ops().activation_dtype(), rows, transformer_.config().d_model);
+    TensorView hidden = hidden_.reshape(runner_.ops().device(), runner_.ops().activation_dtype(),
+                                        rows, transformer_.config().d_model);
     transformer_.embed(std::span(answer_).first(static_cast<size_t>(rows)), hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, options_.receiver->adapter.get()};
-    transformer_.forward_layers({0, transformer_.config().num_layers}, std::span(&slice, 1), runner_.kv(), hidden);
+    transformer_.forward_layers({0, transformer_.config().num_layers}, std::span(&slice, 1),
+                                runner_.kv(), hidden);
     set_logits(hidden, 1);
   }
 
@@ -115,7 +137,8 @@ class Evaluation {
 
   void make_reference(const QaPrompt& prompt) {
     BlockTable table;
-    PromptPlan full{options_.receiver, nullptr, ReusePlan::full(transformer_.config().num_layers), nullptr, 0};
+    PromptPlan full{options_.receiver, nullptr, ReusePlan::full(transformer_.config().num_layers),
+                    nullptr, 0};
     prefill(prompt, full, table);
     std::vector<float> first = host_;
     answer_ = {first_choice()};
@@ -128,14 +151,19 @@ class Evaluation {
 
   void try_plan(const QaPrompt& prompt, const ChosenPlan& chosen, Series& series) {
     BlockTable table;
-    PromptPlan plan{options_.receiver, options_.sender, chosen.plan, chosen.translator, prompt.context_tokens};
+    PromptPlan plan{options_.receiver, options_.sender, chosen.plan, chosen.translator,
+                    prompt.context_tokens};
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
     first_choice();
     series.ttfts.push_back(watch.ms());
     series.prefills.push_back(timings.prefill_ms);
     if (!timings.fallback.empty()) {
-      throw Failure(ErrorCode::kDataCorrupt, fmt::format("row {}, plan {}: the sender's cache was not usable: {} (raise --cache-memory?)", prompt.id, chosen.shown, timings.fallback));
+      throw Failure(
+          ErrorCode::kDataCorrupt,
+          fmt::format(
+              "row {}, plan {}: the sender's cache was not usable: {} (raise --cache-memory?)",
+              prompt.id, chosen.shown, timings.fallback));
     }
     run_answer(prompt, table);
     Divergence divergence = reference_->compare(host_);
@@ -167,7 +195,9 @@ class Evaluation {
 
 }  // namespace
 
-std::vector<PlanEvaluation> evaluate_plans(PromptRunner& runner, const Tokenizer& tokenizer, const std::vector<QaPrompt>& prompts,
+std::vector<PlanEvaluation> evaluate_plans(PromptRunner& runner,
+                                           const Tokenizer& tokenizer,
+                                           const std::vector<QaPrompt>& prompts,
                                            const EvaluationOptions& options) {
   Evaluation evaluation(runner, tokenizer, options);
   Progress progress("evaluate", std::ssize(prompts));

@@ -37,7 +37,9 @@ struct PlanEvaluation {
 
 // The sender reads each context first, which is not counted. Plans take turns on every row. Throws
 // Failure when the sender's cache of a context cannot be used.
-std::vector<PlanEvaluation> evaluate_plans(PromptRunner& runner, const Tokenizer& tokenizer, const std::vector<QaPrompt>& prompts,
+std::vector<PlanEvaluation> evaluate_plans(PromptRunner& runner,
+                                           const Tokenizer& tokenizer,
+                                           const std::vector<QaPrompt>& prompts,
                                            const EvaluationOptions& options);
 
 }  // namespace droidspeak

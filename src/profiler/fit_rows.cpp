@@ -11,12 +11,18 @@ namespace droidspeak {
 namespace {
 
 // One head of one block: [kBlockTokens, head_dim] as stored.
-void read_head(const KvLayout& layout, const std::byte* data, const float* scales, std::span<float> out) {
+void read_head(const KvLayout& layout,
+               const std::byte* data,
+               const float* scales,
+               std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     switch (layout.dtype) {
-      case DType::kF32: std::memcpy(&out[i], data + 4 * i, 4); break;
+      case DType::kF32:
+        std::memcpy(&out[i], data + 4 * i, 4);
+        break;
       case DType::kI8:
-        out[i] = scales[i / static_cast<size_t>(layout.head_dim)] * static_cast<float>(static_cast<int8_t>(data[i]));
+        out[i] = scales[i / static_cast<size_t>(layout.head_dim)] *
+                 static_cast<float>(static_cast<int8_t>(data[i]));
         break;
       default: {
         uint16_t bits = 0;
@@ -43,7 +49,10 @@ void unrotate(std::span<const float> table, int32_t rotary_dim, float* row) {
 
 }  // namespace
 
-Columns gather_kv(const KvRowSource& source, int32_t layer, const BlockTable& table, int32_t tokens) {
+Columns gather_kv(const KvRowSource& source,
+                  int32_t layer,
+                  const BlockTable& table,
+                  int32_t tokens) {
   const KvLayout& layout = source.kv.layout();
   int64_t kv_columns = int64_t{layout.num_kv_heads} * layout.head_dim;
   Columns out(2 * kv_columns, tokens);
@@ -57,13 +66,17 @@ Columns gather_kv(const KvRowSource& source, int32_t layer, const BlockTable& ta
     lane->synchronize();
     const auto* scales = reinterpret_cast<const float*>(bytes.data() + 2 * layout.half_bytes());
     for (int32_t head = 0; head < 2 * layout.num_kv_heads; ++head) {
-      read_head(layout, bytes.data() + static_cast<size_t>(head) * head_bytes, scales + head * kBlockTokens, head_rows);
+      read_head(layout, bytes.data() + static_cast<size_t>(head) * head_bytes,
+                scales + head * kBlockTokens, head_rows);
       for (int32_t token = 0; token < kBlockTokens; ++token) {
         float* row = head_rows.data() + token * layout.head_dim;
         auto at = static_cast<size_t>(first + token) * static_cast<size_t>(source.rotary_dim);
         bool is_key = head < layout.num_kv_heads;
-        if (is_key) unrotate(source.rope.subspan(at, static_cast<size_t>(source.rotary_dim)), source.rotary_dim, row);
-        for (int32_t i = 0; i < layout.head_dim; ++i) out.column(int64_t{head} * layout.head_dim + i)[first + token] = row[i];
+        if (is_key)
+          unrotate(source.rope.subspan(at, static_cast<size_t>(source.rotary_dim)),
+                   source.rotary_dim, row);
+        for (int32_t i = 0; i < layout.head_dim; ++i)
+          out.column(int64_t{head} * layout.head_dim + i)[first + token] = row[i];
       }
     }
   }
@@ -91,7 +104,8 @@ Columns gather_hidden(Ops& ops, TensorView hidden) {
 }
 
 void accumulate(Ops& ops, const Columns& sender, const Columns& receiver, NormalEquations& sums) {
-  check(sender.columns == receiver.columns && sender.tokens == receiver.tokens && sender.columns == sums.columns,
+  check(sender.columns == receiver.columns && sender.tokens == receiver.tokens &&
+            sender.columns == sums.columns,
         "rows of the same tokens");
   int64_t n = sender.columns;
   int64_t tokens = sender.tokens;
@@ -113,13 +127,15 @@ void accumulate(Ops& ops, const Columns& sender, const Columns& receiver, Normal
       throw Failure(ErrorCode::kDataCorrupt, "a model computes values that are not finite");
     }
   }
-  // [x | d]^T as weights [2 n, tokens], x^T as rows [n, tokens]: one matrix product gives both sums.
+  // [x | d]^T as weights [2 n, tokens], x^T as rows [n, tokens]: one matrix product gives both
+  // sums.
   MatrixPart parts[2] = {{DType::kF32, n, tokens, std::as_bytes(std::span(sender.values)), {}},
                          {DType::kF32, n, tokens, std::as_bytes(std::span(difference.values)), {}}};
   std::unique_ptr<WeightMatrix> weights = ops.pack(parts, Precision::kExact);
   Tensor rows(ops.device(), DType::kF32, n, tokens);
   Tensor out(ops.device(), DType::kF32, n, 2 * n);
-  ops.device().to_device(rows.view().data, sender.values.data(), sender.values.size() * sizeof(float));
+  ops.device().to_device(rows.view().data, sender.values.data(),
+                         sender.values.size() * sizeof(float));
   ops.linear(*weights, rows.view(), out.view());
   std::vector<float> products(sums.products.size());
   ops.device().to_host(products.data(), out.view().data, products.size() * sizeof(float));

@@ -17,7 +17,9 @@ struct Columns {
   std::vector<float> values;
 
   Columns(int64_t c, int64_t t) : columns(c), tokens(t), values(static_cast<size_t>(c * t)) {}
+
   float* column(int64_t i) { return values.data() + i * tokens; }
+
   const float* column(int64_t i) const { return values.data() + i * tokens; }
 };
 
@@ -29,12 +31,17 @@ struct KvRowSource {
   std::span<const float> rope;
   int32_t rotary_dim = 0;
 };
-Columns gather_kv(const KvRowSource& source, int32_t layer, const BlockTable& table, int32_t tokens);
+
+Columns gather_kv(const KvRowSource& source,
+                  int32_t layer,
+                  const BlockTable& table,
+                  int32_t tokens);
 
 // Hidden rows [tokens, d_model] of a device tensor.
 Columns gather_hidden(Ops& ops, TensorView hidden);
 
-// Adds the rows of one context. Products run on the device. Throws Failure when a value is not finite.
+// Adds the rows of one context. Products run on the device. Throws Failure when a value is not
+// finite.
 void accumulate(Ops& ops, const Columns& sender, const Columns& receiver, NormalEquations& sums);
 
 }  // namespace droidspeak

@@ -13,7 +13,9 @@ constexpr double kLeastGain = 0.98;
 constexpr double kWorthlessKl = 0.8;
 constexpr double kAutoFloor = 0.99;
 
-double index_of_kl(double kl) { return 1 - std::min(1.0, kl / kWorthlessKl * (kl / kWorthlessKl)); }
+double index_of_kl(double kl) {
+  return 1 - std::min(1.0, kl / kWorthlessKl * (kl / kWorthlessKl));
+}
 
 // Collects plans as long as their context work stays within the budget.
 class Refinement {
@@ -21,7 +23,9 @@ class Refinement {
   explicit Refinement(const RefinementLimits& limits) : limits_(limits) {}
 
   void add(const TriedPlan& tried) {
-    if (!is_possible(tried) || plans_.size() >= limits_.max_plans || std::ranges::find(plans_, tried) != plans_.end()) return;
+    if (!is_possible(tried) || plans_.size() >= limits_.max_plans ||
+        std::ranges::find(plans_, tried) != plans_.end())
+      return;
     plans_.push_back(tried);
     if (context_layers(plans_) > limits_.context_layers) plans_.pop_back();
   }
@@ -49,7 +53,8 @@ class Refinement {
  private:
   bool is_possible(const TriedPlan& tried) const {
     const ReusePlan& plan = tried.plan;
-    if (plan.a < 0 || plan.a > plan.b || plan.b > plan.c || plan.c > limits_.num_layers) return false;
+    if (plan.a < 0 || plan.a > plan.b || plan.b > plan.c || plan.c > limits_.num_layers)
+      return false;
     if (plan.b == plan.c && !plan.is_reuse_all()) return false;
     bool has_map = std::ranges::find(limits_.input_layers, plan.b) != limits_.input_layers.end();
     return !tried.translated || !plan.needs_layer_input() || has_map;
@@ -101,7 +106,8 @@ int32_t context_layers(const std::vector<TriedPlan>& plans) {
   return layers;
 }
 
-std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans, const RefinementLimits& limits) {
+std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
+                                        const RefinementLimits& limits) {
   std::vector<TriedPlan> frontier = pareto_plans(plans, limits.num_layers);
   auto is_good = [&](const TriedPlan& tried) { return index_of_kl(plans.at(tried)) >= kAutoFloor; };
   auto chosen = std::ranges::find_if(frontier, is_good);
@@ -141,7 +147,8 @@ double relative_cost(const TriedPlan& tried, const CostShape& shape) {
   double recomputed = tried.plan.recomputed_layers() / layers;
   double translation = 0;
   if (tried.translated) {
-    double layer_weights = static_cast<double>(c.d_model) * (c.qkv_columns() + c.q_columns() + 3.0 * c.ffn_dim);
+    double layer_weights =
+        static_cast<double>(c.d_model) * (c.qkv_columns() + c.q_columns() + 3.0 * c.ffn_dim);
     double map_weights = 2.0 * 2.0 * c.kv_columns() * shape.map_rank;
     // Twice the multiplications: gathering and scattering the rows takes as long again.
     translation = (1 - recomputed) * 2 * map_weights / layer_weights;

@@ -1,5 +1,5 @@
-// From measurements to a plan book's frontier: which plans are worth having, which neighbours are worth
-// trying, what quality and cost a plan is given.
+// From measurements to a plan book's frontier: which plans are worth having, which neighbours are
+// worth trying, what quality and cost a plan is given.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace droidspeak {
 // Mean KL of every plan that was measured.
 using PlanDivergences = std::map<TriedPlan, double>;
 
-// Plans with the least divergence for their number of recomputed layers: each one at least 2 % better
-// than all cheaper ones. Ascending by layers; plans that recompute everything are left out.
+// Plans with the least divergence for their number of recomputed layers: each one at least 2 %
+// better than all cheaper ones. Ascending by layers; plans that recompute everything are left out.
 std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans, int32_t num_layers);
 
 struct RefinementLimits {
@@ -26,9 +26,10 @@ struct RefinementLimits {
   size_t max_plans = 40;
 };
 
-// Frontier plans and their single-layer and a > 0 neighbours, those near the `auto` choice first, as
-// many as the budget allows. Plans of one (b, translated) share their recomputed layers.
-std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans, const RefinementLimits& limits);
+// Frontier plans and their single-layer and a > 0 neighbours, those near the `auto` choice first,
+// as many as the budget allows. Plans of one (b, translated) share their recomputed layers.
+std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
+                                        const RefinementLimits& limits);
 // Layer passes over the context that trying the plans takes, the sender's own reading not counted.
 int32_t context_layers(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
@@ -43,6 +44,7 @@ struct CostShape {
   double context_share = 1;  // context tokens / prompt tokens
   int32_t map_rank = 0;
 };
+
 // Predicted prefill work as a share of full prefill's.
 double relative_cost(const TriedPlan& tried, const CostShape& shape);
 

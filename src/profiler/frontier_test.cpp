@@ -7,8 +7,13 @@
 namespace droidspeak {
 namespace {
 
-TriedPlan raw(int32_t b, int32_t c) { return {{0, b, c}, false}; }
-TriedPlan mapped(int32_t b, int32_t c) { return {{0, b, c}, true}; }
+TriedPlan raw(int32_t b, int32_t c) {
+  return {{0, b, c}, false};
+}
+
+TriedPlan mapped(int32_t b, int32_t c) {
+  return {{0, b, c}, true};
+}
 
 // Every plan of 12 layers in steps of two; KL falls with the block, most around layers 6 to 10.
 PlanDivergences example() {
@@ -43,10 +48,13 @@ TEST(ParetoPlans, LeavesOutPlansThatRecomputeEverything) {
 
 TEST(RefinementPlans, StayWithinTheBudgetAndHoldNeighboursOfTheChoice) {
   PlanDivergences plans = example();
-  RefinementLimits limits{.num_layers = 12, .context_layers = 24, .input_layers = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
+  RefinementLimits limits{
+      .num_layers = 12, .context_layers = 24, .input_layers = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
   std::vector<TriedPlan> chosen = refinement_plans(plans, limits);
   EXPECT_LE(context_layers(chosen), 24);
-  auto has = [&](const TriedPlan& tried) { return std::ranges::find(chosen, tried) != chosen.end(); };
+  auto has = [&](const TriedPlan& tried) {
+    return std::ranges::find(chosen, tried) != chosen.end();
+  };
   EXPECT_TRUE(has(raw(0, 0)));
   EXPECT_TRUE(has(mapped(6, 10)));
   EXPECT_TRUE(has(mapped(6, 9)));
@@ -56,7 +64,8 @@ TEST(RefinementPlans, StayWithinTheBudgetAndHoldNeighboursOfTheChoice) {
 
 TEST(RefinementPlans, WithoutBudgetOnlyWhatCostsNothing) {
   RefinementLimits limits{.num_layers = 12, .context_layers = 0, .input_layers = {}};
-  for (const TriedPlan& tried : refinement_plans(example(), limits)) EXPECT_TRUE(tried.plan.is_reuse_all());
+  for (const TriedPlan& tried : refinement_plans(example(), limits))
+    EXPECT_TRUE(tried.plan.is_reuse_all());
 }
 
 TEST(ContextLayers, PlansOfOneTransitionShareTheirWork) {

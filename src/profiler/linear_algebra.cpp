@@ -44,7 +44,8 @@ bool factorise(Matrix& a) {
 struct Tridiagonal {
   std::vector<double> diagonal;
   std::vector<double> off_diagonal;  // [i] couples i and i + 1
-  std::vector<std::vector<double>> reflections;  // step k acts on rows k + 1 ..; |v|^2 = 2, or empty
+  std::vector<std::vector<double>>
+      reflections;  // step k acts on rows k + 1 ..; |v|^2 = 2, or empty
 };
 
 Tridiagonal tridiagonalise(Matrix a) {
@@ -65,13 +66,15 @@ Tridiagonal tridiagonalise(Matrix a) {
     for (double& value : v) value /= length;
     // A <- (1 - v v^T) A (1 - v v^T) = A - v w^T - w v^T
     std::vector<double> w(static_cast<size_t>(m));
-    for (int64_t i = 0; i < m; ++i) w[static_cast<size_t>(i)] = dot(a.row(k + 1 + i) + k + 1, v.data(), m);
+    for (int64_t i = 0; i < m; ++i)
+      w[static_cast<size_t>(i)] = dot(a.row(k + 1 + i) + k + 1, v.data(), m);
     add_scaled(w.data(), v.data(), -dot(v.data(), w.data(), m) / 2, m);
     for (int64_t i = 0; i < m; ++i) {
       double* row = a.row(k + 1 + i) + k + 1;
       double vi = v[static_cast<size_t>(i)];
       double wi = w[static_cast<size_t>(i)];
-      for (int64_t j = 0; j < m; ++j) row[j] -= vi * w[static_cast<size_t>(j)] + wi * v[static_cast<size_t>(j)];
+      for (int64_t j = 0; j < m; ++j)
+        row[j] -= vi * w[static_cast<size_t>(j)] + wi * v[static_cast<size_t>(j)];
     }
     result.reflections[static_cast<size_t>(k)] = std::move(v);
   }
@@ -88,7 +91,9 @@ void chase_bulge(Tridiagonal& t, int64_t begin, int64_t end, Matrix& vectors) {
   double half = (d(end - 1) - d(end)) / 2;
   double coupling = e(end - 1);
   double root = std::hypot(half, coupling);
-  double shift = d(end) - (half == 0 && root == 0 ? 0 : coupling * coupling / (half + (half < 0 ? -root : root)));
+  double shift =
+      d(end) -
+      (half == 0 && root == 0 ? 0 : coupling * coupling / (half + (half < 0 ? -root : root)));
   double x = d(begin) - shift;
   double z = e(begin);
   for (int64_t k = begin; k < end; ++k) {
@@ -126,7 +131,8 @@ Matrix diagonalise(Tridiagonal& t) {
   auto is_small = [&](int64_t i) {
     auto k = static_cast<size_t>(i);
     double scale = std::abs(t.diagonal[k]) + std::abs(t.diagonal[k + 1]);
-    return std::abs(t.off_diagonal[k]) <= std::numeric_limits<double>::epsilon() * scale + std::numeric_limits<double>::min();
+    return std::abs(t.off_diagonal[k]) <=
+           std::numeric_limits<double>::epsilon() * scale + std::numeric_limits<double>::min();
   };
   int64_t steps = 0;
   for (int64_t end = n - 1; end > 0;) {
@@ -150,12 +156,14 @@ bool solve_positive(Matrix a, Matrix& b) {
   for (int64_t first = 0; first < b.columns; first += kStrip) {
     int64_t width = std::min(kStrip, b.columns - first);
     for (int64_t i = 0; i < a.rows; ++i) {
-      for (int64_t j = 0; j < i; ++j) add_scaled(b.row(i) + first, b.row(j) + first, -a.row(i)[j], width);
+      for (int64_t j = 0; j < i; ++j)
+        add_scaled(b.row(i) + first, b.row(j) + first, -a.row(i)[j], width);
       for (int64_t k = 0; k < width; ++k) b.row(i)[first + k] /= a.row(i)[i];
     }
     for (int64_t i = a.rows - 1; i >= 0; --i) {
       for (int64_t k = 0; k < width; ++k) b.row(i)[first + k] /= a.row(i)[i];
-      for (int64_t j = 0; j < i; ++j) add_scaled(b.row(j) + first, b.row(i) + first, -a.row(i)[j], width);
+      for (int64_t j = 0; j < i; ++j)
+        add_scaled(b.row(j) + first, b.row(i) + first, -a.row(i)[j], width);
     }
   }
   return true;
@@ -167,7 +175,8 @@ Matrix transposed_product(const Matrix& a, const Matrix& b) {
   for (int64_t first = 0; first < b.columns; first += kStrip) {
     int64_t width = std::min(kStrip, b.columns - first);
     for (int64_t k = 0; k < a.rows; ++k) {
-      for (int64_t i = 0; i < a.columns; ++i) add_scaled(out.row(i) + first, b.row(k) + first, a.row(k)[i], width);
+      for (int64_t i = 0; i < a.columns; ++i)
+        add_scaled(out.row(i) + first, b.row(k) + first, a.row(k)[i], width);
     }
   }
   return out;
@@ -193,9 +202,11 @@ Eigen largest_eigenvectors(Matrix a, int64_t count) {
     for (int64_t k = std::ssize(t.reflections) - 1; k >= 0; --k) {
       const std::vector<double>& v = t.reflections[static_cast<size_t>(k)];
       if (v.empty()) continue;
-      add_scaled(vector + k + 1, v.data(), -dot(v.data(), vector + k + 1, std::ssize(v)), std::ssize(v));
+      add_scaled(vector + k + 1, v.data(), -dot(v.data(), vector + k + 1, std::ssize(v)),
+                 std::ssize(v));
     }
-    double* top = std::max_element(vector, vector + n, [](double x, double y) { return std::abs(x) < std::abs(y); });
+    double* top = std::max_element(vector, vector + n,
+                                   [](double x, double y) { return std::abs(x) < std::abs(y); });
     if (*top < 0) {
       for (int64_t k = 0; k < n; ++k) vector[k] = -vector[k];
     }

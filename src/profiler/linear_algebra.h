@@ -13,13 +13,16 @@ struct Matrix {
   std::vector<double> values;
 
   Matrix() = default;
+
   Matrix(int64_t r, int64_t c) : rows(r), columns(c), values(static_cast<size_t>(r * c)) {}
+
   double* row(int64_t i) { return values.data() + i * columns; }
+
   const double* row(int64_t i) const { return values.data() + i * columns; }
 };
 
-// Solves a x = b for a symmetric positive definite `a`; x replaces b. False when `a` is not positive
-// definite (or not finite).
+// Solves a x = b for a symmetric positive definite `a`; x replaces b. False when `a` is not
+// positive definite (or not finite).
 [[nodiscard]] bool solve_positive(Matrix a, Matrix& b);
 
 // a^T b.

@@ -58,7 +58,9 @@ TEST(LargestEigenvectors, AreOrthonormalAndSatisfyTheDefinition) {
     for (int64_t i = 0; i < n; ++i) {
       trace += a.row(i)[i];
       sum += eigen.values[static_cast<size_t>(i)];
-      if (i > 0) EXPECT_LE(eigen.values[static_cast<size_t>(i)], eigen.values[static_cast<size_t>(i - 1)]);
+      if (i > 0) {
+        EXPECT_LE(eigen.values[static_cast<size_t>(i)], eigen.values[static_cast<size_t>(i - 1)]);
+      }
       for (int64_t j = 0; j < n; ++j) {
         double dot = 0;
         double image = 0;

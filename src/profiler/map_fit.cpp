@@ -69,7 +69,8 @@ FittedCorrection::FittedCorrection(const NormalEquations& sums, double lambda, i
   CentredSums centred = centre(sums);
   make_symmetric(centred.gram);
   double mean_variance = 0;
-  for (int64_t i = 0; i < n; ++i) mean_variance += std::max(0.0, centred.gram.row(i)[i]) / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i)
+    mean_variance += std::max(0.0, centred.gram.row(i)[i]) / static_cast<double>(n);
   std::vector<double> penalty(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     penalty[static_cast<size_t>(i)] =
@@ -78,12 +79,14 @@ FittedCorrection::FittedCorrection(const NormalEquations& sums, double lambda, i
   }
   Matrix weights = centred.cross;
   if (!solve_positive(std::move(centred.gram), weights)) {
-    throw Failure(ErrorCode::kDataCorrupt, "the models' activations are not finite or vary too little to fit a map");
+    throw Failure(ErrorCode::kDataCorrupt,
+                  "the models' activations are not finite or vary too little to fit a map");
   }
   // Covariance of the correction, w^T G w with G w = cross - penalty w.
   Matrix moved = centred.cross;
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) moved.row(i)[j] -= penalty[static_cast<size_t>(i)] * weights.row(i)[j];
+    for (int64_t j = 0; j < n; ++j)
+      moved.row(i)[j] -= penalty[static_cast<size_t>(i)] * weights.row(i)[j];
   }
   Matrix covariance = transposed_product(weights, moved);
   make_symmetric(covariance);

@@ -1,5 +1,5 @@
-// Closed-form fit of one low-rank correction: y - x is regressed on x, where x are rows of a sender's
-// cache and y the receiver's rows for the same tokens. No data means no correction.
+// Closed-form fit of one low-rank correction: y - x is regressed on x, where x are rows of a
+// sender's cache and y the receiver's rows for the same tokens. No data means no correction.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct NormalEquations {
 // The fitted correction before it is cut to a rank.
 class FittedCorrection {
  public:
-  // Ridge regression with lambda times the inputs' variances, intercept free, then the directions of
-  // the output that the correction moves most. Throws Failure when the sums are not finite.
+  // Ridge regression with lambda times the inputs' variances, intercept free, then the directions
+  // of the output that the correction moves most. Throws Failure when the sums are not finite.
   FittedCorrection(const NormalEquations& sums, double lambda, int32_t max_rank);
 
   // x += (x down^T) up^T + bias with `rank` directions (at most max_rank). The mean is always

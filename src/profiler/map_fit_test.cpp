@@ -15,7 +15,9 @@ constexpr int64_t kColumns = 24;
 constexpr int64_t kTokens = 512;
 constexpr int64_t kRank = 3;
 
-float unit(std::mt19937_64& random) { return static_cast<float>(random() >> 40) * 0x1p-23f - 1; }
+float unit(std::mt19937_64& random) {
+  return static_cast<float>(random() >> 40) * 0x1p-23f - 1;
+}
 
 // Rows x and y = x + x A B + bias with A B of rank kRank.
 struct Truth {
@@ -34,7 +36,8 @@ struct Truth {
     float sum = bias[static_cast<size_t>(i)];
     for (int64_t r = 0; r < kRank; ++r) {
       float inner = 0;
-      for (int64_t j = 0; j < kColumns; ++j) inner += x.column(j)[token] * down[static_cast<size_t>(r * kColumns + j)];
+      for (int64_t j = 0; j < kColumns; ++j)
+        inner += x.column(j)[token] * down[static_cast<size_t>(r * kColumns + j)];
       sum += inner * up[static_cast<size_t>(i * kRank + r)];
     }
     return sum;
@@ -51,7 +54,8 @@ Columns random_columns(uint64_t seed) {
 Columns apply(const Truth& truth, const Columns& x) {
   Columns y(kColumns, kTokens);
   for (int64_t i = 0; i < kColumns; ++i) {
-    for (int64_t t = 0; t < kTokens; ++t) y.column(i)[t] = x.column(i)[t] + truth.correction(x, t, i);
+    for (int64_t t = 0; t < kTokens; ++t)
+      y.column(i)[t] = x.column(i)[t] + truth.correction(x, t, i);
   }
   return y;
 }
@@ -60,10 +64,13 @@ double error_of(const LinearMap& map, const Columns& x, const Columns& y) {
   double sum = 0;
   for (int64_t t = 0; t < x.tokens; ++t) {
     for (int64_t i = 0; i < kColumns; ++i) {
-      double value = static_cast<double>(x.column(i)[t]) + static_cast<double>(map.bias[static_cast<size_t>(i)]);
+      double value = static_cast<double>(x.column(i)[t]) +
+                     static_cast<double>(map.bias[static_cast<size_t>(i)]);
       for (int64_t r = 0; r < map.rank; ++r) {
         double inner = 0;
-        for (int64_t j = 0; j < kColumns; ++j) inner += static_cast<double>(x.column(j)[t]) * static_cast<double>(map.down[static_cast<size_t>(r * kColumns + j)]);
+        for (int64_t j = 0; j < kColumns; ++j)
+          inner += static_cast<double>(x.column(j)[t]) *
+                   static_cast<double>(map.down[static_cast<size_t>(r * kColumns + j)]);
         value += inner * static_cast<double>(map.up[static_cast<size_t>(i * map.rank + r)]);
       }
       double difference = value - static_cast<double>(y.column(i)[t]);
@@ -116,7 +123,8 @@ TEST_F(MapFitTest, SumsOfFoldsAddUp) {
   accumulate(*ops_, z, apply(truth, z), second);
   first.add(second);
   EXPECT_EQ(first.count, both.count);
-  for (size_t i = 0; i < both.products.size(); ++i) EXPECT_FLOAT_EQ(first.products[i], both.products[i]);
+  for (size_t i = 0; i < both.products.size(); ++i)
+    EXPECT_FLOAT_EQ(first.products[i], both.products[i]);
 }
 
 TEST_F(MapFitTest, RefusesValuesThatAreNotFinite) {

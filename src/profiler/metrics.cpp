@@ -20,16 +20,25 @@ namespace {
 constexpr int kResamples = 2000;
 constexpr uint64_t kBootstrapSeed = 20240117;
 
-constexpr std::array<std::pair<Metric, std::string_view>, 6> kNames{{{Metric::kNone, "none"},
-                                                                     {Metric::kF1, "f1"},
-                                                                     {Metric::kExactMatch, "exact_match"},
-                                                                     {Metric::kRougeL, "rouge_l"},
-                                                                     {Metric::kEditSimilarity, "edit_similarity"},
-                                                                     {Metric::kFinalNumber, "final_number"}}};
+constexpr std::array<std::pair<Metric, std::string_view>, 6> kNames{
+    {{Metric::kNone, "none"},
+     {Metric::kF1, "f1"},
+     {Metric::kExactMatch, "exact_match"},
+     {Metric::kRougeL, "rouge_l"},
+     {Metric::kEditSimilarity, "edit_similarity"},
+     {Metric::kFinalNumber, "final_number"}}};
 
-bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+bool is_space(char c) {
+  return std::isspace(static_cast<unsigned char>(c)) != 0;
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+char lower(char c) {
+  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
 
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words(1);
@@ -136,15 +145,20 @@ std::optional<double> final_number(std::string_view text) {
 
 double score_one(Metric metric, std::string_view answer, std::string_view reference) {
   switch (metric) {
-    case Metric::kF1: return word_f1(answer, reference);
-    case Metric::kExactMatch: return squad_words(answer) == squad_words(reference) ? 1 : 0;
-    case Metric::kRougeL: return rouge_l(answer, reference);
-    case Metric::kEditSimilarity: return edit_similarity(answer, reference);
+    case Metric::kF1:
+      return word_f1(answer, reference);
+    case Metric::kExactMatch:
+      return squad_words(answer) == squad_words(reference) ? 1 : 0;
+    case Metric::kRougeL:
+      return rouge_l(answer, reference);
+    case Metric::kEditSimilarity:
+      return edit_similarity(answer, reference);
     case Metric::kFinalNumber: {
       std::optional<double> got = final_number(answer);
       return got && got == final_number(reference) ? 1 : 0;
     }
-    case Metric::kNone: return 0;
+    case Metric::kNone:
+      return 0;
   }
   return 0;
 }
@@ -155,8 +169,11 @@ Metric parse_metric(std::string_view name) {
   for (const auto& [metric, text] : kNames) {
     if (text == name) return metric;
   }
-  throw Failure(ErrorCode::kInvalidArgument,
-                fmt::format("metric \"{}\": expected f1, exact_match, rouge_l, edit_similarity, final_number or none", name));
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format(
+          "metric \"{}\": expected f1, exact_match, rouge_l, edit_similarity, final_number or none",
+          name));
 }
 
 std::string_view name_of(Metric metric) {
@@ -166,7 +183,9 @@ std::string_view name_of(Metric metric) {
   panic("a metric has a name");
 }
 
-double score_answer(Metric metric, std::string_view answer, std::span<const std::string> references) {
+double score_answer(Metric metric,
+                    std::string_view answer,
+                    std::span<const std::string> references) {
   double best = 0;
   for (const std::string& reference : references) {
     best = std::max(best, score_one(metric, answer, reference));

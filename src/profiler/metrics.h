@@ -11,8 +11,8 @@ namespace droidspeak {
 
 enum class Metric { kNone, kF1, kExactMatch, kRougeL, kEditSimilarity, kFinalNumber };
 
-// "f1", "exact_match", "rouge_l", "edit_similarity", "final_number", "none". Throws Failure naming the
-// text and what there is.
+// "f1", "exact_match", "rouge_l", "edit_similarity", "final_number", "none". Throws Failure naming
+// the text and what there is.
 Metric parse_metric(std::string_view name);
 std::string_view name_of(Metric metric);
 
@@ -21,7 +21,9 @@ std::string_view name_of(Metric metric);
 //   rouge_l:          F-measure of the longest common subsequence of lower-case words
 //   edit_similarity:  1 - edit distance / longer length, in bytes
 //   final_number:     the number after "####", else the last one, equals the reference's (gsm8k)
-double score_answer(Metric metric, std::string_view answer, std::span<const std::string> references);
+double score_answer(Metric metric,
+                    std::string_view answer,
+                    std::span<const std::string> references);
 
 struct Interval {
   double low = 0;

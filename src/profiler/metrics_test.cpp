@@ -32,7 +32,8 @@ TEST(Metrics, ExactMatchIgnoresCasePunctuationAndArticles) {
 
 TEST(Metrics, RougeLUsesTheLongestCommonSubsequence) {
   // Common: "the cat sat" (3) of 4 and 5 words: p 3/4, r 3/5.
-  EXPECT_DOUBLE_EQ(score(Metric::kRougeL, "The cat quietly sat", {"yesterday the cat also sat"}), 2.0 * 0.75 * 0.6 / 1.35);
+  EXPECT_DOUBLE_EQ(score(Metric::kRougeL, "The cat quietly sat", {"yesterday the cat also sat"}),
+                   2.0 * 0.75 * 0.6 / 1.35);
   EXPECT_DOUBLE_EQ(score(Metric::kRougeL, "", {"word"}), 0);
 }
 
@@ -49,7 +50,8 @@ TEST(Metrics, FinalNumberReadsTheMarkedOrTheLastNumber) {
 }
 
 TEST(Metrics, NamesRoundTripAndUnknownOnesAreRefused) {
-  for (const char* name : {"f1", "exact_match", "rouge_l", "edit_similarity", "final_number", "none"}) {
+  for (const char* name :
+       {"f1", "exact_match", "rouge_l", "edit_similarity", "final_number", "none"}) {
     EXPECT_EQ(name_of(parse_metric(name)), name);
   }
   EXPECT_THROW(parse_metric("bleu"), Failure);

@@ -25,12 +25,15 @@ std::string short_number(double value) {
 
 // Pale to dark; one hue, so that order is seen in grey as well.
 std::string heat_colour(double share) {
-  constexpr std::array<std::array<double, 3>, 4> kStops{{{247, 244, 233}, {250, 202, 133}, {224, 112, 74}, {103, 20, 56}}};
+  constexpr std::array<std::array<double, 3>, 4> kStops{
+      {{247, 244, 233}, {250, 202, 133}, {224, 112, 74}, {103, 20, 56}}};
   double at = std::clamp(share, 0.0, 1.0) * (kStops.size() - 1);
   auto index = std::min(static_cast<size_t>(at), kStops.size() - 2);
   double part = at - static_cast<double>(index);
   std::array<int, 3> mixed{};
-  for (size_t i = 0; i < 3; ++i) mixed[i] = static_cast<int>(std::lround(kStops[index][i] * (1 - part) + kStops[index + 1][i] * part));
+  for (size_t i = 0; i < 3; ++i)
+    mixed[i] =
+        static_cast<int>(std::lround(kStops[index][i] * (1 - part) + kStops[index + 1][i] * part));
   return fmt::format("#{:02x}{:02x}{:02x}", mixed[0], mixed[1], mixed[2]);
 }
 
@@ -39,7 +42,9 @@ struct LogScale {
   double low = std::log10(kSmallestKl);
   double high = 0;
 
-  double share(double value) const { return (std::log10(std::max(value, kSmallestKl)) - low) / (high - low); }
+  double share(double value) const {
+    return (std::log10(std::max(value, kSmallestKl)) - low) / (high - low);
+  }
 };
 
 LogScale scale_of(const std::vector<double>& values) {
@@ -54,7 +59,9 @@ LogScale scale_of(const std::vector<double>& values) {
   return scale;
 }
 
-std::string pair_name(const PlanBook& book) { return fmt::format("{} from {}", book.receiver, book.sender); }
+std::string pair_name(const PlanBook& book) {
+  return fmt::format("{} from {}", book.receiver, book.sender);
+}
 
 struct HeatPanel {
   const PlanBook& book;
@@ -72,25 +79,33 @@ void draw_heat_panel(Svg& svg, const HeatPanel& panel) {
   double unit = panel.cell / panel.step;
   for (const HeatCell& cell : book.heat_map) {
     if (cell.translated != panel.translated || cell.b >= cell.c) continue;
-    Box box{panel.area.x + (cell.c - panel.step) * unit, panel.area.y + cell.b * unit, panel.cell, panel.cell};
+    Box box{panel.area.x + (cell.c - panel.step) * unit, panel.area.y + cell.b * unit, panel.cell,
+            panel.cell};
     double share = panel.scale.share(cell.kl);
-    std::string tooltip = fmt::format("recompute {}-{}: KL {:.4f}, agreement {:.1f} %", cell.b, cell.c, cell.kl, 100 * cell.agreement);
+    std::string tooltip = fmt::format("recompute {}-{}: KL {:.4f}, agreement {:.1f} %", cell.b,
+                                      cell.c, cell.kl, 100 * cell.agreement);
     svg.box(box, "cell", heat_colour(share), tooltip);
-    svg.text({box.x + panel.cell / 2, box.y + panel.cell / 2 + 3}, short_number(cell.kl), share > 0.6 ? "cell-light" : "cell-dark", TextAnchor::kMiddle);
+    svg.text({box.x + panel.cell / 2, box.y + panel.cell / 2 + 3}, short_number(cell.kl),
+             share > 0.6 ? "cell-light" : "cell-dark", TextAnchor::kMiddle);
   }
   for (int32_t layer = 0; layer < book.num_layers; layer += panel.step) {
     double at = (layer + panel.step / 2.0) * unit;
-    svg.text({panel.area.x - 6, panel.area.y + at + 4}, std::to_string(layer), "tick", TextAnchor::kEnd);
-    svg.text({panel.area.x + at, panel.area.y + panel.area.height + 15}, std::to_string(std::min(layer + panel.step, book.num_layers)), "tick", TextAnchor::kMiddle);
+    svg.text({panel.area.x - 6, panel.area.y + at + 4}, std::to_string(layer), "tick",
+             TextAnchor::kEnd);
+    svg.text({panel.area.x + at, panel.area.y + panel.area.height + 15},
+             std::to_string(std::min(layer + panel.step, book.num_layers)), "tick",
+             TextAnchor::kMiddle);
   }
-  svg.text({panel.area.x + panel.area.width / 2, panel.area.y + panel.area.height + 34}, "recomputed up to layer c", "label", TextAnchor::kMiddle);
+  svg.text({panel.area.x + panel.area.width / 2, panel.area.y + panel.area.height + 34},
+           "recomputed up to layer c", "label", TextAnchor::kMiddle);
 }
 
 // Plain reuse has no block; its number stands in the corner that has no cells.
 void draw_reuse_note(Svg& svg, const HeatPanel& panel) {
   for (const HeatCell& cell : panel.book.heat_map) {
     if (cell.translated != panel.translated || cell.b != cell.c) continue;
-    svg.text({panel.area.x + 10, panel.area.y + panel.area.height - 12}, fmt::format("nothing recomputed: {:.3f}", cell.kl), "label");
+    svg.text({panel.area.x + 10, panel.area.y + panel.area.height - 12},
+             fmt::format("nothing recomputed: {:.3f}", cell.kl), "label");
   }
 }
 
@@ -108,7 +123,9 @@ struct PlotArea {
   double x_max;
   LogScale scale;
 
-  Point at(double x, double kl) const { return {box.x + box.width * x / x_max, box.y + box.height * (1 - scale.share(kl))}; }
+  Point at(double x, double kl) const {
+    return {box.x + box.width * x / x_max, box.y + box.height * (1 - scale.share(kl))};
+  }
 };
 
 void draw_log_grid(Svg& svg, const PlotArea& area) {
@@ -128,7 +145,8 @@ void draw_layer_ticks(Svg& svg, const PlotArea& area, int32_t num_layers) {
   int32_t step = num_layers > 20 ? 2 : 1;
   for (int32_t layer = 0; layer <= area.x_max; layer += step) {
     double x = area.at(layer, 1).x;
-    svg.text({x, area.box.y + area.box.height + 16}, std::to_string(layer), "tick", TextAnchor::kMiddle);
+    svg.text({x, area.box.y + area.box.height + 16}, std::to_string(layer), "tick",
+             TextAnchor::kMiddle);
   }
 }
 
@@ -137,9 +155,12 @@ void draw_entry(Svg& svg, const PlotArea& area, const PlanEntry& entry) {
   int32_t layers = entry.plan.recomputed_layers();
   std::string interval = fmt::format("{} interval", style);
   svg.line(area.at(layers, entry.quality.kl_low), area.at(layers, entry.quality.kl_high), interval);
-  std::string score = entry.quality.score ? fmt::format(", score {:.3f}", *entry.quality.score) : "";
-  std::string tooltip = fmt::format("{},{},{}{}: KL {:.4f} ({:.4f} to {:.4f}){}", entry.plan.a, entry.plan.b, entry.plan.c, entry.translated ? " translated" : "",
-                                    entry.quality.kl, entry.quality.kl_low, entry.quality.kl_high, score);
+  std::string score =
+      entry.quality.score ? fmt::format(", score {:.3f}", *entry.quality.score) : "";
+  std::string tooltip =
+      fmt::format("{},{},{}{}: KL {:.4f} ({:.4f} to {:.4f}){}", entry.plan.a, entry.plan.b,
+                  entry.plan.c, entry.translated ? " translated" : "", entry.quality.kl,
+                  entry.quality.kl_low, entry.quality.kl_high, score);
   svg.circle(area.at(layers, entry.quality.kl), 5, style, tooltip);
   if (entry.plan.b < entry.plan.c) {
     Point at = area.at(layers, entry.quality.kl);
@@ -157,7 +178,8 @@ void draw_legend(Svg& svg, Point at) {
 }  // namespace
 
 std::string heat_map_svg(const PlanBook& book) {
-  bool has_translated = std::ranges::any_of(book.heat_map, [](const HeatCell& cell) { return cell.translated; });
+  bool has_translated =
+      std::ranges::any_of(book.heat_map, [](const HeatCell& cell) { return cell.translated; });
   std::vector<double> values;
   for (const HeatCell& cell : book.heat_map) values.push_back(cell.kl);
   int32_t step = heat_step(book);
@@ -186,7 +208,9 @@ std::string pareto_svg(const PlanBook& book) {
   for (const HeatCell& cell : book.heat_map) values.push_back(cell.kl);
   std::string title = fmt::format("{}: layers recomputed against divergence", pair_name(book));
   Svg svg(760, 440, title);
-  PlotArea area{{kLeft + 6, kTop, 760 - kLeft - 40, 440 - kTop - 60}, static_cast<double>(book.num_layers), scale_of(values)};
+  PlotArea area{{kLeft + 6, kTop, 760 - kLeft - 40, 440 - kTop - 60},
+                static_cast<double>(book.num_layers),
+                scale_of(values)};
   svg.text({kLeft, 24}, title, "title");
   draw_legend(svg, {kLeft + 6, 44});
   draw_log_grid(svg, area);
@@ -194,7 +218,8 @@ std::string pareto_svg(const PlanBook& book) {
   svg.box(area.box, "frame");
   for (const HeatCell& cell : book.heat_map) {
     if (cell.c - cell.b == book.num_layers) continue;
-    svg.circle(area.at(cell.c - cell.b, cell.kl), 2.5, cell.translated ? "translated faint" : "raw faint");
+    svg.circle(area.at(cell.c - cell.b, cell.kl), 2.5,
+               cell.translated ? "translated faint" : "raw faint");
   }
   std::string front;
   for (const PlanEntry& entry : book.frontier) {
@@ -203,18 +228,23 @@ std::string pareto_svg(const PlanBook& book) {
   }
   if (!front.empty()) svg.path(front, "front");
   for (const PlanEntry& entry : book.frontier) draw_entry(svg, area, entry);
-  svg.text({area.box.x + area.box.width / 2, 440 - 14}, fmt::format("recomputed layers of {}", book.num_layers), "label", TextAnchor::kMiddle);
-  svg.turned_text({16, area.box.y + area.box.height / 2}, "KL from full prefill, nats per token", "label");
+  svg.text({area.box.x + area.box.width / 2, 440 - 14},
+           fmt::format("recomputed layers of {}", book.num_layers), "label", TextAnchor::kMiddle);
+  svg.turned_text({16, area.box.y + area.box.height / 2}, "KL from full prefill, nats per token",
+                  "label");
   return std::move(svg).finish();
 }
 
 std::string sensitivity_svg(const PlanBook& book) {
   double top = 1e-6;
-  for (const LayerSensitivity& layer : book.sensitivity) top = std::max(top, layer.kl + layer.spread);
+  for (const LayerSensitivity& layer : book.sensitivity)
+    top = std::max(top, layer.kl + layer.spread);
   std::string title = fmt::format("{}: divergence when one layer alone is reused", pair_name(book));
   Svg svg(760, 320, title);
   Box area{kLeft + 6, kTop - 8, 760 - kLeft - 30, 320 - kTop - 50};
-  auto y_of = [&](double value) { return area.y + area.height * (1 - std::clamp(value / top, 0.0, 1.0)); };
+  auto y_of = [&](double value) {
+    return area.y + area.height * (1 - std::clamp(value / top, 0.0, 1.0));
+  };
   svg.text({kLeft, 24}, title, "title");
   for (int i = 0; i <= 4; ++i) {
     double value = top * i / 4;
@@ -225,19 +255,26 @@ std::string sensitivity_svg(const PlanBook& book) {
   for (const LayerSensitivity& layer : book.sensitivity) {
     double x = area.x + slot * layer.layer;
     double y = y_of(layer.kl);
-    svg.box({x + slot * 0.15, y, slot * 0.7, area.y + area.height - y}, "bar", "", fmt::format("layer {}: KL {:.4f}, standard deviation {:.4f}", layer.layer, layer.kl, layer.spread));
-    svg.line({x + slot / 2, y_of(layer.kl - layer.spread)}, {x + slot / 2, y_of(layer.kl + layer.spread)}, "whisker");
-    svg.text({x + slot / 2, area.y + area.height + 15}, std::to_string(layer.layer), "tick", TextAnchor::kMiddle);
+    svg.box({x + slot * 0.15, y, slot * 0.7, area.y + area.height - y}, "bar", "",
+            fmt::format("layer {}: KL {:.4f}, standard deviation {:.4f}", layer.layer, layer.kl,
+                        layer.spread));
+    svg.line({x + slot / 2, y_of(layer.kl - layer.spread)},
+             {x + slot / 2, y_of(layer.kl + layer.spread)}, "whisker");
+    svg.text({x + slot / 2, area.y + area.height + 15}, std::to_string(layer.layer), "tick",
+             TextAnchor::kMiddle);
   }
   svg.line({area.x, area.y + area.height}, {area.x + area.width, area.y + area.height}, "axis");
-  svg.text({area.x + area.width / 2, 320 - 12}, "reused layer; whiskers: standard deviation over contexts", "label", TextAnchor::kMiddle);
+  svg.text({area.x + area.width / 2, 320 - 12},
+           "reused layer; whiskers: standard deviation over contexts", "label",
+           TextAnchor::kMiddle);
   svg.turned_text({16, area.y + area.height / 2}, "KL, nats per token", "label");
   return std::move(svg).finish();
 }
 
 void write_plots(const std::filesystem::path& book_path, const PlanBook& book) {
   auto write = [&](const char* kind, const std::string& svg) {
-    write_file_atomically(std::filesystem::path(book_path).replace_extension(std::string(kind) + ".svg"), svg);
+    write_file_atomically(
+        std::filesystem::path(book_path).replace_extension(std::string(kind) + ".svg"), svg);
   };
   write(".heatmap", heat_map_svg(book));
   write(".pareto", pareto_svg(book));

@@ -1,5 +1,5 @@
-// Plots of a plan book as SVG text. They follow the reader's light or dark scheme and need nothing from
-// outside.
+// Plots of a plan book as SVG text. They follow the reader's light or dark scheme and need nothing
+// from outside.
 #pragma once
 
 #include <filesystem>

@@ -32,7 +32,8 @@ testing::AssertionResult is_well_formed(std::string_view xml) {
     bool closes = tag.starts_with('/');
     std::string name(tag.substr(closes ? 1 : 0, tag.find_first_of(" \n/", 1) - (closes ? 1 : 0)));
     if (closes) {
-      if (open.empty() || open.back() != name) return testing::AssertionFailure() << "</" << name << "> closes nothing";
+      if (open.empty() || open.back() != name)
+        return testing::AssertionFailure() << "</" << name << "> closes nothing";
       open.pop_back();
     } else if (!tag.ends_with('/')) {
       open.push_back(name);
@@ -64,7 +65,8 @@ PlanBook example(int32_t layers) {
     entry.quality.score = 0.3;
     book.frontier.push_back(entry);
   }
-  for (int32_t layer = 0; layer < layers; ++layer) book.sensitivity.push_back({layer, 0.01 * layer, 0.005});
+  for (int32_t layer = 0; layer < layers; ++layer)
+    book.sensitivity.push_back({layer, 0.01 * layer, 0.005});
   return book;
 }
 
@@ -91,7 +93,9 @@ TEST(Plots, DrawOneCellPerMeasuredPlan) {
   PlanBook book = example(8);
   std::string svg = heat_map_svg(book);
   size_t cells = 0;
-  for (size_t at = svg.find("class=\"cell\""); at != std::string::npos; at = svg.find("class=\"cell\"", at + 1)) ++cells;
+  for (size_t at = svg.find("class=\"cell\""); at != std::string::npos;
+       at = svg.find("class=\"cell\"", at + 1))
+    ++cells;
   EXPECT_EQ(cells, book.heat_map.size() - 1);  // plain reuse is a note
 }
 
@@ -99,11 +103,14 @@ TEST(Plots, AreWrittenBesideTheBook) {
   TemporaryFolder folder;
   write_plots(folder.path() / "qa-from-base.json", example(4));
   for (const char* kind : {"heatmap", "pareto", "sensitivity"}) {
-    EXPECT_TRUE(std::filesystem::exists(folder.path() / (std::string("qa-from-base.") + kind + ".svg")));
+    EXPECT_TRUE(
+        std::filesystem::exists(folder.path() / (std::string("qa-from-base.") + kind + ".svg")));
   }
 }
 
-TEST(EscapeXml, TurnsMarkupIntoEntities) { EXPECT_EQ(escape_xml("a<b>&\"c\n"), "a&lt;b&gt;&amp;&quot;c"); }
+TEST(EscapeXml, TurnsMarkupIntoEntities) {
+  EXPECT_EQ(escape_xml("a<b>&\"c\n"), "a&lt;b&gt;&amp;&quot;c");
+}
 
 }  // namespace
 }  // namespace droidspeak

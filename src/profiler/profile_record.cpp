@@ -11,10 +11,13 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const TriedPlan& tried) { return {tried.plan.a, tried.plan.b, tried.plan.c, tried.translated}; }
+json to_json(const TriedPlan& tried) {
+  return {tried.plan.a, tried.plan.b, tried.plan.c, tried.translated};
+}
 
 TriedPlan tried_from_json(const json& in) {
-  return {{in.at(0).get<int32_t>(), in.at(1).get<int32_t>(), in.at(2).get<int32_t>()}, in.at(3).get<bool>()};
+  return {{in.at(0).get<int32_t>(), in.at(1).get<int32_t>(), in.at(2).get<int32_t>()},
+          in.at(3).get<bool>()};
 }
 
 json to_json(const ProfileRecord& record) {
@@ -33,10 +36,15 @@ json to_json(const ProfileRecord& record) {
   if (record.shape) out["shape"] = {{"rank", record.shape->rank}, {"lambda", record.shape->lambda}};
   for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
   for (const ReferenceAnswer& reference : record.references) {
-    out["references"].push_back({{"tokens", reference.tokens}, {"score", reference.score}, {"rows", json::binary(reference.rows)}});
+    out["references"].push_back({{"tokens", reference.tokens},
+                                 {"score", reference.score},
+                                 {"rows", json::binary(reference.rows)}});
   }
   for (const auto& [tried, plan] : record.plans) {
-    out["plans"].push_back({{"plan", to_json(tried)}, {"kl", plan.kl}, {"agreement", plan.agreement}, {"score", plan.score}});
+    out["plans"].push_back({{"plan", to_json(tried)},
+                            {"kl", plan.kl},
+                            {"agreement", plan.agreement},
+                            {"score", plan.score}});
   }
   return out;
 }
@@ -48,15 +56,19 @@ ProfileRecord record_from_json(const json& in) {
   record.num_raw = in.at("raw").get<int32_t>();
   record.num_translated = in.at("translated").get<int32_t>();
   record.num_refined = in.at("refined").get<int32_t>();
-  if (in.contains("shape")) record.shape = {in["shape"].at("rank").get<int32_t>(), in["shape"].at("lambda").get<double>()};
+  if (in.contains("shape"))
+    record.shape = {in["shape"].at("rank").get<int32_t>(), in["shape"].at("lambda").get<double>()};
   for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
   for (const json& item : in.at("references")) {
     const json::binary_t& rows = item.at("rows").get_binary();
-    record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(), item.at("score").get<double>(), {rows.begin(), rows.end()}});
+    record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(),
+                                 item.at("score").get<double>(),
+                                 {rows.begin(), rows.end()}});
   }
   for (const json& item : in.at("plans")) {
-    record.plans[tried_from_json(item.at("plan"))] = {item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
-                                                      item.at("score").get<std::vector<double>>()};
+    record.plans[tried_from_json(item.at("plan"))] = {
+        item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
+        item.at("score").get<std::vector<double>>()};
   }
   record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
   record.layer_tokens = in.at("layer_tokens").get<int64_t>();
@@ -68,19 +80,26 @@ ProfileRecord record_from_json(const json& in) {
 
 ProfileFolder::ProfileFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
-std::filesystem::path ProfileFolder::sums_path(int32_t num_fitted) const { return path_ / fmt::format("sums-{}.bin", num_fitted); }
+std::filesystem::path ProfileFolder::sums_path(int32_t num_fitted) const {
+  return path_ / fmt::format("sums-{}.bin", num_fitted);
+}
 
-std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint, TranslationFit* fit) {
+std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint,
+                                                 TranslationFit* fit) {
   if (!std::filesystem::exists(record_path())) return std::nullopt;
   ProfileRecord record;
   try {
     record = record_from_json(json::from_msgpack(read_file(record_path())));
   } catch (const json::exception& error) {
-    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: damaged ({}); remove the folder to start again", record_path().string(), error.what()));
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: damaged ({}); remove the folder to start again",
+                              record_path().string(), error.what()));
   }
   if (record.fingerprint != fingerprint) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: the state of a profile of other models, data or options; remove it or leave out --resume", path_.string()));
+                  fmt::format("{}: the state of a profile of other models, data or options; remove "
+                              "it or leave out --resume",
+                              path_.string()));
   }
   if (fit != nullptr && record.num_fitted > 0) {
     fit->load(sums_path(record.num_fitted));
@@ -94,7 +113,8 @@ void ProfileFolder::save(const ProfileRecord& record, const TranslationFit* fit)
   bool has_new_sums = fit != nullptr && record.num_fitted > 0 && record.num_fitted != saved_sums_;
   if (has_new_sums) fit->save(sums_path(record.num_fitted));
   std::vector<uint8_t> bytes = json::to_msgpack(to_json(record));
-  write_file_atomically(record_path(), std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  write_file_atomically(
+      record_path(), std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   if (!has_new_sums) return;
   std::error_code ignored;
   std::filesystem::remove(sums_path(saved_sums_), ignored);

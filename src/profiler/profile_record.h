@@ -1,5 +1,5 @@
-// What a profile has measured so far. Kept in a folder beside the plan book while the profile runs, so
-// that it can be stopped and go on.
+// What a profile has measured so far. Kept in a folder beside the plan book while the profile runs,
+// so that it can be stopped and go on.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "profiler/tried_plan.h"
 #include "profiler/translation_fit.h"
+#include "profiler/tried_plan.h"
 
 namespace droidspeak {
 
@@ -50,6 +50,7 @@ class ProfileFolder {
   explicit ProfileFolder(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
+
   // Nothing when there is none. Throws Failure when it is damaged or belongs to another profile.
   std::optional<ProfileRecord> load(const std::string& fingerprint, TranslationFit* fit);
   // Atomic: a reader sees the old or the new state. `fit` may be null.
@@ -58,6 +59,7 @@ class ProfileFolder {
 
  private:
   std::filesystem::path record_path() const { return path_ / "record.msgpack"; }
+
   std::filesystem::path sums_path(int32_t num_fitted) const;
 
   std::filesystem::path path_;

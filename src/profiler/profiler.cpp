@@ -23,7 +23,8 @@ namespace {
 constexpr int32_t kFolds = 4;
 // Context work allowed, in full prefills per layer.
 constexpr double kWorkShare = 0.6;
-// Translated plans are tried up to this share of recomputed layers: beyond it nothing is gained in time.
+// Translated plans are tried up to this share of recomputed layers: beyond it nothing is gained in
+// time.
 constexpr double kTranslatedShare = 0.4;
 constexpr double kSaveSeconds = 120;
 // E maps of every layer cost memory by the square of the width.
@@ -38,14 +39,20 @@ struct ContextResults {
 class ProfileRun {
  public:
   ProfileRun(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options)
-      : pair_(pair), tokenizer_(tokenizer), options_(options), data_(read_qa_file(options.data)), folder_(partial_path(options.out)) {
+      : pair_(pair),
+        tokenizer_(tokenizer),
+        options_(options),
+        data_(read_qa_file(options.data)),
+        folder_(partial_path(options.out)) {
     choose_prompts();
     limits_ = {options.answer_tokens, tokenizer.end_of_turn_ids};
-    for (int32_t b = options.group; b < pair.num_layers(); b += options.group) transitions_.push_back(b);
+    for (int32_t b = options.group; b < pair.num_layers(); b += options.group)
+      transitions_.push_back(b);
     if (num_fit_contexts() >= 2) {
       int32_t step = pair.receiver->transformer->config().d_model <= kWideModel ? 1 : options.group;
       TranslationFitOptions fit{std::min(kFolds, num_fit_contexts()), {}, options.threads};
-      for (int32_t layer = step; layer < pair.num_layers(); layer += step) fit.input_layers.push_back(layer);
+      for (int32_t layer = step; layer < pair.num_layers(); layer += step)
+        fit.input_layers.push_back(layer);
       fit_ = std::make_unique<TranslationFit>(pair, fit);
     }
     start_record();
@@ -55,7 +62,8 @@ class ProfileRun {
     save();  // a place that cannot be written to is found out now
     progress_ = std::make_unique<Progress>("profile", total_steps());
     for (int32_t i = record_.num_raw; i < num_contexts(); ++i) measure_raw(i);
-    for (int32_t i = std::max(record_.num_fitted, num_contexts()); i < num_fit_contexts(); ++i) fit_only(i);
+    for (int32_t i = std::max(record_.num_fitted, num_contexts()); i < num_fit_contexts(); ++i)
+      fit_only(i);
     save();
     if (fit_) {
       if (!record_.shape) choose_map_shape();
@@ -69,15 +77,21 @@ class ProfileRun {
 
  private:
   int32_t num_contexts() const { return static_cast<int32_t>(prompts_.size()); }
-  int32_t num_fit_contexts() const { return std::min(options_.fit_contexts == 0 ? num_contexts() : options_.fit_contexts, num_contexts() + static_cast<int32_t>(fit_prompts_.size())); }
+
+  int32_t num_fit_contexts() const {
+    return std::min(options_.fit_contexts == 0 ? num_contexts() : options_.fit_contexts,
+                    num_contexts() + static_cast<int32_t>(fit_prompts_.size()));
+  }
 
   void choose_prompts() {
-    PromptLimits limits{std::max(options_.contexts, options_.fit_contexts), pair_.receiver->transformer->max_positions(), options_.answer_tokens};
+    PromptLimits limits{std::max(options_.contexts, options_.fit_contexts),
+                        pair_.receiver->transformer->max_positions(), options_.answer_tokens};
     PromptSet set = make_prompts(tokenizer_, data_, limits);
     std::string skipped = describe_skipped(set, limits);
     if (!skipped.empty()) warn(fmt::format("{}: {}", options_.data.string(), skipped));
     if (std::ssize(set.prompts) < options_.contexts) {
-      warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(), set.prompts.size(), options_.contexts));
+      warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(),
+                       set.prompts.size(), options_.contexts));
     }
     prompts_ = std::move(set.prompts);
     while (num_contexts() > options_.contexts) {
@@ -91,7 +105,9 @@ class ProfileRun {
     if (options_.start == ProfileStart::kResume) {
       std::optional<ProfileRecord> saved = folder_.load(fingerprint, fit_.get());
       if (saved) record_ = std::move(*saved);
-      if (!saved) warn(fmt::format("{}: no state of a stopped profile; starting from the beginning", folder_.path().string()));
+      if (!saved)
+        warn(fmt::format("{}: no state of a stopped profile; starting from the beginning",
+                         folder_.path().string()));
     } else {
       folder_.remove();
     }
@@ -107,7 +123,9 @@ class ProfileRun {
       hash.add_field('a', variant->adapter_digest.hex());
     }
     hash.add_field('d', data_.digest.hex());
-    for (int32_t number : {num_contexts(), num_fit_contexts(), options_.group, options_.answer_tokens}) hash.add_field('n', static_cast<uint64_t>(number));
+    for (int32_t number :
+         {num_contexts(), num_fit_contexts(), options_.group, options_.answer_tokens})
+      hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
     hash.add_field('k', name_of(pair_.kv.layout().dtype));
     return hash.finish().hex();
@@ -123,11 +141,13 @@ class ProfileRun {
     for (int32_t b : transitions_) steps += pair_.num_layers() - b;
     return steps;
   }
+
   int64_t translated_steps() const {
     int64_t steps = pair_.num_layers();
     for (int32_t b : transitions_) steps += translated_end(b) - b;
     return steps;
   }
+
   int64_t total_steps() const {
     int64_t steps = (num_contexts() - record_.num_raw) * raw_steps();
     steps += (num_contexts() - record_.num_refined) * 3 * pair_.num_layers();
@@ -145,10 +165,15 @@ class ProfileRun {
   void check_stop() {
     if (!options_.should_stop || !options_.should_stop()) return;
     save();
-    throw Failure(ErrorCode::kCancelled, fmt::format("profile stopped; run it again with --resume to go on (state in {})", folder_.path().string()));
+    throw Failure(ErrorCode::kCancelled,
+                  fmt::format("profile stopped; run it again with --resume to go on (state in {})",
+                              folder_.path().string()));
   }
 
-  void finish_context(int32_t& counter, const ContextResults& results, PromptTrial& trial, int64_t steps) {
+  void finish_context(int32_t& counter,
+                      const ContextResults& results,
+                      PromptTrial& trial,
+                      int64_t steps) {
     for (const auto& [tried, divergence] : results.divergences) {
       PlanRecord& plan = record_.plans[tried];
       if (std::ssize(plan.kl) != counter) continue;  // measured in an earlier pass
@@ -184,11 +209,13 @@ class ProfileRun {
     PromptTrial trial(pair_, prompts_[static_cast<size_t>(context)]);
     read_both(trial, context, transitions_);
     ReferenceAnswer reference = trial.answer_in_full(limits_);
-    reference.score = score_answer(options_.metric, answer_text(tokenizer_, reference.tokens), prompts_[static_cast<size_t>(context)].answers);
+    reference.score = score_answer(options_.metric, answer_text(tokenizer_, reference.tokens),
+                                   prompts_[static_cast<size_t>(context)].answers);
     ContextResults results;
     compare(trial, own_start_plans(), results);
     std::vector<ContextMixture> single;
-    for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) single.push_back(trial.context().only_reused(layer));
+    for (int32_t layer = 0; layer < pair_.num_layers(); ++layer)
+      single.push_back(trial.context().only_reused(layer));
     std::vector<Divergence> sensitivity = trial.compare(single);
     for (int32_t b : transitions_) {
       check_stop();
@@ -196,7 +223,8 @@ class ProfileRun {
       compare(trial, plans_from(b, pair_.num_layers(), false), results);
     }
     record_.references.push_back(std::move(reference));
-    for (size_t layer = 0; layer < sensitivity.size(); ++layer) record_.sensitivity[layer].push_back(sensitivity[layer].kl);
+    for (size_t layer = 0; layer < sensitivity.size(); ++layer)
+      record_.sensitivity[layer].push_back(sensitivity[layer].kl);
     finish_context(record_.num_raw, results, trial, raw_steps());
   }
 
@@ -212,19 +240,22 @@ class ProfileRun {
   // Plain reuse, and the receiver's own first c layers: its own caches serve all of them.
   std::vector<TriedPlan> own_start_plans() const {
     std::vector<TriedPlan> plans{{ReusePlan::reuse_all(), false}};
-    for (int32_t c = options_.group; c <= pair_.num_layers(); c += options_.group) plans.push_back({{0, 0, c}, false});
+    for (int32_t c = options_.group; c <= pair_.num_layers(); c += options_.group)
+      plans.push_back({{0, 0, c}, false});
     return plans;
   }
 
   std::vector<TriedPlan> plans_from(int32_t b, int32_t end, bool translated) const {
     std::vector<TriedPlan> plans;
-    for (int32_t c = b + options_.group; c < end; c += options_.group) plans.push_back({{0, b, c}, translated});
+    for (int32_t c = b + options_.group; c < end; c += options_.group)
+      plans.push_back({{0, b, c}, translated});
     plans.push_back({{0, b, end}, translated});
     return plans;
   }
 
   int32_t translated_end(int32_t b) const {
-    auto most = static_cast<int32_t>(kTranslatedShare * pair_.num_layers()) / options_.group * options_.group;
+    auto most = static_cast<int32_t>(kTranslatedShare * pair_.num_layers()) / options_.group *
+                options_.group;
     return std::min(pair_.num_layers(), b + std::max(most, options_.group));
   }
 
@@ -234,7 +265,9 @@ class ProfileRun {
     ShapeChoice choice(pair_, *fit_, mean_divergences(record_), options_.group);
     std::vector<ShapeTrial> trials;
     for (int32_t i = 0; i < num_contexts() && trials.size() < ShapeChoice::kMaxContexts; ++i) {
-      if (fit_->fold_of(i) == ShapeChoice::kFold) trials.push_back({&prompts_[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
+      if (fit_->fold_of(i) == ShapeChoice::kFold)
+        trials.push_back(
+            {&prompts_[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
     }
     record_.shape = choice.choose(trials, [this] { check_stop(); });
     record_.layer_tokens += choice.layer_tokens();
@@ -248,7 +281,9 @@ class ProfileRun {
     std::unique_ptr<Translator>& translator = translators_[fold];
     if (!translator) {
       progress_->note("fitting maps");
-      translator = std::make_unique<Translator>(pair_.ops, fit_->solve(fold, {*record_.shape}, fit_->all_layers(), fit_->input_layers()).front());
+      translator = std::make_unique<Translator>(
+          pair_.ops,
+          fit_->solve(fold, {*record_.shape}, fit_->all_layers(), fit_->input_layers()).front());
       progress_->note("");
     }
     return *translator;
@@ -273,8 +308,11 @@ class ProfileRun {
 
   std::vector<TriedPlan> choose_candidates() const {
     double spent = prefill_equivalents(record_.layer_tokens, prompts_, pair_.num_layers());
-    double left = (kWorkShare * pair_.num_layers() - spent) * pair_.num_layers() - pair_.num_layers();
-    RefinementLimits limits{.num_layers = pair_.num_layers(), .context_layers = std::max(left, 0.0), .input_layers = {}};
+    double left =
+        (kWorkShare * pair_.num_layers() - spent) * pair_.num_layers() - pair_.num_layers();
+    RefinementLimits limits{.num_layers = pair_.num_layers(),
+                            .context_layers = std::max(left, 0.0),
+                            .input_layers = {}};
     if (fit_) limits.input_layers = fit_->input_layers();
     return refinement_plans(mean_divergences(record_), limits);
   }
@@ -302,14 +340,18 @@ class ProfileRun {
       auto [is_translated, b] = start;
       int32_t end = 0;
       for (const TriedPlan& tried : plans) end = std::max(end, tried.plan.c);
-      if (b > 0) trial.context().recompute({b, end}, is_translated ? &translator_for(context) : nullptr);
+      if (b > 0)
+        trial.context().recompute({b, end}, is_translated ? &translator_for(context) : nullptr);
       compare(trial, plans, results);
       if (options_.metric != Metric::kNone) score_answers(trial, prompt, plans, results);
     }
     finish_context(record_.num_refined, results, trial, 3 * pair_.num_layers());
   }
 
-  void score_answers(PromptTrial& trial, const QaPrompt& prompt, const std::vector<TriedPlan>& plans, ContextResults& results) {
+  void score_answers(PromptTrial& trial,
+                     const QaPrompt& prompt,
+                     const std::vector<TriedPlan>& plans,
+                     ContextResults& results) {
     std::vector<ContextMixture> mixtures;
     std::vector<Divergence> divergences;
     for (const TriedPlan& tried : plans) {
@@ -318,23 +360,30 @@ class ProfileRun {
     }
     std::vector<std::vector<int32_t>> answers = trial.answers(mixtures, divergences, limits_);
     for (size_t i = 0; i < plans.size(); ++i) {
-      results.scores[plans[i]] = score_answer(options_.metric, answer_text(tokenizer_, answers[i]), prompt.answers);
+      results.scores[plans[i]] =
+          score_answer(options_.metric, answer_text(tokenizer_, answers[i]), prompt.answers);
     }
   }
 
   // Maps first: a plan book never names a file that is not there.
   PlanBook write_results() {
-    PlanBook book = make_plan_book(record_, {pair_, data_, prompts_, options_.metric, options_.group});
-    bool has_translated = std::ranges::any_of(book.frontier, [](const PlanEntry& entry) { return entry.translated; });
+    PlanBook book =
+        make_plan_book(record_, {pair_, data_, prompts_, options_.metric, options_.group});
+    bool has_translated =
+        std::ranges::any_of(book.frontier, [](const PlanEntry& entry) { return entry.translated; });
     std::filesystem::path out = options_.out;
     if (!out.parent_path().empty()) std::filesystem::create_directories(out.parent_path());
     if (fit_ && has_translated) {
       std::vector<int32_t> layers = transitions_;
       for (int32_t layer : book.transition_layers()) layers.push_back(layer);
-      std::erase_if(layers, [&](int32_t layer) { return std::ranges::find(fit_->input_layers(), layer) == fit_->input_layers().end(); });
+      std::erase_if(layers, [&](int32_t layer) {
+        return std::ranges::find(fit_->input_layers(), layer) == fit_->input_layers().end();
+      });
       std::ranges::sort(layers);
       layers.erase(std::ranges::unique(layers).begin(), layers.end());
-      TranslationMaps maps = fit_->solve(TranslationFit::kNoFold, {*record_.shape}, fit_->all_layers(), layers).front();
+      TranslationMaps maps =
+          fit_->solve(TranslationFit::kNoFold, {*record_.shape}, fit_->all_layers(), layers)
+              .front();
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
       save_translation(book.maps_file, maps);
     }
@@ -365,15 +414,24 @@ class ProfileRun {
 
 }  // namespace
 
-std::filesystem::path partial_path(const std::filesystem::path& out) { return out.string() + ".partial"; }
+std::filesystem::path partial_path(const std::filesystem::path& out) {
+  return out.string() + ".partial";
+}
 
-PlanBook run_profile(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options) {
+PlanBook run_profile(const ModelPair& pair,
+                     const Tokenizer& tokenizer,
+                     const ProfileOptions& options) {
   if (options.contexts < 1 || options.group < 1 || options.group >= pair.num_layers()) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{} contexts in groups of {} layers: expected at least one context and groups of 1 to {} layers", options.contexts, options.group, pair.num_layers() - 1));
+                  fmt::format("{} contexts in groups of {} layers: expected at least one context "
+                              "and groups of 1 to {} layers",
+                              options.contexts, options.group, pair.num_layers() - 1));
   }
   if (options.out.extension() == ".safetensors" || options.out.extension() == ".svg") {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("plan book \"{}\": expected a name like qa-from-base.json; maps and plots get their own", options.out.string()));
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("plan book \"{}\": expected a name like qa-from-base.json; maps and "
+                              "plots get their own",
+                              options.out.string()));
   }
   return ProfileRun(pair, tokenizer, options).run();
 }

@@ -1,5 +1,5 @@
-// Measures which plans keep a receiver's quality when it starts from a sender's caches, fits the maps
-// that translate them, and makes the plan book. See docs/profiling.md.
+// Measures which plans keep a receiver's quality when it starts from a sender's caches, fits the
+// maps that translate them, and makes the plan book. See docs/profiling.md.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,9 @@ struct ProfileOptions {
 
 // Writes plan book, maps and plots, and returns the book. Stopped or failed, it leaves nothing but
 // OUT.partial. Throws Failure; code kCancelled when stopped.
-PlanBook run_profile(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options);
+PlanBook run_profile(const ModelPair& pair,
+                     const Tokenizer& tokenizer,
+                     const ProfileOptions& options);
 
 // Where the state of an unfinished profile lies.
 std::filesystem::path partial_path(const std::filesystem::path& out);

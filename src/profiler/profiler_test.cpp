@@ -27,9 +27,14 @@ constexpr int32_t kAnswerTokens = 6;
 std::string row(int number) {
   std::string documents;
   for (int i = 0; i < 4; ++i) {
-    documents += fmt::format(R"({}{{"title":"Item {}","text":"Number {} of set {} weighs {} grams and is {} years old."}})", i == 0 ? "" : ",", i, i, number, 17 * number + i, 3 * i + number);
+    documents += fmt::format(
+        R"({}{{"title":"Item {}","text":"Number {} of set {} weighs {} grams and is {} years old."}})",
+        i == 0 ? "" : ",", i, i, number, 17 * number + i, 3 * i + number);
   }
-  return fmt::format(R"({{"id":"{}","documents":[{}],"question":"How old is item {}?","answers":["{}"]}})", number, documents, number % 4, 3 * (number % 4) + number) + "\n";
+  return fmt::format(
+             R"({{"id":"{}","documents":[{}],"question":"How old is item {}?","answers":["{}"]}})",
+             number, documents, number % 4, 3 * (number % 4) + number) +
+         "\n";
 }
 
 class ProfilerTest : public testing::Test {
@@ -40,13 +45,16 @@ class ProfilerTest : public testing::Test {
     FamilyFile file = read_family_file(write_tiny_family(folder_.path() / "family", model));
     family_ = std::make_unique<ModelFamily>(*ops_, file, FamilyOptions{Precision::kExact, 0});
     tokenizer_ = load_hf_tokenizer(file.base.path);
-    kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32), size_t{64} << 20);
+    kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32),
+                                    size_t{64} << 20);
     std::string text;
     for (int i = 0; i < 5; ++i) text += row(i);
     write_file_atomically(data_, text);
   }
 
-  ModelPair pair(const std::string& sender, const std::string& receiver) { return {*ops_, *kv_, family_->get(sender), family_->get(receiver)}; }
+  ModelPair pair(const std::string& sender, const std::string& receiver) {
+    return {*ops_, *kv_, family_->get(sender), family_->get(receiver)};
+  }
 
   ProfileOptions options(const std::string& name) {
     ProfileOptions result;
@@ -58,7 +66,9 @@ class ProfilerTest : public testing::Test {
     return result;
   }
 
-  std::vector<QaPrompt> prompts() { return make_prompts(*tokenizer_, read_qa_file(data_), {4, 4096, kAnswerTokens}).prompts; }
+  std::vector<QaPrompt> prompts() {
+    return make_prompts(*tokenizer_, read_qa_file(data_), {4, 4096, kAnswerTokens}).prompts;
+  }
 
   TemporaryFolder folder_;
   std::filesystem::path data_ = folder_.path() / "rows.jsonl";
@@ -81,7 +91,8 @@ void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
   ASSERT_EQ(a.heat_map.size(), b.heat_map.size());
   for (size_t i = 0; i < a.heat_map.size(); ++i) EXPECT_EQ(a.heat_map[i].kl, b.heat_map[i].kl);
   ASSERT_EQ(a.sensitivity.size(), b.sensitivity.size());
-  for (size_t i = 0; i < a.sensitivity.size(); ++i) EXPECT_EQ(a.sensitivity[i].kl, b.sensitivity[i].kl);
+  for (size_t i = 0; i < a.sensitivity.size(); ++i)
+    EXPECT_EQ(a.sensitivity[i].kl, b.sensitivity[i].kl);
   EXPECT_EQ(a.prefill_equivalents, b.prefill_equivalents);
 }
 
@@ -97,7 +108,8 @@ TEST_F(ProfilerTest, HeatMapEqualsPartialPrefillsOfTheRunner) {
   for (const HeatCell& cell : book.heat_map) {
     if (cell.translated) continue;
     ChosenPlan chosen{{0, cell.b, cell.c}, nullptr, "plan"};
-    EvaluationOptions evaluation{models.sender, models.receiver, {chosen}, Metric::kF1, kAnswerTokens};
+    EvaluationOptions evaluation{
+        models.sender, models.receiver, {chosen}, Metric::kF1, kAnswerTokens};
     PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
     EXPECT_NEAR(cell.kl, result.kl, 1e-5 + 1e-3 * result.kl) << cell.b << "," << cell.c;
     EXPECT_NEAR(cell.agreement, result.agreement, 1e-9) << cell.b << "," << cell.c;
@@ -116,7 +128,11 @@ TEST_F(ProfilerTest, ScoresOfTheFrontierEqualGenerationByTheRunner) {
   PromptRunner runner(*ops_, *kv_, store);
   for (const PlanEntry& entry : book.frontier) {
     if (entry.translated || !entry.quality.score) continue;
-    EvaluationOptions evaluation{models.sender, models.receiver, {{entry.plan, nullptr, "plan"}}, Metric::kEditSimilarity, kAnswerTokens};
+    EvaluationOptions evaluation{models.sender,
+                                 models.receiver,
+                                 {{entry.plan, nullptr, "plan"}},
+                                 Metric::kEditSimilarity,
+                                 kAnswerTokens};
     PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
     EXPECT_NEAR(*entry.quality.score, result.score, 1e-6);
   }
@@ -146,7 +162,8 @@ TEST_F(ProfilerTest, WritesABookThatLoadsWithMapsAndPlots) {
   EXPECT_FALSE(std::filesystem::exists(partial_path(profile.out)));
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "book.heatmap.svg"));
   if (!loaded.maps_file.empty()) {
-    TranslationMaps maps = load_translation(loaded.maps_file, kLayers, family_->config().kv_columns(), family_->config().d_model);
+    TranslationMaps maps = load_translation(
+        loaded.maps_file, kLayers, family_->config().kv_columns(), family_->config().d_model);
     EXPECT_EQ(maps.kv.size(), static_cast<size_t>(kLayers));
   }
 }
@@ -210,7 +227,8 @@ TEST_F(ProfilerTest, ExtraFitContextsAreReadByBothModels) {
 }
 
 TEST_F(ProfilerTest, TooLittleMemoryIsSaidBeforeAnythingIsWritten) {
-  kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32), family_->config().kv_layout(DType::kF32).block_bytes() * 4);
+  kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32),
+                                  family_->config().kv_layout(DType::kF32).block_bytes() * 4);
   ProfileOptions profile = options("book.json");
   try {
     run_profile(pair("base", "alpha"), *tokenizer_, profile);
@@ -226,7 +244,11 @@ TEST_F(ProfilerTest, EvaluationOfFullPrefillAgreesWithItself) {
   SteadyClock clock;
   CacheStore store({}, clock);
   PromptRunner runner(*ops_, *kv_, store);
-  EvaluationOptions evaluation{family_->get("base"), family_->get("alpha"), {{ReusePlan::full(kLayers), nullptr, "full"}}, Metric::kF1, kAnswerTokens};
+  EvaluationOptions evaluation{family_->get("base"),
+                               family_->get("alpha"),
+                               {{ReusePlan::full(kLayers), nullptr, "full"}},
+                               Metric::kF1,
+                               kAnswerTokens};
   PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
   EXPECT_LT(result.kl, 1e-9);
   EXPECT_EQ(result.agreement, 1);

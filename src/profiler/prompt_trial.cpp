@@ -25,15 +25,18 @@ SuffixRows PromptTrial::scored_rows() const {
 ReferenceAnswer PromptTrial::answer_in_full(const AnswerLimits& limits) {
   AnswerStart start{context_.full(), {}};
   ReferenceAnswer reference;
-  reference.tokens = generator_.generate(question(), context_.num_tokens(), std::span(&start, 1), limits).front();
+  reference.tokens =
+      generator_.generate(question(), context_.num_tokens(), std::span(&start, 1), limits).front();
   answer_ = reference.tokens;
   suffix_.assign(question().begin(), question().end());
   suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
-  scorer_.score(scored_rows(), std::span(&start.mixture, 1), [&](size_t, const SuffixScorer::ScoredRows& rows) {
-    reference_.emplace(rows.logits, pair_.receiver->transformer->config().vocab_size);
-    reference.rows.resize(bytes_of(rows.hidden.dtype, rows.hidden.rows * rows.hidden.columns));
-    pair_.ops.device().to_host(reference.rows.data(), rows.hidden.data, reference.rows.size());
-  });
+  scorer_.score(
+      scored_rows(), std::span(&start.mixture, 1),
+      [&](size_t, const SuffixScorer::ScoredRows& rows) {
+        reference_.emplace(rows.logits, pair_.receiver->transformer->config().vocab_size);
+        reference.rows.resize(bytes_of(rows.hidden.dtype, rows.hidden.rows * rows.hidden.columns));
+        pair_.ops.device().to_host(reference.rows.data(), rows.hidden.data, reference.rows.size());
+      });
   return reference;
 }
 
@@ -42,8 +45,10 @@ void PromptTrial::set_reference(const ReferenceAnswer& reference) {
   answer_ = reference.tokens;
   suffix_.assign(question().begin(), question().end());
   suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
-  Tensor hidden(pair_.ops.device(), pair_.ops.activation_dtype(), std::ssize(answer_), config.d_model);
-  check(reference.rows.size() == hidden.bytes(), "reference rows of this model");
+  Tensor hidden(pair_.ops.device(), pair_.ops.activation_dtype(), std::ssize(answer_),
+                config.d_model);
+  size_t bytes = bytes_of(hidden.view().dtype, hidden.rows() * hidden.columns());
+  check(reference.rows.size() == bytes, "reference rows of this model");
   pair_.ops.device().to_device(hidden.view().data, reference.rows.data(), reference.rows.size());
   reference_.emplace(scorer_.logits(hidden.view()), config.vocab_size);
 }
@@ -51,11 +56,14 @@ void PromptTrial::set_reference(const ReferenceAnswer& reference) {
 std::vector<Divergence> PromptTrial::compare(std::span<const ContextMixture> mixtures) {
   check(reference_.has_value(), "a reference to compare with");
   std::vector<Divergence> result(mixtures.size());
-  scorer_.score(scored_rows(), mixtures, [&](size_t i, const SuffixScorer::ScoredRows& rows) { result[i] = reference_->compare(rows.logits); });
+  scorer_.score(scored_rows(), mixtures, [&](size_t i, const SuffixScorer::ScoredRows& rows) {
+    result[i] = reference_->compare(rows.logits);
+  });
   return result;
 }
 
-std::vector<std::vector<int32_t>> PromptTrial::answers(std::span<const ContextMixture> mixtures, std::span<const Divergence> divergences,
+std::vector<std::vector<int32_t>> PromptTrial::answers(std::span<const ContextMixture> mixtures,
+                                                       std::span<const Divergence> divergences,
                                                        const AnswerLimits& limits) {
   std::vector<AnswerStart> starts;
   for (size_t i = 0; i < mixtures.size(); ++i) {
@@ -70,7 +78,9 @@ std::vector<std::vector<int32_t>> PromptTrial::answers(std::span<const ContextMi
 }
 
 std::string answer_text(const Tokenizer& tokenizer, std::vector<int32_t> tokens) {
-  if (!tokens.empty() && std::ranges::find(tokenizer.end_of_turn_ids, tokens.back()) != tokenizer.end_of_turn_ids.end()) tokens.pop_back();
+  if (!tokens.empty() && std::ranges::find(tokenizer.end_of_turn_ids, tokens.back()) !=
+                             tokenizer.end_of_turn_ids.end())
+    tokens.pop_back();
   return tokenizer.decode(tokens, SpecialTokens::kParse);
 }
 

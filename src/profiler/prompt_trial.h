@@ -34,7 +34,8 @@ class PromptTrial {
 
   std::vector<Divergence> compare(std::span<const ContextMixture> mixtures);
   // Greedy answers; each follows the reference until where `divergences` says it parts.
-  std::vector<std::vector<int32_t>> answers(std::span<const ContextMixture> mixtures, std::span<const Divergence> divergences,
+  std::vector<std::vector<int32_t>> answers(std::span<const ContextMixture> mixtures,
+                                            std::span<const Divergence> divergences,
                                             const AnswerLimits& limits);
 
  private:

@@ -22,7 +22,8 @@ ReusePlan choose_probe(const PlanDivergences& raw, int32_t num_layers, int32_t g
   ReusePlan probe = ReusePlan::reuse_all();
   double best = std::numeric_limits<double>::infinity();
   for (const auto& [tried, kl] : raw) {
-    bool fits = !tried.translated && tried.plan.needs_layer_input() && tried.plan.recomputed_layers() == size;
+    bool fits = !tried.translated && tried.plan.needs_layer_input() &&
+                tried.plan.recomputed_layers() == size;
     if (!fits || kl >= best) continue;
     probe = tried.plan;
     best = kl;
@@ -38,7 +39,10 @@ struct ShapeChoice::Candidate {
   double kl = 0;
 };
 
-ShapeChoice::ShapeChoice(const ModelPair& pair, const TranslationFit& fit, const PlanDivergences& raw, int32_t group)
+ShapeChoice::ShapeChoice(const ModelPair& pair,
+                         const TranslationFit& fit,
+                         const PlanDivergences& raw,
+                         int32_t group)
     : pair_(pair), fit_(fit), probe_(choose_probe(raw, pair.num_layers(), group)) {}
 
 std::vector<ShapeChoice::Candidate> ShapeChoice::make_candidates() const {
@@ -48,7 +52,8 @@ std::vector<ShapeChoice::Candidate> ShapeChoice::make_candidates() const {
   for (double lambda : kLambdas) {
     std::vector<MapShape> shapes;
     for (int32_t rank : kRanks) shapes.push_back({rank, lambda});
-    std::vector<TranslationMaps> maps = fit_.solve(kFold, shapes, probe_.reused_layers(pair_.num_layers()), inputs);
+    std::vector<TranslationMaps> maps =
+        fit_.solve(kFold, shapes, probe_.reused_layers(pair_.num_layers()), inputs);
     for (size_t i = 0; i < shapes.size(); ++i) {
       candidates.push_back({shapes[i], std::make_unique<Translator>(pair_.ops, maps[i]), 0});
     }
@@ -56,7 +61,9 @@ std::vector<ShapeChoice::Candidate> ShapeChoice::make_candidates() const {
   return candidates;
 }
 
-void ShapeChoice::try_context(const ShapeTrial& trial, std::vector<Candidate>& candidates, const std::function<void()>& pause) {
+void ShapeChoice::try_context(const ShapeTrial& trial,
+                              std::vector<Candidate>& candidates,
+                              const std::function<void()>& pause) {
   PromptTrial prompt(pair_, *trial.prompt);
   prompt.set_reference(*trial.reference);
   std::vector<int32_t> captured;
@@ -65,24 +72,30 @@ void ShapeChoice::try_context(const ShapeTrial& trial, std::vector<Candidate>& c
   for (Candidate& candidate : candidates) {
     pause();
     prompt.context().translate(*candidate.translator);
-    if (probe_.needs_layer_input()) prompt.context().recompute({probe_.b, probe_.c}, candidate.translator.get());
+    if (probe_.needs_layer_input())
+      prompt.context().recompute({probe_.b, probe_.c}, candidate.translator.get());
     ContextMixture mixture = prompt.context().mixture({probe_, true});
     candidate.kl += prompt.compare(std::span(&mixture, 1)).front().kl;
   }
   layer_tokens_ += prompt.context().layer_tokens();
 }
 
-MapShape ShapeChoice::choose(const std::vector<ShapeTrial>& trials, const std::function<void()>& pause) {
+MapShape ShapeChoice::choose(const std::vector<ShapeTrial>& trials,
+                             const std::function<void()>& pause) {
   check(!trials.empty(), "contexts to try shapes on");
   std::vector<Candidate> candidates = make_candidates();
   for (const ShapeTrial& trial : trials) try_context(trial, candidates, pause);
   auto by_kl = [](const Candidate& x, const Candidate& y) { return x.kl < y.kl; };
   double best = std::ranges::min_element(candidates, by_kl)->kl;
   // At the least rank that is good enough, the best lambda.
-  std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.kl > best * kTolerance; });
-  return std::ranges::min_element(candidates, [&](const Candidate& x, const Candidate& y) {
-           return x.shape.rank != y.shape.rank ? x.shape.rank < y.shape.rank : by_kl(x, y);
-         })->shape;
+  std::erase_if(candidates,
+                [&](const Candidate& candidate) { return candidate.kl > best * kTolerance; });
+  return std::ranges::min_element(
+             candidates,
+             [&](const Candidate& x, const Candidate& y) {
+               return x.shape.rank != y.shape.rank ? x.shape.rank < y.shape.rank : by_kl(x, y);
+             })
+      ->shape;
 }
 
 }  // namespace droidspeak

@@ -1,6 +1,6 @@
-// Runs one suffix over many mixtures of context caches at once. A mixture says for every layer whose
-// K/V of the context the suffix reads. Mixtures that agree on the first layers share the rows up to
-// where they part, and all rows that are alive at a layer pass it in one batch.
+// Runs one suffix over many mixtures of context caches at once. A mixture says for every layer
+// whose K/V of the context the suffix reads. Mixtures that agree on the first layers share the rows
+// up to where they part, and all rows that are alive at a layer pass it in one batch.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ struct SuffixRows {
   std::span<const int32_t> tokens;  // question, then the answer without its last token
   int32_t first_position = 0;       // a whole number of blocks
   int32_t first_scored = 0;         // rows from here on predict the answer
+
   int32_t num_scored() const { return static_cast<int32_t>(tokens.size()) - first_scored; }
 };
 
@@ -34,9 +35,12 @@ class SuffixScorer {
     std::span<const float> logits;
     TensorView hidden;
   };
+
   using Visit = std::function<void(size_t mixture, const ScoredRows& rows)>;
   // Throws Failure(kExhausted) when the K/V memory cannot hold one suffix.
-  void score(const SuffixRows& suffix, std::span<const ContextMixture> mixtures, const Visit& visit);
+  void score(const SuffixRows& suffix,
+             std::span<const ContextMixture> mixtures,
+             const Visit& visit);
 
   // Logits of hidden rows, valid until the next call.
   std::span<const float> logits(TensorView hidden);
@@ -48,13 +52,21 @@ class SuffixScorer {
     size_t slot = 0;  // rows [slot * n, (slot + 1) * n) of hidden_
   };
 
-  void score_batch(const SuffixRows& suffix, std::span<const ContextMixture> mixtures,
-                   size_t first, const Visit& visit);
-  void split_groups(std::vector<Group>& groups, std::span<const ContextMixture> mixtures,
-                    size_t layer, int64_t rows);
-  void run_layer(const SuffixRows& suffix, const std::vector<Group>& groups,
-                 std::span<const ContextMixture> mixtures, int32_t layer);
-  void visit_logits(const SuffixRows& suffix, const std::vector<Group>& groups, size_t first,
+  void score_batch(const SuffixRows& suffix,
+                   std::span<const ContextMixture> mixtures,
+                   size_t first,
+                   const Visit& visit);
+  void split_groups(std::vector<Group>& groups,
+                    std::span<const ContextMixture> mixtures,
+                    size_t layer,
+                    int64_t rows);
+  void run_layer(const SuffixRows& suffix,
+                 const std::vector<Group>& groups,
+                 std::span<const ContextMixture> mixtures,
+                 int32_t layer);
+  void visit_logits(const SuffixRows& suffix,
+                    const std::vector<Group>& groups,
+                    size_t first,
                     const Visit& visit);
 
   Ops& ops_;

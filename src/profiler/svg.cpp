@@ -43,9 +43,12 @@ constexpr std::string_view kStyle = R"(
 
 const char* name_of(TextAnchor anchor) {
   switch (anchor) {
-    case TextAnchor::kStart: return "start";
-    case TextAnchor::kMiddle: return "middle";
-    case TextAnchor::kEnd: return "end";
+    case TextAnchor::kStart:
+      return "start";
+    case TextAnchor::kMiddle:
+      return "middle";
+    case TextAnchor::kEnd:
+      return "end";
   }
   return "start";
 }
@@ -60,10 +63,18 @@ std::string escape_xml(std::string_view text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
       default:
         if (static_cast<unsigned char>(c) >= 0x20) out += c;
     }
@@ -73,22 +84,33 @@ std::string escape_xml(std::string_view text) {
 
 Svg::Svg(double width, double height, std::string_view title) {
   out_ = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:g}\" height=\"{1:g}\" viewBox=\"0 0 {0:g} {1:g}\" role=\"img\">\n"
-      "<title>{2}</title>\n<style>{3}</style>\n<rect class=\"paper\" width=\"{0:g}\" height=\"{1:g}\"/>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:g}\" height=\"{1:g}\" viewBox=\"0 0 "
+      "{0:g} {1:g}\" role=\"img\">\n"
+      "<title>{2}</title>\n<style>{3}</style>\n<rect class=\"paper\" width=\"{0:g}\" "
+      "height=\"{1:g}\"/>\n",
       width, height, escape_xml(title), kStyle);
 }
 
 void Svg::line(Point from, Point to, std::string_view style) {
-  out_ += fmt::format("<line class=\"{}\" x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\"/>\n", style, from.x, from.y, to.x, to.y);
+  out_ +=
+      fmt::format("<line class=\"{}\" x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\"/>\n",
+                  style, from.x, from.y, to.x, to.y);
 }
 
 void Svg::circle(Point centre, double radius, std::string_view style, std::string_view tooltip) {
-  out_ += fmt::format("<circle class=\"{}\" cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\">{}</circle>\n", style, centre.x, centre.y, radius, tooltip_element(tooltip));
+  out_ += fmt::format("<circle class=\"{}\" cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\">{}</circle>\n",
+                      style, centre.x, centre.y, radius, tooltip_element(tooltip));
 }
 
-void Svg::box(const Box& box, std::string_view style, std::string_view fill, std::string_view tooltip) {
+void Svg::box(const Box& box,
+              std::string_view style,
+              std::string_view fill,
+              std::string_view tooltip) {
   std::string colour = fill.empty() ? std::string() : fmt::format(" fill=\"{}\"", escape_xml(fill));
-  out_ += fmt::format("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\"{}>{}</rect>\n", style, box.x, box.y, box.width, box.height, colour, tooltip_element(tooltip));
+  out_ += fmt::format(
+      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
+      "height=\"{:.2f}\"{}>{}</rect>\n",
+      style, box.x, box.y, box.width, box.height, colour, tooltip_element(tooltip));
 }
 
 void Svg::path(std::string_view commands, std::string_view style) {
@@ -96,13 +118,19 @@ void Svg::path(std::string_view commands, std::string_view style) {
 }
 
 void Svg::text(Point at, std::string_view content, std::string_view style, TextAnchor anchor) {
-  out_ += fmt::format("<text class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\">{}</text>\n", style, at.x, at.y, name_of(anchor), escape_xml(content));
+  out_ += fmt::format("<text class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\">{}</text>\n",
+                      style, at.x, at.y, name_of(anchor), escape_xml(content));
 }
 
 void Svg::turned_text(Point at, std::string_view content, std::string_view style) {
-  out_ += fmt::format("<text class=\"{}\" transform=\"translate({:.2f} {:.2f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", style, at.x, at.y, escape_xml(content));
+  out_ += fmt::format(
+      "<text class=\"{}\" transform=\"translate({:.2f} {:.2f}) rotate(-90)\" "
+      "text-anchor=\"middle\">{}</text>\n",
+      style, at.x, at.y, escape_xml(content));
 }
 
-std::string Svg::finish() && { return std::move(out_) + "</svg>\n"; }
+std::string Svg::finish() && {
+  return std::move(out_) + "</svg>\n";
+}
 
 }  // namespace droidspeak

@@ -29,10 +29,16 @@ class Svg {
   void line(Point from, Point to, std::string_view style);
   void circle(Point centre, double radius, std::string_view style, std::string_view tooltip = {});
   // `fill`: a colour, or empty to take the style's.
-  void box(const Box& box, std::string_view style, std::string_view fill = {}, std::string_view tooltip = {});
+  void box(const Box& box,
+           std::string_view style,
+           std::string_view fill = {},
+           std::string_view tooltip = {});
   void path(std::string_view commands, std::string_view style);
   // Styles: "title", "label", "tick", "cell-dark", "cell-light".
-  void text(Point at, std::string_view content, std::string_view style, TextAnchor anchor = TextAnchor::kStart);
+  void text(Point at,
+            std::string_view content,
+            std::string_view style,
+            TextAnchor anchor = TextAnchor::kStart);
   void turned_text(Point at, std::string_view content, std::string_view style);  // reads upwards
 
   std::string finish() &&;

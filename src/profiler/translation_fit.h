@@ -1,5 +1,6 @@
-// Fits the translation maps of a pair from contexts that both models have read. Contexts are dealt to
-// folds: a context is judged with maps fitted on the other folds, the maps that are shipped use all.
+// Fits the translation maps of a pair from contexts that both models have read. Contexts are dealt
+// to folds: a context is judged with maps fitted on the other folds, the maps that are shipped use
+// all.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +31,20 @@ class TranslationFit {
   TranslationFit(const ModelPair& pair, TranslationFitOptions options);
 
   int32_t fold_of(int32_t context) const { return context % options_.num_folds; }
+
   // What read_both() calls to add a context of `tokens` tokens to a fold.
   ContextTrial::LayerVisit visit(int32_t fold, int32_t tokens);
 
   static constexpr int32_t kNoFold = -1;
   // Maps of the given layers, fitted on all folds but `left_out` and cut to each shape's rank; the
   // shapes share one lambda.
-  std::vector<TranslationMaps> solve(int32_t left_out, const std::vector<MapShape>& shapes,
+  std::vector<TranslationMaps> solve(int32_t left_out,
+                                     const std::vector<MapShape>& shapes,
                                      const std::vector<int32_t>& kv_layers,
                                      const std::vector<int32_t>& input_layers) const;
 
   const std::vector<int32_t>& input_layers() const { return options_.input_layers; }
+
   std::vector<int32_t> all_layers() const;
 
   // The sums, so that a stopped profile can go on. Throws Failure.
@@ -55,7 +59,7 @@ class TranslationFit {
   const ModelPair pair_;
   TranslationFitOptions options_;
   std::vector<float> rope_;
-  std::vector<std::vector<NormalEquations>> kv_;           // [layer][fold]
+  std::vector<std::vector<NormalEquations>> kv_;            // [layer][fold]
   std::map<int32_t, std::vector<NormalEquations>> inputs_;  // [layer][fold]
 };
 

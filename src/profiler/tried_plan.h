@@ -13,8 +13,10 @@ struct TriedPlan {
 
   // "0,16,24" or "0,16,24t".
   std::string key() const {
-    return std::to_string(plan.a) + "," + std::to_string(plan.b) + "," + std::to_string(plan.c) + (translated ? "t" : "");
+    return std::to_string(plan.a) + "," + std::to_string(plan.b) + "," + std::to_string(plan.c) +
+           (translated ? "t" : "");
   }
+
   auto operator<=>(const TriedPlan&) const = default;
 };
 

@@ -19,23 +19,27 @@ std::optional<ApiError> check_name(const std::string& name) {
   bool is_fine = !name.empty() && name.size() <= kMaxNameLength && name != "." && name != ".." &&
                  std::ranges::all_of(name, is_name_character);
   if (is_fine) return std::nullopt;
-  return bad_field(fmt::format("Invalid 'lora_name': expected 1 to {} letters, digits or . _ - : @.",
-                               kMaxNameLength),
-                   "lora_name");
+  return bad_field(
+      fmt::format("Invalid 'lora_name': expected 1 to {} letters, digits or . _ - : @.",
+                  kMaxNameLength),
+      "lora_name");
 }
 
 // The folder with all links resolved, when it lies under the root.
 ApiResult<std::filesystem::path> resolve(const Service& service, const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path& adapter_root = service.options().adapter_root;
-  auto refused = [](const std::string& why) { return bad_field("Invalid 'lora_path': " + why, "lora_path"); };
+  auto refused = [](const std::string& why) {
+    return bad_field("Invalid 'lora_path': " + why, "lora_path");
+  };
   if (adapter_root.empty()) return refused("this server was started without --adapter-root.");
   if (path.empty() || path.find('\0') != std::string::npos) return refused("not a path.");
   std::error_code error;
   fs::path root = fs::canonical(adapter_root, error);
   if (error) return refused("--adapter-root does not exist.");
   fs::path folder = fs::canonical(root / path, error);
-  // The same answer for what is missing and what is outside: paths outside are none of a client's business.
+  // The same answer for what is missing and what is outside: paths outside are none of a client's
+  // business.
   bool is_inside = !error && std::ranges::mismatch(root, folder).in1 == root.end();
   if (!is_inside || !fs::is_directory(folder, error)) {
     return refused("expected an adapter's folder under --adapter-root.");
@@ -61,13 +65,14 @@ HttpResponse load_adapter(Service& service, HttpRequest& request) {
   if (!folder) return error_response(folder.error());
   std::optional<Service::Model> taken = service.find_model(wanted->name);
   if (taken && taken->parent.empty()) {
-    return error_response(bad_field("Invalid 'lora_name': '" + wanted->name + "' is the base model.",
-                                    "lora_name"));
+    return error_response(
+        bad_field("Invalid 'lora_name': '" + wanted->name + "' is the base model.", "lora_name"));
   }
   if (taken && wanted->if_taken == IfTaken::kRefuse) {
-    return error_response(bad_field("The lora adapter '" + wanted->name +
-                                        "' has already been loaded; set load_inplace to replace it.",
-                                    "lora_name"));
+    return error_response(
+        bad_field("The lora adapter '" + wanted->name +
+                      "' has already been loaded; set load_inplace to replace it.",
+                  "lora_name"));
   }
   if (auto loaded = service.engine().load_adapter(wanted->name, *folder); !loaded) {
     ApiError error = to_api_error(loaded.error());
@@ -80,13 +85,14 @@ HttpResponse load_adapter(Service& service, HttpRequest& request) {
 }
 
 HttpResponse unload_adapter(Service& service, HttpRequest& request) {
-  ApiResult<openai::UnloadAdapterRequest> wanted = openai::parse_unload_adapter_request(request.body);
+  ApiResult<openai::UnloadAdapterRequest> wanted =
+      openai::parse_unload_adapter_request(request.body);
   if (!wanted) return error_response(wanted.error());
   std::optional<Service::Model> model = service.find_model(wanted->name);
   if (model && model->parent.empty()) {
-    return error_response(bad_field("Invalid 'lora_name': '" + wanted->name +
-                                        "' is the base model and cannot be unloaded.",
-                                    "lora_name"));
+    return error_response(bad_field(
+        "Invalid 'lora_name': '" + wanted->name + "' is the base model and cannot be unloaded.",
+        "lora_name"));
   }
   auto unloaded = service.engine().unload_adapter(wanted->name);
   if (!unloaded) {

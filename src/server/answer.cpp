@@ -33,14 +33,17 @@ Usage usage_of(const Generation& generation, int32_t num_choices) {
 
 void note_result(RequestNotes& notes, const Answer& answer) {
   Usage usage = usage_of(*answer.generation, answer.fields.num_choices);
-  auto add = [&](const char* name, std::string value) { notes.fields.emplace_back(name, std::move(value)); };
+  auto add = [&](const char* name, std::string value) {
+    notes.fields.emplace_back(name, std::move(value));
+  };
   JsonWriter model;
   model.text(answer.model);
   add("model", std::move(model).take());
   add("prompt_tokens", std::to_string(usage.prompt_tokens));
   add("cached_tokens", std::to_string(usage.cached_tokens));
   add("completion_tokens", std::to_string(usage.completion_tokens));
-  if (const auto& prefill = answer.generation->prefill(0)) add("droidspeak", droidspeak_json(*prefill));
+  if (const auto& prefill = answer.generation->prefill(0))
+    add("droidspeak", droidspeak_json(*prefill));
 }
 
 void begin_answer(JsonWriter& json, const Answer& answer, const char* object, int64_t created) {
@@ -88,7 +91,8 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
   }
   json.end_array();
   json.key("usage").raw(usage_json(generation, answer.fields.num_choices));
-  if (const auto& prefill = generation.prefill(0)) json.key("droidspeak").raw(droidspeak_json(*prefill));
+  if (const auto& prefill = generation.prefill(0))
+    json.key("droidspeak").raw(droidspeak_json(*prefill));
   json.end_object();
   HttpResponse response;
   response.body = std::move(json).take();
@@ -99,7 +103,10 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
 class EventStream {
  public:
   EventStream(const Answer& answer, StreamWriter& writer)
-      : answer_(answer), generation_(*answer.generation), writer_(writer), created_(unix_seconds()) {}
+      : answer_(answer),
+        generation_(*answer.generation),
+        writer_(writer),
+        created_(unix_seconds()) {}
 
   // False when the client left before the end.
   bool run() {
@@ -195,7 +202,8 @@ std::string usage_json(const Generation& generation, int32_t num_choices) {
 }
 
 HttpResponse answer_request(const HttpRequest& request, Answer answer) {
-  if (auto started = answer.generation->start(); !started) return refused(started.error(), answer.fields);
+  if (auto started = answer.generation->start(); !started)
+    return refused(started.error(), answer.fields);
   auto notes = std::make_shared<RequestNotes>();
   HttpResponse response;
   if (answer.fields.is_streamed) {

@@ -1,5 +1,5 @@
-// Brings a generation to the client, whole or as server-sent events. The two completion calls differ only in
-// how a choice looks, which is what AnswerFormat says.
+// Brings a generation to the client, whole or as server-sent events. The two completion calls
+// differ only in how a choice looks, which is what AnswerFormat says.
 #pragma once
 
 #include <memory>
@@ -25,10 +25,13 @@ class AnswerFormat {
   virtual ~AnswerFormat() = default;
   virtual const char* whole_object() const = 0;  // "chat.completion"
   virtual const char* chunk_object() const = 0;
-  virtual void write_choice(JsonWriter& json, const Generation& generation, int32_t index,
+  virtual void write_choice(JsonWriter& json,
+                            const Generation& generation,
+                            int32_t index,
                             const WholeChoice& choice) = 0;
   // The `choices` element of each chunk that `piece` makes, as JSON.
-  virtual std::vector<std::string> chunk_choices(const Generation& generation, const ChoicePiece& piece) = 0;
+  virtual std::vector<std::string> chunk_choices(const Generation& generation,
+                                                 const ChoicePiece& piece) = 0;
 };
 
 struct Answer {

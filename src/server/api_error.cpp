@@ -57,8 +57,9 @@ ApiError bad_field(std::string message, std::string param, std::string code) {
 }
 
 ApiError model_not_found(const std::string& model) {
-  ApiError error = bad_field("The model `" + model + "` does not exist; GET /v1/models lists those that do.",
-                             "model", "model_not_found");
+  ApiError error =
+      bad_field("The model `" + model + "` does not exist; GET /v1/models lists those that do.",
+                "model", "model_not_found");
   error.status = 404;
   return error;
 }

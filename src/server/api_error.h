@@ -36,15 +36,19 @@ HttpResponse error_response(const ApiError& error);
 template <class T>
 class [[nodiscard]] ApiResult {
  public:
-  ApiResult(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  ApiResult(T value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+
   ApiResult(ApiError error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   explicit operator bool() const { return state_.index() == 0; }
+
   T& operator*() {
     check(state_.index() == 0, "value of an ApiResult that holds an error");
     return std::get<0>(state_);
   }
+
   T* operator->() { return &**this; }
+
   const ApiError& error() const {
     check(state_.index() == 1, "error() of an ApiResult that holds a value");
     return std::get<1>(state_);

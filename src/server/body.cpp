@@ -21,7 +21,8 @@ class BodyReader {
         deadline_(Connection::Clock::now() + limits.timeout) {}
 
   Body read(const BodyFraming& framing) {
-    bool is_read = framing.kind == BodyFraming::Kind::kChunked ? read_chunks() : read_exactly(framing.length);
+    bool is_read =
+        framing.kind == BodyFraming::Kind::kChunked ? read_chunks() : read_exactly(framing.length);
     if (is_read) return std::move(body_);
     total_bytes_ -= body_.text.size();
     body_.text.clear();
@@ -37,14 +38,17 @@ class BodyReader {
 
   bool fail_at_read(Connection::ReadStatus status) {
     if (status == Connection::ReadStatus::kTimeout) {
-      return fail(408, fmt::format("The request body did not arrive within {} seconds; {} bytes did.",
-                                   limits_.timeout.count() / 1000, body_.text.size()));
+      return fail(408,
+                  fmt::format("The request body did not arrive within {} seconds; {} bytes did.",
+                              limits_.timeout.count() / 1000, body_.text.size()));
     }
-    return fail(400, fmt::format("The request body ended too early, after {} bytes.", body_.text.size()));
+    return fail(
+        400, fmt::format("The request body ended too early, after {} bytes.", body_.text.size()));
   }
 
   bool read_exactly(size_t length) {
-    if (length > limits_.max_bytes - std::min(limits_.max_bytes, body_.text.size())) return fail_too_large();
+    if (length > limits_.max_bytes - std::min(limits_.max_bytes, body_.text.size()))
+      return fail_too_large();
     char piece[16384];
     while (length > 0) {
       auto [status, count] = connection_.read(piece, std::min(length, sizeof piece), deadline_);
@@ -60,8 +64,9 @@ class BodyReader {
   }
 
   bool fail_too_large() {
-    return fail(413, fmt::format("The request body is larger than the {} bytes this server accepts.",
-                                 limits_.max_bytes));
+    return fail(413,
+                fmt::format("The request body is larger than the {} bytes this server accepts.",
+                            limits_.max_bytes));
   }
 
   // A line without its line end; false when it is too long.
@@ -87,7 +92,8 @@ class BodyReader {
       if (!read_line(line)) return false;
       size_t size = 0;
       auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), size, 16);
-      bool is_size = error == std::errc() && (end == line.data() + line.size() || *end == ';' || *end == ' ');
+      bool is_size =
+          error == std::errc() && (end == line.data() + line.size() || *end == ';' || *end == ' ');
       if (!is_size) return fail(400, "The chunked request body has an invalid chunk size.");
       if (size == 0) return read_trailers(line);
       if (!read_exactly(size) || !read_line(line)) return false;
@@ -118,21 +124,26 @@ BodyFraming body_framing(const std::string& content_length, const std::string& t
     if (!content_length.empty()) {
       return {Kind::kInvalid, 0, "The request has both Content-Length and Transfer-Encoding."};
     }
-    if (transfer_encoding == "chunked" || transfer_encoding == "Chunked") return {Kind::kChunked, 0, ""};
-    return {Kind::kInvalid, 0, "Transfer-Encoding must be chunked, not '" + transfer_encoding + "'."};
+    if (transfer_encoding == "chunked" || transfer_encoding == "Chunked")
+      return {Kind::kChunked, 0, ""};
+    return {Kind::kInvalid, 0,
+            "Transfer-Encoding must be chunked, not '" + transfer_encoding + "'."};
   }
   if (content_length.empty()) return {};
   size_t length = 0;
   const char* last = content_length.data() + content_length.size();
   auto [end, error] = std::from_chars(content_length.data(), last, length);
-  if (error == std::errc::result_out_of_range && end == last) length = std::numeric_limits<size_t>::max();
+  if (error == std::errc::result_out_of_range && end == last)
+    length = std::numeric_limits<size_t>::max();
   if (error == std::errc::invalid_argument || end != last) {
     return {Kind::kInvalid, 0, "Content-Length must be one number, not '" + content_length + "'."};
   }
   return {length == 0 ? Kind::kNone : Kind::kLength, length, ""};
 }
 
-Body read_body(Connection& connection, const BodyFraming& framing, const BodyLimits& limits,
+Body read_body(Connection& connection,
+               const BodyFraming& framing,
+               const BodyLimits& limits,
                std::atomic<size_t>& total_bytes) {
   switch (framing.kind) {
     case BodyFraming::Kind::kNone:

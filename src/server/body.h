@@ -1,5 +1,5 @@
-// Reads a request's body off a connection: by Content-Length or chunked, within a size and a time limit that
-// hold for the body as a whole.
+// Reads a request's body off a connection: by Content-Length or chunked, within a size and a time
+// limit that hold for the body as a whole.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,11 @@ struct Body {
   std::string problem;
 };
 
-// `total_bytes` counts what all connections are reading; the caller takes the text's size off it when done.
-Body read_body(Connection& connection, const BodyFraming& framing, const BodyLimits& limits,
+// `total_bytes` counts what all connections are reading; the caller takes the text's size off it
+// when done.
+Body read_body(Connection& connection,
+               const BodyFraming& framing,
+               const BodyLimits& limits,
                std::atomic<size_t>& total_bytes);
 
 }  // namespace droidspeak

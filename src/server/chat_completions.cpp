@@ -16,9 +16,12 @@ class ChatFormat final : public AnswerFormat {
       : service_(service), has_logprobs_(num_top_logprobs >= 0), has_begun_(num_choices, false) {}
 
   const char* whole_object() const override { return "chat.completion"; }
+
   const char* chunk_object() const override { return "chat.completion.chunk"; }
 
-  void write_choice(JsonWriter& json, const Generation& /*generation*/, int32_t index,
+  void write_choice(JsonWriter& json,
+                    const Generation& /*generation*/,
+                    int32_t index,
                     const WholeChoice& choice) override {
     json.begin_object();
     json.key("index").integer(index);

@@ -48,17 +48,24 @@ struct ScoredTokens {
 class CompletionFormat final : public AnswerFormat {
  public:
   CompletionFormat(const Service& service, CompletionLook look, size_t num_choices)
-      : service_(service), look_(std::move(look)), offsets_(num_choices, 0), has_begun_(num_choices, false) {}
+      : service_(service),
+        look_(std::move(look)),
+        offsets_(num_choices, 0),
+        has_begun_(num_choices, false) {}
 
   const char* whole_object() const override { return "text_completion"; }
+
   const char* chunk_object() const override { return "text_completion"; }
 
-  void write_choice(JsonWriter& json, const Generation& generation, int32_t index,
+  void write_choice(JsonWriter& json,
+                    const Generation& generation,
+                    int32_t index,
                     const WholeChoice& choice) override {
     write(json, generation, {index, choice.text, choice.tokens, choice.finish});
   }
 
-  std::vector<std::string> chunk_choices(const Generation& generation, const ChoicePiece& piece) override {
+  std::vector<std::string> chunk_choices(const Generation& generation,
+                                         const ChoicePiece& piece) override {
     JsonWriter json;
     write(json, generation, piece);
     return {std::move(json).take()};
@@ -132,11 +139,13 @@ class CompletionFormat final : public AnswerFormat {
     json.end_array().end_object();
   }
 
-  // Text -> logprob, best first; of tokens that look alike the best one counts. The token itself is there.
+  // Text -> logprob, best first; of tokens that look alike the best one counts. The token itself is
+  // there.
   void write_alternatives(JsonWriter& json, const SampledToken& token) const {
     std::set<std::string> seen;
     auto add = [&](const TokenLogprob& candidate) {
-      auto [text, is_new] = seen.insert(replace_invalid_utf8(service_.token_bytes(candidate.token)));
+      auto [text, is_new] =
+          seen.insert(replace_invalid_utf8(service_.token_bytes(candidate.token)));
       if (!is_new) return;
       json.key(*text).single_number(std::max(candidate.logprob, kLowestLogprob));
     };
@@ -152,7 +161,8 @@ class CompletionFormat final : public AnswerFormat {
   std::vector<bool> has_begun_;
 };
 
-ApiResult<std::vector<int32_t>> encode(const Service& service, const openai::CompletionRequest& request,
+ApiResult<std::vector<int32_t>> encode(const Service& service,
+                                       const openai::CompletionRequest& request,
                                        const openai::Prompt& prompt) {
   if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
   const std::string& text = std::get<std::string>(prompt);

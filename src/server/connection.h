@@ -1,8 +1,6 @@
-// One client's socket, plain or TLS, with deadlines on everything: no call waits longer than it was told to,
-// and every wait ends soon after the server stops. Used by one thread.
+// One client's socket, plain or TLS, with deadlines on everything: no call waits longer than it was
+// told to, and every wait ends soon after the server stops. Used by one thread.
 #pragma once
-
-#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -11,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include <sys/types.h>
 
 #include "server/tls.h"
 
@@ -22,7 +22,8 @@ class Connection {
 
   enum class ReadStatus { kOk, kEnd, kTimeout };
 
-  // Takes over `socket` and closes it when destroyed. `tls` may be null; both references outlive this.
+  // Takes over `socket` and closes it when destroyed. `tls` may be null; both references outlive
+  // this.
   Connection(int socket, const TlsContext* tls, const std::atomic<bool>& is_stopping);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -39,6 +40,7 @@ class Connection {
     ReadStatus status = ReadStatus::kOk;
     size_t count = 0;
   };
+
   Bytes read(char* target, size_t size, Clock::time_point deadline);
 
   // All of it, as long as the client keeps taking some every `stall_limit`. False when it is gone.
@@ -47,8 +49,8 @@ class Connection {
   // True while the client holds its side open and the server goes on.
   bool is_open() const;
 
-  // Tells the client that nothing more comes and discards what it still sends, so that it gets to read
-  // the answer before its own writes fail.
+  // Tells the client that nothing more comes and discards what it still sends, so that it gets to
+  // read the answer before its own writes fail.
   void linger(Clock::time_point deadline);
 
   std::string client_address() const;

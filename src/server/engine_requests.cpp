@@ -8,29 +8,37 @@ namespace droidspeak {
 
 namespace {
 
-ApiError too_long(int32_t max_model_len, size_t prompt_tokens, int32_t max_tokens, const char* param) {
+ApiError too_long(int32_t max_model_len,
+                  size_t prompt_tokens,
+                  int32_t max_tokens,
+                  const char* param) {
   return bad_field(
-      fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
-                  "the {}, {} in the completion). Please reduce the length of the {} or completion.",
-                  max_model_len, prompt_tokens + static_cast<size_t>(max_tokens), prompt_tokens, param,
-                  max_tokens, param),
+      fmt::format(
+          "This model's maximum context length is {} tokens. However, you requested {} tokens ({} "
+          "in "
+          "the {}, {} in the completion). Please reduce the length of the {} or completion.",
+          max_model_len, prompt_tokens + static_cast<size_t>(max_tokens), prompt_tokens, param,
+          max_tokens, param),
       param, "context_length_exceeded");
 }
 
 ApiError unknown_token(int32_t token, int32_t vocab_size, const char* param) {
-  return bad_field(fmt::format("Invalid '{}': token id {} is beyond the vocabulary of {}.", param, token,
-                               vocab_size),
+  return bad_field(fmt::format("Invalid '{}': token id {} is beyond the vocabulary of {}.", param,
+                               token, vocab_size),
                    param);
 }
 
-std::optional<ApiError> check_tokens(const Service& service, const std::vector<int32_t>& tokens,
+std::optional<ApiError> check_tokens(const Service& service,
+                                     const std::vector<int32_t>& tokens,
                                      const char* param) {
-  auto beyond = std::ranges::find_if(tokens, [&](int32_t token) { return token >= service.vocab_size(); });
+  auto beyond =
+      std::ranges::find_if(tokens, [&](int32_t token) { return token >= service.vocab_size(); });
   if (beyond == tokens.end()) return std::nullopt;
   return unknown_token(*beyond, service.vocab_size(), param);
 }
 
-std::optional<ApiError> check_fields(const Service& service, const openai::GenerationFields& fields) {
+std::optional<ApiError> check_fields(const Service& service,
+                                     const openai::GenerationFields& fields) {
   if (auto error = check_tokens(service, fields.stop_token_ids, "stop_token_ids")) return error;
   const auto& bias = fields.sampling.logit_bias;
   if (!bias.empty() && bias.rbegin()->first >= service.vocab_size()) {
@@ -40,10 +48,13 @@ std::optional<ApiError> check_fields(const Service& service, const openai::Gener
 }
 
 // How many tokens may be made after this prompt, or why none.
-ApiResult<int32_t> completion_room(const Service& service, const openai::GenerationFields& fields,
-                                   size_t prompt_tokens, const char* param) {
+ApiResult<int32_t> completion_room(const Service& service,
+                                   const openai::GenerationFields& fields,
+                                   size_t prompt_tokens,
+                                   const char* param) {
   int32_t limit = service.max_model_len();
-  if (prompt_tokens == 0) return bad_field(fmt::format("Invalid '{}': it has no tokens.", param), param);
+  if (prompt_tokens == 0)
+    return bad_field(fmt::format("Invalid '{}': it has no tokens.", param), param);
   if (prompt_tokens > static_cast<size_t>(limit)) {
     return too_long(limit, prompt_tokens, fields.max_tokens.value_or(1), param);
   }
@@ -53,7 +64,8 @@ ApiResult<int32_t> completion_room(const Service& service, const openai::Generat
   return wanted;
 }
 
-GenerationRequest common_request(const Service& service, const openai::GenerationFields& fields,
+GenerationRequest common_request(const Service& service,
+                                 const openai::GenerationFields& fields,
                                  const EngineRequestOptions& options) {
   GenerationRequest request;
   request.model = options.variant;
@@ -72,9 +84,8 @@ GenerationRequest common_request(const Service& service, const openai::Generatio
 
 }  // namespace
 
-ApiResult<std::vector<GenerationRequest>> make_engine_requests(Service& service,
-                                                               const openai::GenerationFields& fields,
-                                                               EngineRequestOptions options) {
+ApiResult<std::vector<GenerationRequest>> make_engine_requests(
+    Service& service, const openai::GenerationFields& fields, EngineRequestOptions options) {
   if (auto error = check_fields(service, fields)) return *error;
   uint64_t seed = fields.seed.value_or(service.random_seed());
   GenerationRequest common = common_request(service, fields, options);

@@ -20,11 +20,10 @@ struct EngineRequestOptions {
   bool wants_prompt_logprobs = false;
 };
 
-// Choices in order: all of the first prompt, then all of the second. 400 for prompts beyond the context and
-// token ids beyond the vocabulary.
-ApiResult<std::vector<GenerationRequest>> make_engine_requests(Service& service,
-                                                               const openai::GenerationFields& fields,
-                                                               EngineRequestOptions options);
+// Choices in order: all of the first prompt, then all of the second. 400 for prompts beyond the
+// context and token ids beyond the vocabulary.
+ApiResult<std::vector<GenerationRequest>> make_engine_requests(
+    Service& service, const openai::GenerationFields& fields, EngineRequestOptions options);
 
 // The generation of these requests on the service's engine.
 std::shared_ptr<Generation> make_generation(Service& service,

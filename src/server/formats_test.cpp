@@ -28,7 +28,12 @@ TEST(JsonWriter, ReplacesInvalidUtf8) {
 
 TEST(JsonWriter, WritesNumbersThatReadBack) {
   JsonWriter json;
-  json.begin_array().number(0.1).single_number(-1.2345678f).number(1.0 / 0.0).number(-0.5e-30).end_array();
+  json.begin_array()
+      .number(0.1)
+      .single_number(-1.2345678f)
+      .number(1.0 / 0.0)
+      .number(-0.5e-30)
+      .end_array();
   EXPECT_EQ(std::move(json).take(), "[0.1,-1.2345678,null,-5e-31]");
 }
 
@@ -59,6 +64,8 @@ TEST(Routes, FindPathsAndVerbs) {
   EXPECT_EQ(match_route("GET", "/nothing").allow, "");
   EXPECT_EQ(match_route("GET", "/v1/models/").route, nullptr);
   EXPECT_NE(match_route("GET", "/").route, nullptr);
+  EXPECT_NE(match_route("GET", "/index.html").route, nullptr);
+  EXPECT_EQ(match_route("GET", "/index.htm").allow, "");
 }
 
 TEST(PrometheusText, WritesCumulativeBuckets) {

@@ -80,9 +80,11 @@ std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds timeou
         return event;
       }
     }
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left <= kNoWait) return std::nullopt;
-    auto running = std::ranges::find_if(choices_, [](const auto& choice) { return choice->stream != nullptr; });
+    auto running = std::ranges::find_if(
+        choices_, [](const auto& choice) { return choice->stream != nullptr; });
     check(running != choices_.end(), "generation waits although nothing runs");
     auto turn = num_running_ == 1 ? left : std::min(left, kTurn);
     if (auto event = take_item(static_cast<size_t>(running - choices_.begin()), turn)) return event;
@@ -90,7 +92,8 @@ std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds timeou
   return std::nullopt;
 }
 
-std::optional<GenerationEvent> Generation::take_item(size_t index, std::chrono::milliseconds timeout) {
+std::optional<GenerationEvent> Generation::take_item(size_t index,
+                                                     std::chrono::milliseconds timeout) {
   // Items that bring no text yet are taken one after another, without waiting.
   while (choices_[index]->stream) {
     std::optional<StreamItem> item = choices_[index]->stream->next(timeout);
@@ -142,8 +145,8 @@ GenerationEvent Generation::finish(size_t index, std::string text, FinishReason 
   choice.is_finished = true;
   ++num_finished_;
   --num_running_;
-  return ChoicePiece{static_cast<int32_t>(index), std::move(text), std::exchange(choice.held_tokens, {}),
-                     reason};
+  return ChoicePiece{static_cast<int32_t>(index), std::move(text),
+                     std::exchange(choice.held_tokens, {}), reason};
 }
 
 GenerationEvent Generation::fail(Error error) {

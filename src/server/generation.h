@@ -1,5 +1,6 @@
-// Runs the choices of one API request on the engine and turns their tokens into text: n choices or many
-// prompts are one engine request each. Used by one thread; the engine is reached through `Submit` only.
+// Runs the choices of one API request on the engine and turns their tokens into text: n choices or
+// many prompts are one engine request each. Used by one thread; the engine is reached through
+// `Submit` only.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@
 
 namespace droidspeak {
 
-// What one choice gained. Text that may be the start of a stop string or of a character is held back, and
-// tokens come with the text that they completed.
+// What one choice gained. Text that may be the start of a stop string or of a character is held
+// back, and tokens come with the text that they completed.
 struct ChoicePiece {
   int32_t choice = 0;
   std::string text;
@@ -38,33 +39,42 @@ class Generation {
  public:
   using Submit = std::function<Result<std::shared_ptr<TokenStream>>(GenerationRequest)>;
 
-  // One request per choice. Those with the same prompt as their predecessor begin when it has been read, to
-  // find it in the cache. `tokenizer` outlives this.
+  // One request per choice. Those with the same prompt as their predecessor begin when it has been
+  // read, to find it in the cache. `tokenizer` outlives this.
   Generation(Submit submit,
              const Tokenizer& tokenizer,
              std::vector<GenerationRequest> requests,
              const TextOptions& options);
   ~Generation();  // cancels what is running
 
-  // Submits the first choice, and as many more as the queue takes. An error means that nothing runs.
+  // Submits the first choice, and as many more as the queue takes. An error means that nothing
+  // runs.
   Result<void> start();
 
-  // Waits at most `timeout`; nothing when nothing happened. After an Error there is no further event.
+  // Waits at most `timeout`; nothing when nothing happened. After an Error there is no further
+  // event.
   std::optional<GenerationEvent> next(std::chrono::milliseconds timeout);
+
   bool is_done() const { return num_finished_ == choices_.size() || has_failed_; }
 
   size_t num_choices() const { return choices_.size(); }
+
   const GenerationRequest& request(int32_t choice) const { return at(choice).request; }
+
   // Empty until the choice's prompt has been read.
   const std::optional<PrefillReport>& prefill(int32_t choice) const { return at(choice).prefill; }
+
   const std::vector<SampledToken>& prompt_logprobs(int32_t choice) const {
     return at(choice).prompt_logprobs;
   }
+
   int64_t completion_tokens() const { return completion_tokens_; }
 
  private:
   struct Choice {
-    Choice(GenerationRequest engine_request, const Tokenizer& tokenizer, const TextOptions& options);
+    Choice(GenerationRequest engine_request,
+           const Tokenizer& tokenizer,
+           const TextOptions& options);
 
     GenerationRequest request;
     Detokenizer detokenizer;
@@ -78,6 +88,7 @@ class Generation {
   };
 
   const Choice& at(int32_t choice) const { return *choices_[static_cast<size_t>(choice)]; }
+
   // Submits waiting choices in order. kExhausted is no error while others of ours run.
   Result<void> submit_waiting();
   bool may_begin(size_t index) const;

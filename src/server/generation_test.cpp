@@ -20,14 +20,19 @@ class ByteTokenizer final : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text, SpecialTokens) const override {
     return {text.begin(), text.end()};
   }
+
   std::string_view bytes_of(int32_t id) const override {
     return std::string_view(bytes_).substr(static_cast<size_t>(id), 1);
   }
+
   std::string decode(const std::vector<int32_t>& ids, SpecialTokens) const override {
     return {ids.begin(), ids.end()};
   }
+
   int32_t vocab_size() const override { return 256; }
+
   bool is_special(int32_t) const override { return false; }
+
   int32_t find(std::string_view) const override { return -1; }
 
  private:
@@ -105,7 +110,8 @@ TEST(Generation, HoldsTokensUntilTheirTextIsComplete) {
 TEST(Generation, StopsAtStopStringsAndCancels) {
   ByteTokenizer tokenizer;
   FakeEngine engine;
-  Generation generation(engine.submit(), tokenizer, requests_for({{1}}), {{"END"}, SpecialTokens::kParse});
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
+                        {{"END"}, SpecialTokens::kParse});
   ASSERT_TRUE(generation.start());
   engine.say(0, "abENcENDxyz");
   std::vector<ChoicePiece> pieces;

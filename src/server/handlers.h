@@ -1,4 +1,5 @@
-// One function per endpoint, one file per function or two. Called from many connection threads at once.
+// One function per endpoint, one file per function or two. Called from many connection threads at
+// once.
 #pragma once
 
 #include <string>

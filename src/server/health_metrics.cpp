@@ -1,7 +1,7 @@
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
+
+#include <unistd.h>
 
 #include "server/handlers.h"
 #include "server/prometheus.h"
@@ -21,13 +21,16 @@ void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
       .sample(engine.running);
   text.metric("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for their turn.")
       .sample(engine.waiting);
-  text.metric("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of paged K/V memory in use, 1 is all.")
+  text.metric("vllm:kv_cache_usage_perc", Kind::kGauge,
+              "Share of paged K/V memory in use, 1 is all.")
       .sample(engine.kv_usage);
-  text.metric("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in caches.")
+  text.metric("vllm:prefix_cache_queries_total", Kind::kCounter,
+              "Prompt tokens looked up in caches.")
       .sample(count(engine.prefix_cache_queries));
   text.metric("vllm:prefix_cache_hits_total", Kind::kCounter, "Prompt tokens found in caches.")
       .sample(count(engine.prefix_cache_hits));
-  text.metric("vllm:num_preemptions_total", Kind::kCounter, "Requests put back for lack of K/V memory.")
+  text.metric("vllm:num_preemptions_total", Kind::kCounter,
+              "Requests put back for lack of K/V memory.")
       .sample(count(engine.preemptions));
   text.metric("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens processed.")
       .sample(count(engine.prompt_tokens));
@@ -38,18 +41,23 @@ void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
       .sample(count(engine.requests_finished_length), {{"finished_reason", "length"}})
       .sample(count(engine.requests_cancelled), {{"finished_reason", "abort"}})
       .sample(count(engine.requests_failed), {{"finished_reason", "error"}});
-  text.metric("vllm:time_to_first_token_seconds", Kind::kHistogram, "From arrival to the first token.")
+  text.metric("vllm:time_to_first_token_seconds", Kind::kHistogram,
+              "From arrival to the first token.")
       .histogram(engine.ttft_seconds);
-  text.metric("vllm:time_per_output_token_seconds", Kind::kHistogram, "Between tokens of one request.")
+  text.metric("vllm:time_per_output_token_seconds", Kind::kHistogram,
+              "Between tokens of one request.")
       .histogram(engine.time_per_output_token_seconds);
-  text.metric("vllm:e2e_request_latency_seconds", Kind::kHistogram, "From arrival to the last token.")
+  text.metric("vllm:e2e_request_latency_seconds", Kind::kHistogram,
+              "From arrival to the last token.")
       .histogram(engine.e2e_seconds);
-  text.metric("vllm:request_queue_time_seconds", Kind::kHistogram, "From arrival to the first step.")
+  text.metric("vllm:request_queue_time_seconds", Kind::kHistogram,
+              "From arrival to the first step.")
       .histogram(engine.queue_seconds);
 }
 
 void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
-  text.metric("droidspeak_share_hits_total", Kind::kCounter, "Contexts taken from another variant.");
+  text.metric("droidspeak_share_hits_total", Kind::kCounter,
+              "Contexts taken from another variant.");
   for (const auto& [pair, counters] : engine.pairs) {
     text.sample(count(counters.hits), {{"sender", pair.first}, {"receiver", pair.second}});
   }
@@ -57,11 +65,15 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
   for (const auto& [pair, counters] : engine.pairs) {
     text.sample(count(counters.tokens_reused), {{"sender", pair.first}, {"receiver", pair.second}});
   }
-  text.metric("droidspeak_cache_hits_total", Kind::kCounter, "Contexts found, by slowest tier read.");
+  text.metric("droidspeak_cache_hits_total", Kind::kCounter,
+              "Contexts found, by slowest tier read.");
   for (const auto& [tier, hits] : engine.hits_by_tier) text.sample(count(hits), {{"tier", tier}});
-  text.metric("droidspeak_share_fallbacks_total", Kind::kCounter, "Planned reuse that did not happen.");
-  for (const auto& [reason, times] : engine.fallbacks) text.sample(count(times), {{"reason", reason}});
-  text.metric("droidspeak_layers_recomputed_total", Kind::kCounter, "Layers recomputed for reused contexts.")
+  text.metric("droidspeak_share_fallbacks_total", Kind::kCounter,
+              "Planned reuse that did not happen.");
+  for (const auto& [reason, times] : engine.fallbacks)
+    text.sample(count(times), {{"reason", reason}});
+  text.metric("droidspeak_layers_recomputed_total", Kind::kCounter,
+              "Layers recomputed for reused contexts.")
       .sample(count(engine.layers_recomputed));
   text.metric("droidspeak_bytes_loaded_total", Kind::kCounter, "Bytes loaded from caches.")
       .sample(count(engine.bytes_loaded));
@@ -71,7 +83,8 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
       .sample(engine.compute_seconds);
   text.metric("droidspeak_ttft_predicted_seconds_total", Kind::kCounter, "Sum of predicted TTFT.")
       .sample(engine.predicted_ttft_seconds);
-  text.metric("droidspeak_ttft_measured_seconds_total", Kind::kCounter, "Sum of TTFT of the same requests.")
+  text.metric("droidspeak_ttft_measured_seconds_total", Kind::kCounter,
+              "Sum of TTFT of the same requests.")
       .sample(engine.measured_ttft_seconds);
   text.metric("droidspeak_ttft_predictions_total", Kind::kCounter, "Requests with a prediction.")
       .sample(count(engine.predictions));
@@ -89,10 +102,12 @@ void write_store_metrics(PrometheusText& text, const StoreCounters& store) {
   const TierMetric metrics[] = {
       {"droidspeak_store_entries", Kind::kGauge, "Blocks held.", &PerTier::entries},
       {"droidspeak_store_bytes", Kind::kGauge, "Bytes held.", &PerTier::bytes},
-      {"droidspeak_store_capacity_bytes", Kind::kGauge, "Bytes that may be held.", &PerTier::capacity_bytes},
+      {"droidspeak_store_capacity_bytes", Kind::kGauge, "Bytes that may be held.",
+       &PerTier::capacity_bytes},
       {"droidspeak_store_hits_total", Kind::kCounter, "Entries found.", &PerTier::hits},
       {"droidspeak_store_read_bytes_total", Kind::kCounter, "Bytes read.", &PerTier::bytes_read},
-      {"droidspeak_store_written_bytes_total", Kind::kCounter, "Bytes written.", &PerTier::bytes_written},
+      {"droidspeak_store_written_bytes_total", Kind::kCounter, "Bytes written.",
+       &PerTier::bytes_written},
       {"droidspeak_store_evictions_total", Kind::kCounter, "Blocks evicted.", &PerTier::evictions},
   };
   for (const TierMetric& metric : metrics) {
@@ -100,15 +115,18 @@ void write_store_metrics(PrometheusText& text, const StoreCounters& store) {
         .sample(count(store.host.*metric.value), {{"tier", "host"}})
         .sample(count(store.disk.*metric.value), {{"tier", "disk"}});
   }
-  text.metric("droidspeak_store_misses_total", Kind::kCounter, "Entries not found.").sample(count(store.misses));
+  text.metric("droidspeak_store_misses_total", Kind::kCounter, "Entries not found.")
+      .sample(count(store.misses));
   text.metric("droidspeak_store_damaged_total", Kind::kCounter, "Entries whose check failed.")
       .sample(count(store.damaged));
-  text.metric("droidspeak_store_write_errors_total", Kind::kCounter, "Writes that the disk refused.")
+  text.metric("droidspeak_store_write_errors_total", Kind::kCounter,
+              "Writes that the disk refused.")
       .sample(count(store.write_errors));
 }
 
 void write_server_metrics(PrometheusText& text, const Service& service) {
-  text.metric("droidspeak_http_requests_total", Kind::kCounter, "Requests answered, by path and status.");
+  text.metric("droidspeak_http_requests_total", Kind::kCounter,
+              "Requests answered, by path and status.");
   for (const auto& [key, times] : service.request_counts()) {
     text.sample(count(times), {{"path", key.first}, {"status", std::to_string(key.second)}});
   }

@@ -14,11 +14,12 @@ namespace droidspeak {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // percent-decoded, without query
+  std::string path;                            // percent-decoded, without query
   std::map<std::string, std::string> headers;  // names in lower case; of repeated ones the last
   std::string body;
   std::string client;  // address
-  // False once the client is gone or the server stops. Cheap; callable only while the request is handled.
+  // False once the client is gone or the server stops. Cheap; callable only while the request is
+  // handled.
   std::function<bool()> is_connected;
 
   // Empty when there is no such header; `name` in lower case.
@@ -34,7 +35,8 @@ class StreamWriter {
   virtual bool is_connected() const = 0;
 };
 
-// What the request log says beside method, path and status; a streamed answer fills it while it runs.
+// What the request log says beside method, path and status; a streamed answer fills it while it
+// runs.
 struct RequestNotes {
   bool client_left = false;
   std::vector<std::pair<std::string, std::string>> fields;  // name, JSON value

@@ -31,7 +31,8 @@ RequestLog::RequestLog(Requests requests) : sink_(std::make_unique<Sink>()) {
 RequestLog::~RequestLog() = default;
 
 void RequestLog::request(const Fields& fields) {
-  if (sink_->logger.should_log(spdlog::level::info)) sink_->write(spdlog::level::info, "request", fields);
+  if (sink_->logger.should_log(spdlog::level::info))
+    sink_->write(spdlog::level::info, "request", fields);
 }
 
 void RequestLog::warning(const std::string& event, const Fields& fields) {

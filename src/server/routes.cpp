@@ -1,5 +1,9 @@
 #include "server/routes.h"
 
+#include <algorithm>
+
+#include "server/assets.h"
+
 namespace droidspeak {
 
 namespace {
@@ -18,11 +22,15 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Access::kOpen, WhileDraining::kRefused, health},
     {"GET", "/metrics", Access::kMetrics, WhileDraining::kAnswered, metrics},
     {"GET", "/", Access::kOpen, WhileDraining::kAnswered, show_page},
-    {"GET", "/index.html", Access::kOpen, WhileDraining::kAnswered, show_page},
-    {"GET", "/app.js", Access::kOpen, WhileDraining::kAnswered, show_page},
-    {"GET", "/style.css", Access::kOpen, WhileDraining::kAnswered, show_page},
-    {"GET", "/chart.js", Access::kOpen, WhileDraining::kAnswered, show_page},
 };
+
+// Stands for every file of the web page.
+constexpr Route kAssetRoute = {"GET", "/*", Access::kOpen, WhileDraining::kAnswered, show_page};
+
+bool is_asset(std::string_view path) {
+  return std::ranges::any_of(embedded_assets(),
+                             [&](const Asset& asset) { return asset.path == path; });
+}
 
 bool matches(const Route& route, std::string_view path) {
   if (route.path == path) return route.path == "/" || !route.path.ends_with('/');
@@ -31,20 +39,19 @@ bool matches(const Route& route, std::string_view path) {
 
 }  // namespace
 
-std::span<const Route> routes() {
-  return kRoutes;
-}
-
 RouteMatch match_route(std::string_view method, std::string_view path) {
   RouteMatch match;
-  for (const Route& route : kRoutes) {
-    if (!matches(route, path)) continue;
+  auto add = [&](const Route& route) {
     match.label = route.path;
     bool is_get = route.method == "GET";
     if (route.method == method || (is_get && method == "HEAD")) match.route = &route;
     if (!match.allow.empty()) match.allow += ", ";
     match.allow += is_get ? "GET, HEAD" : std::string(route.method);
+  };
+  for (const Route& route : kRoutes) {
+    if (matches(route, path)) add(route);
   }
+  if (match.allow.empty() && is_asset(path)) add(kAssetRoute);
   if (!match.allow.empty()) match.allow += ", OPTIONS";
   return match;
 }

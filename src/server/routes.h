@@ -1,10 +1,8 @@
 // The table of endpoints.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "server/handlers.h"
 
@@ -26,14 +24,13 @@ struct Route {
   HttpResponse (*handler)(Service&, HttpRequest&) = nullptr;
 };
 
-std::span<const Route> routes();
-
 // What matches a request. `route` is null for unknown paths and for wrong verbs.
 struct RouteMatch {
   const Route* route = nullptr;
   std::string allow;       // verbs of this path; empty: no such path
   std::string_view label;  // the path without its variable part, for metrics
 };
+
 RouteMatch match_route(std::string_view method, std::string_view path);
 
 }  // namespace droidspeak

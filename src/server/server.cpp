@@ -1,12 +1,11 @@
 #include "server/server.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cctype>
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -34,8 +33,9 @@ Digest key_digest(std::string_view key) {
 std::string_view bearer_token(std::string_view header) {
   constexpr std::string_view kScheme = "bearer ";
   if (header.size() <= kScheme.size()) return {};
-  bool is_bearer = std::equal(kScheme.begin(), kScheme.end(), header.begin(),
-                              [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+  bool is_bearer = std::equal(kScheme.begin(), kScheme.end(), header.begin(), [](char a, char b) {
+    return a == std::tolower(static_cast<unsigned char>(b));
+  });
   return is_bearer ? header.substr(kScheme.size()) : std::string_view();
 }
 
@@ -62,8 +62,9 @@ class HttpServer::Application final : public HttpApplication {
   Application(Engine& engine, const Tokenizer& tokenizer, const ServerOptions& options)
       : options_(options),
         service_(engine, tokenizer, service_options(options)),
-        log_(options.log_requests == ServerOptions::LogRequests::kYes ? RequestLog::Requests::kLogged
-                                                                      : RequestLog::Requests::kNotLogged) {
+        log_(options.log_requests == ServerOptions::LogRequests::kYes
+                 ? RequestLog::Requests::kLogged
+                 : RequestLog::Requests::kNotLogged) {
     for (const std::string& key : options.api_keys) key_digests_.push_back(key_digest(key));
     transport_ = std::make_unique<HttpTransport>(*this, transport_options(options));
   }
@@ -71,6 +72,7 @@ class HttpServer::Application final : public HttpApplication {
   ~Application() override { transport_.reset(); }
 
   const HttpTransport& transport() const { return *transport_; }
+
   const ServerOptions& options() const { return options_; }
 
   std::optional<HttpResponse> screen(const HttpRequest& head) override {
@@ -88,8 +90,8 @@ class HttpServer::Application final : public HttpApplication {
       return response;
     }
     add_headers(request, response);
-    response.stream = [this, in_flight, watch, stream = std::move(response.stream), notes = response.notes,
-                       head = head_of(request)](StreamWriter& writer) {
+    response.stream = [this, in_flight, watch, stream = std::move(response.stream),
+                       notes = response.notes, head = head_of(request)](StreamWriter& writer) {
       stream(writer);
       record(head, 200, notes.get(), watch);
     };
@@ -139,8 +141,9 @@ class HttpServer::Application final : public HttpApplication {
     if (head.method == "OPTIONS") return preflight(head);
     RouteMatch match = match_route(head.method, head.path);
     if (match.allow.empty()) {
-      return error_response(status_error(404, fmt::format("Unknown request URL: {} {}. Please check the URL.",
-                                                          head.method, head.path)));
+      return error_response(
+          status_error(404, fmt::format("Unknown request URL: {} {}. Please check the URL.",
+                                        head.method, head.path)));
     }
     if (match.route == nullptr) {
       HttpResponse response = error_response(
@@ -154,8 +157,9 @@ class HttpServer::Application final : public HttpApplication {
       return error_response(error);
     }
     if (needs_key(match.route->access) && !has_key(head)) {
-      return error_response(status_error(401, "Incorrect or missing API key; expected it in the header "
-                                              "'Authorization: Bearer KEY'."));
+      return error_response(status_error(401,
+                                         "Incorrect or missing API key; expected it in the header "
+                                         "'Authorization: Bearer KEY'."));
     }
     return std::nullopt;
   }
@@ -169,8 +173,9 @@ class HttpServer::Application final : public HttpApplication {
     if (!options_.cors_origin.empty()) {
       std::string_view wanted = head.header("access-control-request-headers");
       response.headers.emplace_back("Access-Control-Allow-Methods", allow);
-      response.headers.emplace_back("Access-Control-Allow-Headers",
-                                    wanted.empty() ? "Authorization, Content-Type" : std::string(wanted));
+      response.headers.emplace_back(
+          "Access-Control-Allow-Headers",
+          wanted.empty() ? "Authorization, Content-Type" : std::string(wanted));
       response.headers.emplace_back("Access-Control-Max-Age", "86400");
     }
     return response;
@@ -183,7 +188,8 @@ class HttpServer::Application final : public HttpApplication {
       case Access::kKey:
         return !key_digests_.empty();
       case Access::kMetrics:
-        return !key_digests_.empty() && options_.metrics_access == ServerOptions::MetricsAccess::kKey;
+        return !key_digests_.empty() &&
+               options_.metrics_access == ServerOptions::MetricsAccess::kKey;
     }
     panic("unknown Access");
   }
@@ -192,7 +198,8 @@ class HttpServer::Application final : public HttpApplication {
     Digest given = key_digest(bearer_token(head.header("authorization")));
     int matches = 0;
     for (const Digest& digest : key_digests_) {
-      matches += CRYPTO_memcmp(digest.bytes.data(), given.bytes.data(), given.bytes.size()) == 0 ? 1 : 0;
+      matches +=
+          CRYPTO_memcmp(digest.bytes.data(), given.bytes.data(), given.bytes.size()) == 0 ? 1 : 0;
     }
     return matches > 0;
   }
@@ -206,8 +213,10 @@ class HttpServer::Application final : public HttpApplication {
     } catch (const Failure& failure) {
       return error_response(to_api_error(failure.error()));
     } catch (const std::exception& error) {
-      log_.warning("handler_failed", {{"path", json_string(request.path)}, {"error", json_string(error.what())}});
-      return error_response(status_error(500, "The server had an error while processing your request."));
+      log_.warning("handler_failed",
+                   {{"path", json_string(request.path)}, {"error", json_string(error.what())}});
+      return error_response(
+          status_error(500, "The server had an error while processing your request."));
     }
   }
 
@@ -221,9 +230,11 @@ class HttpServer::Application final : public HttpApplication {
 
   void add_headers(const HttpRequest& request, HttpResponse& response) {
     std::string_view given = request.header("x-request-id");
-    bool is_plain = !given.empty() && given.size() <= 128 &&
-                    std::ranges::all_of(given, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-    response.headers.emplace_back("X-Request-Id", is_plain ? std::string(given) : service_.new_id("req"));
+    bool is_plain =
+        !given.empty() && given.size() <= 128 &&
+        std::ranges::all_of(given, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+    response.headers.emplace_back("X-Request-Id",
+                                  is_plain ? std::string(given) : service_.new_id("req"));
     if (!options_.cors_origin.empty()) {
       response.headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
     }
@@ -234,7 +245,10 @@ class HttpServer::Application final : public HttpApplication {
     record(request, response.status, response.notes.get(), watch);
   }
 
-  void record(const HttpRequest& head, int status, const RequestNotes* notes, const Stopwatch& watch) {
+  void record(const HttpRequest& head,
+              int status,
+              const RequestNotes* notes,
+              const Stopwatch& watch) {
     if (notes != nullptr && notes->client_left) status = 499;
     RouteMatch match = match_route(head.method, head.path);
     service_.count_request(match.label.empty() ? "other" : std::string(match.label), status);
@@ -271,7 +285,8 @@ std::string HttpServer::url() const {
   const ServerOptions& options = application_->options();
   const char* scheme = options.tls_certificate.empty() ? "http" : "https";
   bool is_v6 = options.host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", scheme, is_v6 ? "[" : "", options.host, is_v6 ? "]" : "", port());
+  return fmt::format("{}://{}{}{}:{}", scheme, is_v6 ? "[" : "", options.host, is_v6 ? "]" : "",
+                     port());
 }
 
 void HttpServer::drain(std::chrono::milliseconds limit) {

@@ -1,5 +1,5 @@
-// The HTTP server: OpenAI's API over an engine. HTTP threads parse, tokenise and format; the engine's thread
-// computes. docs/http_api.md describes what clients see.
+// The HTTP server: OpenAI's API over an engine. HTTP threads parse, tokenise and format; the
+// engine's thread computes. docs/http_api.md describes what clients see.
 #pragma once
 
 #include <chrono>
@@ -32,8 +32,8 @@ struct ServerOptions {
 
 class HttpServer {
  public:
-  // Listens when it returns. Throws Failure when the address or a file cannot be used. Engine and tokenizer
-  // outlive this.
+  // Listens when it returns. Throws Failure when the address or a file cannot be used. Engine and
+  // tokenizer outlive this.
   HttpServer(Engine& engine, const Tokenizer& tokenizer, const ServerOptions& options);
   ~HttpServer();  // cancels what is running
   HttpServer(const HttpServer&) = delete;
@@ -42,8 +42,8 @@ class HttpServer {
   int port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
 
-  // New requests get 503 from now on. Returns when the running ones have been answered, or when the time is
-  // up. Any thread; the server keeps answering (with 503) until it is destroyed.
+  // New requests get 503 from now on. Returns when the running ones have been answered, or when the
+  // time is up. Any thread; the server keeps answering (with 503) until it is destroyed.
   void drain(std::chrono::milliseconds limit);
 
  private:

@@ -10,10 +10,11 @@ namespace droidspeak {
 namespace {
 
 ApiError surely_too_long(int32_t max_model_len, size_t bytes, const char* param) {
-  return bad_field(fmt::format("This model's maximum context length is {} tokens. However, your input of {} "
-                               "bytes is longer than that. Please reduce its length.",
-                               max_model_len, bytes),
-                   param, "context_length_exceeded");
+  return bad_field(
+      fmt::format("This model's maximum context length is {} tokens. However, your input of {} "
+                  "bytes is longer than that. Please reduce its length.",
+                  max_model_len, bytes),
+      param, "context_length_exceeded");
 }
 
 uint64_t unpredictable_number() {
@@ -72,10 +73,12 @@ ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const cha
   return tokenizer_.encode(text, SpecialTokens::kParse);
 }
 
-ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text, const char* param) const {
+ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text,
+                                                       const char* param) const {
   auto tokens = encode(text, param);
   if (!tokens || !tokenizer_.bos_for_prompts || tokenizer_.bos_id < 0) return tokens;
-  if (tokens->empty() || tokens->front() != tokenizer_.bos_id) tokens->insert(tokens->begin(), tokenizer_.bos_id);
+  if (tokens->empty() || tokens->front() != tokenizer_.bos_id)
+    tokens->insert(tokens->begin(), tokenizer_.bos_id);
   return tokens;
 }
 
@@ -99,7 +102,8 @@ ApiResult<std::vector<int32_t>> Service::encode_chat(const openai::ChatPrompt& c
   try {
     text = chat_template_->render(input);
   } catch (const Failure& failure) {
-    return bad_field("The chat template refused the messages: " + std::string(failure.what()), "messages");
+    return bad_field("The chat template refused the messages: " + std::string(failure.what()),
+                     "messages");
   }
   return chat.adds_special_tokens ? encode_prompt(text, "messages") : encode(text, "messages");
 }

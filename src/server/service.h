@@ -1,4 +1,5 @@
-// What the handlers of all endpoints share: the engine, the tokenizer, names and limits. Thread-safe.
+// What the handlers of all endpoints share: the engine, the tokenizer, names and limits.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,8 @@ namespace droidspeak {
 
 struct ServiceOptions {
   std::vector<std::string> served_names;  // for the base; empty: its own name
-  std::filesystem::path adapter_root;     // adapters may be loaded from here only; empty: from nowhere
-  double min_quality = 0.99;              // the engine's floor, for the state's chosen plans
+  std::filesystem::path adapter_root;  // adapters may be loaded from here only; empty: from nowhere
+  double min_quality = 0.99;           // the engine's floor, for the state's chosen plans
 };
 
 class Service {
@@ -32,7 +33,9 @@ class Service {
   Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options);
 
   Engine& engine() { return engine_; }
+
   const Tokenizer& tokenizer() const { return tokenizer_; }
+
   const ServiceOptions& options() const { return options_; }
 
   struct Model {
@@ -40,6 +43,7 @@ class Service {
     std::string parent;   // empty for the base
     std::string variant;  // the engine's name
   };
+
   std::vector<Model> models() const;
   // Also finds the base by its own name when it is served under others.
   std::optional<Model> find_model(std::string_view id) const;
@@ -51,16 +55,20 @@ class Service {
   ApiResult<std::vector<int32_t>> encode_chat(const openai::ChatPrompt& chat) const;
 
   int32_t max_model_len() const { return max_model_len_; }
+
   int32_t vocab_size() const { return vocab_size_; }
+
   // Bytes of a token, empty for ids beyond the vocabulary.
   std::string_view token_bytes(int32_t token) const;
 
   // Unique: "chatcmpl-5f3c...".
   std::string new_id(std::string_view prefix);
   uint64_t random_seed();
+
   int64_t start_time() const { return start_time_; }  // Unix seconds
 
   bool is_draining() const { return is_draining_; }
+
   void begin_draining() { is_draining_ = true; }
 
   // Requests answered, by route and status.

@@ -121,7 +121,8 @@ HttpResponse show_state(Service& service, HttpRequest& /*request*/) {
   json.begin_object().key("families").begin_array();
   write_family(json, state);
   json.end_array().key("plan_books").begin_array();
-  for (const PlanBook& book : state.plan_books) write_plan_book(json, book, service.options().min_quality);
+  for (const PlanBook& book : state.plan_books)
+    write_plan_book(json, book, service.options().min_quality);
   json.end_array();
   write_caches(json, state.store);
   json.key("queue").begin_object();

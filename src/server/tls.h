@@ -23,6 +23,7 @@ class TlsContext {
   struct Free {
     void operator()(ssl_ctx_st* context) const;
   };
+
   std::unique_ptr<ssl_ctx_st, Free> context_;
 };
 

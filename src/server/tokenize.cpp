@@ -7,8 +7,10 @@ namespace droidspeak {
 
 namespace {
 
-ApiResult<std::vector<int32_t>> encode(const Service& service, const openai::TokenizeRequest& request) {
-  if (const auto* chat = std::get_if<openai::ChatPrompt>(&request.input)) return service.encode_chat(*chat);
+ApiResult<std::vector<int32_t>> encode(const Service& service,
+                                       const openai::TokenizeRequest& request) {
+  if (const auto* chat = std::get_if<openai::ChatPrompt>(&request.input))
+    return service.encode_chat(*chat);
   const std::string& text = std::get<std::string>(request.input);
   return request.adds_special_tokens ? service.encode_prompt(text, "prompt")
                                      : service.tokenizer().encode(text, SpecialTokens::kParse);
@@ -56,9 +58,10 @@ HttpResponse detokenize(Service& service, HttpRequest& request) {
   }
   for (int32_t token : wanted->tokens) {
     if (token < service.tokenizer().vocab_size()) continue;
-    return error_response(bad_field(fmt::format("Invalid 'tokens': token id {} is beyond the vocabulary of {}.",
-                                                token, service.tokenizer().vocab_size()),
-                                    "tokens"));
+    return error_response(
+        bad_field(fmt::format("Invalid 'tokens': token id {} is beyond the vocabulary of {}.",
+                              token, service.tokenizer().vocab_size()),
+                  "tokens"));
   }
   JsonWriter json;
   json.begin_object();

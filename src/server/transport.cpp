@@ -1,9 +1,5 @@
 #include "server/transport.h"
 
-#include <malloc.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -13,11 +9,15 @@
 
 #include <fmt/format.h>
 #include <httplib.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "base/error.h"
 #include "base/mutex.h"
 #include "server/body.h"
 #include "server/connection.h"
+#include "server/head_refusal.h"
 
 namespace droidspeak {
 
@@ -60,8 +60,9 @@ class ConnectionThreads final : public httplib::TaskQueue {
   int running_ GUARDED_BY(mutex_) = 0;
 };
 
-// What the library reads a head from and writes an answer to. While the head is read, its size and time are
-// bounded; once a bound is hit, what the library wants to say is dropped and the caller answers by itself.
+// What the library reads a head from and writes an answer to. While the head is read, its size and
+// time are bounded; once a bound is hit, what the library wants to say is dropped and the caller
+// answers by itself.
 class HeadStream final : public httplib::Stream {
  public:
   HeadStream(Connection& connection, Clock::time_point deadline)
@@ -70,6 +71,7 @@ class HeadStream final : public httplib::Stream {
   int failed_status() const { return failed_status_; }  // 0: none
 
   bool is_readable() const override { return true; }
+
   bool is_writable() const override { return connection_.is_open(); }
 
   ssize_t read(char* target, size_t size) override {
@@ -116,12 +118,14 @@ struct Exchange {
 // Rides through the library on a request field that servers do not use, to find the exchange again.
 struct ExchangeHandle {
   Exchange* exchange;
+
   bool operator()(uint64_t /*current*/, uint64_t /*total*/) const { return true; }
 };
 
 class SinkWriter final : public StreamWriter {
  public:
-  SinkWriter(httplib::DataSink& sink, Connection& connection) : sink_(sink), connection_(connection) {}
+  SinkWriter(httplib::DataSink& sink, Connection& connection)
+      : sink_(sink), connection_(connection) {}
 
   bool write(std::string_view bytes) override {
     is_good_ = is_good_ && sink_.write(bytes.data(), bytes.size());
@@ -163,43 +167,6 @@ void set_headers(const HttpResponse& from, httplib::Response& to) {
   for (const auto& [name, value] : from.headers) to.set_header(name, value);
 }
 
-const char* reason_phrase(int status) {
-  switch (status) {
-    case 408:
-      return "Request Timeout";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Bad Request";
-  }
-}
-
-// An answer without the library, to a head that it did not get to see whole.
-std::string raw_response(const HttpResponse& response) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",
-                                 response.status, reason_phrase(response.status), response.content_type,
-                                 response.body.size());
-  for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  return head + "Connection: close\r\n\r\n" + response.body;
-}
-
-const char* head_problem(int status) {
-  switch (status) {
-    case 408:
-      return "The head of the request did not arrive in time.";
-    case 414:
-      return "The request line is too long.";
-    case 431:
-      return "The head of the request is larger than 64 KiB.";
-    case 416:
-      return "The Range header cannot be understood.";
-    default:
-      return "The head of the request is not valid HTTP/1.1.";
-  }
-}
-
 }  // namespace
 
 class HttpTransport::Listener final : public httplib::Server {
@@ -210,7 +177,8 @@ class HttpTransport::Listener final : public httplib::Server {
       tls_.emplace(options.tls_certificate, options.tls_key);
     }
     new_task_queue = [] { return new ConnectionThreads; };
-    set_keep_alive_timeout(std::chrono::duration_cast<std::chrono::seconds>(options.keep_alive).count());
+    set_keep_alive_timeout(
+        std::chrono::duration_cast<std::chrono::seconds>(options.keep_alive).count());
     set_keep_alive_max_count(100000);
     set_socket_options([](socket_t socket) {
       int yes = 1;
@@ -236,6 +204,7 @@ class HttpTransport::Listener final : public httplib::Server {
   }
 
   int port() const { return port_; }
+
   int num_connections() const { return num_connections_; }
 
  private:
@@ -247,9 +216,10 @@ class HttpTransport::Listener final : public httplib::Server {
       port_ = bind_to_port(options_.host, options_.port) ? options_.port : -1;
     }
     if (port_ > 0) return;
-    throw Failure(ErrorCode::kUnavailable,
-                  fmt::format("cannot listen on {}:{}: {}; choose another --host or --port", options_.host,
-                              options_.port, errno != 0 ? std::strerror(errno) : "no such address"));
+    throw Failure(
+        ErrorCode::kUnavailable,
+        fmt::format("cannot listen on {}:{}: {}; choose another --host or --port", options_.host,
+                    options_.port, errno != 0 ? std::strerror(errno) : "no such address"));
   }
 
   // The library calls this on a thread of its own for every accepted connection.
@@ -289,7 +259,8 @@ class HttpTransport::Listener final : public httplib::Server {
   // Idle clients make room when connections become scarce.
   std::chrono::milliseconds keep_alive() const {
     bool is_scarce = num_connections_ > options_.max_connections / 2;
-    return is_scarce ? std::min(options_.keep_alive, std::chrono::milliseconds(1000)) : options_.keep_alive;
+    return is_scarce ? std::min(options_.keep_alive, std::chrono::milliseconds(1000))
+                     : options_.keep_alive;
   }
 
   static void attach(httplib::Request& request, Exchange& exchange) {
@@ -301,7 +272,10 @@ class HttpTransport::Listener final : public httplib::Server {
     request.progress = ExchangeHandle{&exchange};
   }
 
-  void refuse(Connection& connection, const HttpRequest& head, int status, const std::string& message) {
+  void refuse(Connection& connection,
+              const HttpRequest& head,
+              int status,
+              const std::string& message) {
     connection.write(raw_response(application_.refuse(head, status, message)));
     connection.linger(Clock::now() + kLingerLimit);
   }
@@ -346,7 +320,9 @@ class HttpTransport::Listener final : public httplib::Server {
     return response;
   }
 
-  static void set_stream(const httplib::Request& from, httplib::Response& to, const HttpResponse& response,
+  static void set_stream(const httplib::Request& from,
+                         httplib::Response& to,
+                         const HttpResponse& response,
                          Connection& connection) {
     auto provider = [stream = response.stream, &connection](size_t, httplib::DataSink& sink) {
       SinkWriter writer(sink, connection);

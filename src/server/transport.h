@@ -1,5 +1,6 @@
-// Speaks HTTP/1.1 (TLS or plain) on a listening socket: a thread per connection up to a limit, so that a slow
-// client holds up nobody else. Heads and bodies have size limits and deadlines that hold as a whole.
+// Speaks HTTP/1.1 (TLS or plain) on a listening socket: a thread per connection up to a limit, so
+// that a slow client holds up nobody else. Heads and bodies have size limits and deadlines that
+// hold as a whole.
 #pragma once
 
 #include <chrono>
@@ -25,8 +26,8 @@ struct TransportOptions {
 
 class HttpTransport {
  public:
-  // Listens when it returns. Throws Failure when the address cannot be used or the TLS files are wrong.
-  // `application` outlives this.
+  // Listens when it returns. Throws Failure when the address cannot be used or the TLS files are
+  // wrong. `application` outlives this.
   HttpTransport(HttpApplication& application, const TransportOptions& options);
   // Stops: no new connections; requests in work see is_connected() turn false and are waited for.
   ~HttpTransport();

@@ -1,16 +1,15 @@
 #include "server/transport.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "server/api_error.h"
 
@@ -47,7 +46,9 @@ class EchoApplication final : public HttpApplication {
     return response;
   }
 
-  HttpResponse refuse(const HttpRequest& /*head*/, int status, const std::string& message) override {
+  HttpResponse refuse(const HttpRequest& /*head*/,
+                      int status,
+                      const std::string& message) override {
     return error_response(status_error(status, message));
   }
 
@@ -67,6 +68,7 @@ class Client {
   ~Client() { ::close(socket_); }
 
   void send(std::string_view bytes) { ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+
   void close_writing() { ::shutdown(socket_, SHUT_WR); }
 
   std::string read_some() {
@@ -121,7 +123,8 @@ TEST_F(Transport, AnswersSeveralRequestsOnOneConnection) {
 
 TEST_F(Transport, AnswersPipelinedRequestsInOrder) {
   Client client(transport_.port());
-  client.send("POST /1 HTTP/1.1\r\nContent-Length: 1\r\n\r\naGET /2 HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.send(
+      "POST /1 HTTP/1.1\r\nContent-Length: 1\r\n\r\naGET /2 HTTP/1.1\r\nConnection: close\r\n\r\n");
   std::string all = client.read_all();
   EXPECT_THAT(all, HasSubstr("POST /1 a"));
   EXPECT_LT(all.find("POST /1 a"), all.find("GET /2 "));
@@ -129,8 +132,9 @@ TEST_F(Transport, AnswersPipelinedRequestsInOrder) {
 
 TEST_F(Transport, ReadsChunkedBodies) {
   Client client(transport_.port());
-  client.send("POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-              "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
+  client.send(
+      "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+      "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
   EXPECT_THAT(client.read_all(), HasSubstr("POST /c abcde"));
 }
 
@@ -142,7 +146,8 @@ TEST_F(Transport, TakesAPostWithoutLengthAsEmpty) {
 
 TEST_F(Transport, InvitesBodiesThatWaitForIt) {
   Client client(transport_.port());
-  client.send("POST /d HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n");
+  client.send(
+      "POST /d HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 100 "));
   client.send("ok");
   EXPECT_THAT(client.read_all(), HasSubstr("POST /d ok"));
@@ -164,23 +169,27 @@ TEST_P(Refused, WithStatusAndErrorBody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Requests, Refused,
-    testing::Values(Refusal{"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413},
-                    Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 413},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n"
-                            "Content-Encoding: gzip\r\n\r\n", 415},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", 400},
-                    Refusal{"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc", 408},
-                    Refusal{"GET / HTTP/1.1\r\nHost: x\r\n", 408},
-                    Refusal{"GET / HTTP/9.9\r\n\r\n", 400}, Refusal{"nonsense\r\n\r\n", 400},
-                    Refusal{"POST /refused HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", 404}));
+    Requests,
+    Refused,
+    testing::Values(
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413},
+        Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", 413},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n"
+                "Content-Encoding: gzip\r\n\r\n",
+                415},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", 400},
+        Refusal{"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc", 408},
+        Refusal{"GET / HTTP/1.1\r\nHost: x\r\n", 408},
+        Refusal{"GET / HTTP/9.9\r\n\r\n", 400},
+        Refusal{"nonsense\r\n\r\n", 400},
+        Refusal{"POST /refused HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", 404}));
 
 TEST_F(Transport, RefusesTruncatedBodies) {
   Client client(transport_.port());
@@ -192,7 +201,8 @@ TEST_F(Transport, RefusesTruncatedBodies) {
 TEST_F(Transport, RefusesHeadFloods) {
   Client client(transport_.port());
   client.send("GET / HTTP/1.1\r\n");
-  for (int i = 0; i < 3000; ++i) client.send("X-Flood-" + std::to_string(i) + ": 0123456789012345\r\n");
+  for (int i = 0; i < 3000; ++i)
+    client.send("X-Flood-" + std::to_string(i) + ": 0123456789012345\r\n");
   EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 431"));
 }
 
@@ -220,7 +230,8 @@ TEST_F(Transport, NoticesWhenAStreamsClientLeaves) {
     client.send("GET /stream HTTP/1.1\r\n\r\n");
     EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
   }
-  for (int i = 0; i < 1000 && !application_.client_left; ++i) std::this_thread::sleep_for(milliseconds(5));
+  for (int i = 0; i < 1000 && !application_.client_left; ++i)
+    std::this_thread::sleep_for(milliseconds(5));
   EXPECT_TRUE(application_.client_left);
 }
 

@@ -1,7 +1,7 @@
 import openai
 import pytest
 
-from server_process import Server, family_file
+from server_process import Server, adapter_root, family_file
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def family(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(family, tmp_path_factory):
     log = tmp_path_factory.mktemp("log") / "server.log"
-    running = Server(family, "--log-requests", log=log)
+    running = Server(family, "--log-requests", "--adapter-root", adapter_root(family), log=log)
     yield running
     assert running.terminate() == 0
 

@@ -1,5 +1,6 @@
 """Starts `droidspeak serve` for tests and stops it again."""
 
+import json
 import os
 import pathlib
 import re
@@ -22,6 +23,17 @@ def family_file(folder):
     maker = build_folder() / "bin" / "tiny_family"
     made = subprocess.run([maker, folder], check=True, capture_output=True, text=True)
     return pathlib.Path(made.stdout.strip())
+
+
+def adapters(family):
+    """Name -> folder of the family's adapters."""
+    entries = json.loads(family.read_text())["variants"]
+    return {entry["name"]: (family.parent / entry["adapter"]).resolve() for entry in entries if "adapter" in entry}
+
+
+def adapter_root(family):
+    """The folder that holds them all."""
+    return os.path.commonpath(list(adapters(family).values()))
 
 
 class Server:

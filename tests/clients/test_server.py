@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server_process import Server
+from server_process import Server, adapters
 
 
 def curl(*arguments, data=None):
@@ -123,14 +123,14 @@ def test_wrong_flags_are_usage_errors(family):
 
 
 def test_sigterm_drains(family):
-    server = Server(family)
+    server = Server(family, "--drain-s", "120")
     try:
         model = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
         lines = []
         began = threading.Event()
 
         def read():
-            body = {"model": model, "prompt": "x", "max_tokens": 800, "stream": True, "ignore_eos": True}
+            body = {"model": model, "prompt": "x", "max_tokens": 400, "stream": True, "ignore_eos": True}
             with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=120) as response:
                 for line in response.iter_lines():
                     lines.append(line)
@@ -165,9 +165,7 @@ def test_sigterm_does_not_wait_for_ever(family):
 
 
 def test_adapters_come_and_go(server, client, family, variant):
-    folder = json.loads(family.read_text())
-    adapter = next(entry["adapter"] for entry in folder["variants"] if entry.get("name") == variant)
-    body = {"lora_name": "another", "lora_path": adapter}
+    body = {"lora_name": "another", "lora_path": str(adapters(family)[variant])}
     loaded = httpx.post(server.url + "/v1/load_lora_adapter", json=body)
     assert loaded.status_code == 200 and "Success" in loaded.text
     try:

@@ -28,7 +28,8 @@ std::string object_difference(const Json& expected, const Json& actual, const st
 std::string array_difference(const Json& expected, const Json& actual, const std::string& path) {
   if (!actual.is_array()) return path + " is not an array: " + actual.dump();
   if (actual.size() != expected.size()) {
-    return fmt::format("{} has {} elements, not {}: {}", path, actual.size(), expected.size(), actual.dump());
+    return fmt::format("{} has {} elements, not {}: {}", path, actual.size(), expected.size(),
+                       actual.dump());
   }
   for (size_t i = 0; i < expected.size(); ++i) {
     auto found = difference(expected[i], actual[i], fmt::format("{}[{}]", path, i));
@@ -48,7 +49,9 @@ std::string difference(const Json& expected, const Json& actual, const std::stri
   return fmt::format("{} is {}, not {}", path, actual.dump(), expected.dump());
 }
 
-std::string text_difference(const std::string& expected, const std::string& actual, const std::string& path) {
+std::string text_difference(const std::string& expected,
+                            const std::string& actual,
+                            const std::string& path) {
   if (!expected.starts_with('{')) {
     return expected == actual ? "" : fmt::format("{} is '{}', not '{}'", path, actual, expected);
   }
@@ -57,7 +60,8 @@ std::string text_difference(const std::string& expected, const std::string& actu
   return difference(Json::parse(expected), actual_json, path);
 }
 
-std::string event_difference(const std::vector<std::string>& expected, const std::vector<std::string>& actual) {
+std::string event_difference(const std::vector<std::string>& expected,
+                             const std::vector<std::string>& actual) {
   size_t position = 0;
   bool may_skip = false;
   for (const std::string& wanted : expected) {
@@ -124,7 +128,8 @@ std::vector<CaseExchange> read_case_file(const std::filesystem::path& path) {
     }
   }
   for (const CaseExchange& exchange : exchanges) {
-    if (exchange.status == 0) throw Failure(ErrorCode::kInvalidArgument, path.string() + ": a case without status");
+    if (exchange.status == 0)
+      throw Failure(ErrorCode::kInvalidArgument, path.string() + ": a case without status");
   }
   return exchanges;
 }

@@ -7,8 +7,9 @@
 //   {"choices": [{"index": 0}]}     JSON that must be part of the body; or, for a stream,
 //   event {"choices": []}           one line per event: JSON that must be part of it, or text
 //
-// Several exchanges in a file are separated by lines of "---". Expected JSON: objects may have more members
-// than listed, arrays have exactly the listed elements; "<any>", "<string>", "<text>" (a non-empty string),
+// Several exchanges in a file are separated by lines of "---". Expected JSON: objects may have more
+// members than listed, arrays have exactly the listed elements; "<any>", "<string>", "<text>" (a
+// non-empty string),
 // "<number>" stand for values of their kind. "event ..." stands for any number of further events.
 #pragma once
 

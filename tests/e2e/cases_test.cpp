@@ -13,7 +13,8 @@ namespace {
 
 std::vector<std::string> case_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(DROIDSPEAK_SOURCE_DIR "/tests/e2e/cases")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(DROIDSPEAK_SOURCE_DIR "/tests/e2e/cases")) {
     names.push_back(entry.path().stem());
   }
   std::ranges::sort(names);
@@ -23,6 +24,7 @@ std::vector<std::string> case_names() {
 class HttpCase : public testing::TestWithParam<std::string> {
  protected:
   static void SetUpTestSuite() { server_ = std::make_unique<TinyServer>(); }
+
   static void TearDownTestSuite() { server_.reset(); }
 
   static std::unique_ptr<TinyServer> server_;  // NOLINT: GoogleTest shares fixtures this way
@@ -38,8 +40,9 @@ TEST_P(HttpCase, IsAnsweredAsWritten) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, HttpCase, testing::ValuesIn(case_names()),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Files, HttpCase, testing::ValuesIn(case_names()), [](const auto& test) {
+  return test.param;
+});
 
 }  // namespace
 

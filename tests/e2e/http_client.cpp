@@ -1,13 +1,13 @@
 #include "e2e/http_client.h"
 
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cctype>
-#include <sstream>
 
 #include "base/error.h"
 
@@ -16,7 +16,8 @@ namespace droidspeak {
 namespace {
 
 std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -81,9 +82,11 @@ std::string ClientConnection::read_all() {
 }
 
 std::string format_request(const ClientRequest& request) {
-  std::string text = request.method + " " + request.path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n";
+  std::string text =
+      request.method + " " + request.path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n";
   for (const std::string& header : request.headers) text += header + "\r\n";
-  if (!request.body.empty()) text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
+  if (!request.body.empty())
+    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
   return text + "\r\n" + request.body;
 }
 
@@ -103,7 +106,8 @@ ClientResponse parse_response(const std::string& bytes) {
     response.headers[lower(line.substr(0, colon))] = value;
   }
   response.body = bytes.substr(head_end + 4);
-  if (response.headers["transfer-encoding"] == "chunked") response.body = join_chunks(response.body);
+  if (response.headers["transfer-encoding"] == "chunked")
+    response.body = join_chunks(response.body);
   return response;
 }
 

@@ -9,7 +9,7 @@
 namespace droidspeak {
 
 struct ClientResponse {
-  int status = 0;  // 0: the server closed without an answer
+  int status = 0;                              // 0: the server closed without an answer
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // chunks joined
 

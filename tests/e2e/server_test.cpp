@@ -65,17 +65,20 @@ TEST(Server, ServesTheBaseUnderOtherNames) {
   EXPECT_EQ(models[0]["id"], "gpt-tiny");
   EXPECT_EQ(models[1]["id"], "other");
   EXPECT_EQ(models[2]["parent"], "gpt-tiny");
-  auto response = server.post("/v1/completions", R"({"model": "other", "prompt": "x", "max_tokens": 1})");
+  auto response =
+      server.post("/v1/completions", R"({"model": "other", "prompt": "x", "max_tokens": 1})");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(Json::parse(response.body)["model"], "other");
 }
 
 TEST(Server, StreamsTheSameTextThatItGivesWhole) {
   TinyServer server;
-  std::string fields = R"("model": "alpha", "prompt": "Once upon", "max_tokens": 24, "temperature": 0.9, "seed": 5)";
+  std::string fields =
+      R"("model": "alpha", "prompt": "Once upon", "max_tokens": 24, "temperature": 0.9, "seed": 5)";
   std::string whole = text_of(server.post("/v1/completions", "{" + fields + "}"));
   std::string streamed;
-  for (const std::string& event : server.post("/v1/completions", "{" + fields + R"(, "stream": true})").events()) {
+  for (const std::string& event :
+       server.post("/v1/completions", "{" + fields + R"(, "stream": true})").events()) {
     if (event != "[DONE]") streamed += Json::parse(event)["choices"][0]["text"];
   }
   EXPECT_EQ(streamed, whole);
@@ -83,7 +86,8 @@ TEST(Server, StreamsTheSameTextThatItGivesWhole) {
 
 TEST(Server, CutsTheTextAtStopStrings) {
   TinyServer server;
-  std::string fields = R"("model": "base", "prompt": "abc", "max_tokens": 32, "temperature": 0, "ignore_eos": true)";
+  std::string fields =
+      R"("model": "base", "prompt": "abc", "max_tokens": 32, "temperature": 0, "ignore_eos": true)";
   std::string whole = text_of(server.post("/v1/completions", "{" + fields + "}"));
   ASSERT_GT(whole.size(), 4u);
   Json body = Json::parse("{" + fields + "}");
@@ -110,8 +114,11 @@ TEST(Server, CancelsWhenAWaitingClientLeaves) {
   TinyServer server;
   {
     ClientConnection client(server.port());
-    client.send(format_request({"POST", "/v1/completions", {},
-                                R"({"model": "base", "prompt": "x", "max_tokens": 4000, "ignore_eos": true})"}));
+    client.send(format_request(
+        {"POST",
+         "/v1/completions",
+         {},
+         R"({"model": "base", "prompt": "x", "max_tokens": 4000, "ignore_eos": true})"}));
     ASSERT_TRUE(holds_soon([&] { return server.engine().metrics().running == 1; }));
   }
   EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().requests_cancelled == 1; }));
@@ -143,12 +150,16 @@ TEST(Server, LoadsReplacesAndUnloadsAdapters) {
   EXPECT_EQ(loaded.status, 200);
   EXPECT_THAT(loaded.body, HasSubstr("Success: LoRA adapter 'gamma' added"));
   EXPECT_EQ(server.get("/v1/models/gamma").status, 200);
-  EXPECT_EQ(server.post("/v1/completions", R"({"model": "gamma", "prompt": "x", "max_tokens": 1})").status, 200);
-  EXPECT_EQ(server.post("/v1/load_lora_adapter", load).status, 400);
-  EXPECT_EQ(server.post("/v1/load_lora_adapter",
-                        R"({"lora_name": "gamma", "lora_path": "adapters/beta", "load_inplace": true})")
+  EXPECT_EQ(server.post("/v1/completions", R"({"model": "gamma", "prompt": "x", "max_tokens": 1})")
                 .status,
             200);
+  EXPECT_EQ(server.post("/v1/load_lora_adapter", load).status, 400);
+  EXPECT_EQ(
+      server
+          .post("/v1/load_lora_adapter",
+                R"({"lora_name": "gamma", "lora_path": "adapters/beta", "load_inplace": true})")
+          .status,
+      200);
   EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "gamma"})").status, 200);
   EXPECT_EQ(server.get("/v1/models/gamma").status, 404);
   EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "base"})").status, 400);
@@ -159,25 +170,76 @@ TEST(Server, LoadsAdaptersOnlyFromBelowItsRoot) {
   TemporaryFolder elsewhere;
   write_tiny_adapter(elsewhere.path() / "stolen");
   std::filesystem::create_directory_symlink(elsewhere.path() / "stolen", server.folder() / "link");
-  for (const std::string& path : {std::string("link"), (elsewhere.path() / "stolen").string(), std::string("/etc"),
-                                  std::string("adapters/../../x"), std::string("adapters/missing"),
-                                  std::string("family.json")}) {
+  for (const std::string& path : {std::string("link"), (elsewhere.path() / "stolen").string(),
+                                  std::string("/etc"), std::string("adapters/../../x"),
+                                  std::string("adapters/missing"), std::string("family.json")}) {
     Json body = {{"lora_name", "x"}, {"lora_path", path}};
     auto response = server.post("/v1/load_lora_adapter", body.dump());
     EXPECT_EQ(response.status, 400) << path;
     EXPECT_EQ(Json::parse(response.body)["error"]["param"], "lora_path");
   }
-  EXPECT_EQ(server.post("/v1/load_lora_adapter",
-                        Json{{"lora_name", "x"}, {"lora_path", (server.folder() / "adapters/alpha").string()}}.dump())
+  EXPECT_EQ(server
+                .post("/v1/load_lora_adapter",
+                      Json{{"lora_name", "x"},
+                           {"lora_path", (server.folder() / "adapters/alpha").string()}}
+                          .dump())
                 .status,
             200);
+}
+
+// Asks `model` a question on a context of about 800 tokens; what was done with it.
+Json ask(TinyServer& server, const std::string& model, const std::string& fields) {
+  std::string context;
+  for (int i = 0; i < 40; ++i) context += "a line of the context " + std::to_string(i % 7) + "; ";
+  auto response =
+      server.post("/v1/completions", R"({"model": ")" + model + R"(", "prompt": ")" + context +
+                                         " question of " + model +
+                                         R"(", "max_tokens": 1, "temperature": 0)" + fields + "}");
+  EXPECT_EQ(response.status, 200) << response.body;
+  return Json::parse(response.body);
+}
+
+TEST(Server, SharesContextsAcrossVariantsAndSaysSo) {
+  TinyServer server({.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha});
+  EXPECT_TRUE(ask(server, "base", "")["droidspeak"]["sender"].is_null());
+  Json plain = ask(server, "alpha", R"(, "sharing": {"sender": "base", "plan": "reuse"})");
+  EXPECT_EQ(plain["droidspeak"]["sender"], "base");
+  EXPECT_EQ(plain["droidspeak"]["plan"], "reuse");
+  EXPECT_EQ(plain["droidspeak"]["recomputed_layers"], 0);
+  EXPECT_GT(plain["droidspeak"]["reused_tokens"], 500);
+  EXPECT_GE(plain["usage"]["prompt_tokens_details"]["cached_tokens"],
+            plain["droidspeak"]["reused_tokens"]);
+  Json chosen = ask(server, "alpha", R"(, "sharing": {"sender": "base", "plan": "0,1,3"})");
+  EXPECT_EQ(chosen["droidspeak"]["plan"], "0,1,3");
+  EXPECT_EQ(chosen["droidspeak"]["recomputed_layers"], 2);
+  Json off = ask(server, "alpha", R"(, "sharing": "off")");
+  EXPECT_TRUE(off["droidspeak"]["sender"].is_null());
+  EXPECT_EQ(off["droidspeak"]["plan"], "full");
+  Json state = Json::parse(server.get("/v1/droidspeak/state").body);
+  EXPECT_EQ(state["plan_books"][0]["chosen"], "0,1,3");
+  EXPECT_THAT(server.get("/metrics").body,
+              HasSubstr("droidspeak_share_hits_total{sender=\"base\",receiver=\"alpha\"} "));
+}
+
+TEST(Server, NeverSharesAcrossSalts) {
+  TinyServer server({.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha});
+  ask(server, "base", R"(, "cache_salt": "one")");
+  Json other = ask(server, "alpha", R"(, "cache_salt": "two")");
+  EXPECT_TRUE(other["droidspeak"]["sender"].is_null());
+  EXPECT_EQ(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  Json same = ask(server, "alpha",
+                  R"(, "cache_salt": "one", "sharing": {"sender": "base", "plan": "reuse"})");
+  EXPECT_EQ(same["droidspeak"]["sender"], "base");
 }
 
 TEST(Server, DrainsRunningRequestsAndRefusesNewOnes) {
   TinyServer server;
   ClientConnection client(server.port());
-  client.send(format_request({"POST", "/v1/completions", {},
-                              R"({"model": "base", "prompt": "x", "max_tokens": 600, "stream": true, "ignore_eos": true})"}));
+  client.send(format_request(
+      {"POST",
+       "/v1/completions",
+       {},
+       R"({"model": "base", "prompt": "x", "max_tokens": 600, "stream": true, "ignore_eos": true})"}));
   EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
   std::thread drain([&] { server.server().drain(std::chrono::seconds(60)); });
   EXPECT_TRUE(holds_soon([&] { return server.get("/health").status == 503; }));
@@ -202,17 +264,20 @@ TEST(Server, StopsDrainingWhenTheTimeIsUp) {
 TEST(Server, SpeaksTls) {
   TemporaryFolder folder;
   std::string base = (folder.path() / "x").string();
-  std::string make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout " + base +
-                     ".key -out " + base + ".crt 2>/dev/null";
+  std::string make =
+      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout " + base +
+      ".key -out " + base + ".crt 2>/dev/null";
   if (std::system(make.c_str()) != 0) GTEST_SKIP() << "no openssl program";  // NOLINT(cert-env33-c)
   TinyServerOptions options;
   options.server.tls_certificate = base + ".crt";
   options.server.tls_key = base + ".key";
   TinyServer server(options);
   EXPECT_THAT(server.server().url(), StartsWith("https://"));
-  std::string ask = "printf 'GET /health HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n' | timeout 10 openssl s_client -quiet "
-                    "-connect 127.0.0.1:" +
-                    std::to_string(server.port()) + " -ign_eof 2>/dev/null > " + base + ".out";
+  std::string ask =
+      "printf 'GET /health HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n' | timeout 10 openssl "
+      "s_client -quiet "
+      "-connect 127.0.0.1:" +
+      std::to_string(server.port()) + " -ign_eof 2>/dev/null > " + base + ".out";
   std::system(ask.c_str());  // NOLINT(cert-env33-c)
   EXPECT_THAT(read_file(base + ".out"), HasSubstr("{\"status\":\"ok\"}"));
 }
@@ -224,7 +289,9 @@ TEST(Server, KeepsAnsweringWhileManyClientsWait) {
     idle.push_back(std::make_unique<ClientConnection>(server.port()));
     idle.back()->send("POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\n{");
   }
-  EXPECT_EQ(server.post("/v1/completions", R"({"model": "base", "prompt": "x", "max_tokens": 1})").status, 200);
+  EXPECT_EQ(
+      server.post("/v1/completions", R"({"model": "base", "prompt": "x", "max_tokens": 1})").status,
+      200);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace droidspeak {
 struct TinyServerOptions {
   ServerOptions server;
   EngineOptions engine;
+  // With a plan book for (base, alpha): plain reuse, and 0,1,3 as its better plan.
+  enum class PlanBooks { kNone, kBaseToAlpha } plan_books = PlanBooks::kNone;
 };
 
 class TinyServer {
@@ -24,12 +26,17 @@ class TinyServer {
   explicit TinyServer(TinyServerOptions options = {});
 
   int port() const { return server_->port(); }
+
   Engine& engine() { return *engine_; }
+
   HttpServer& server() { return *server_; }
+
   const std::filesystem::path& folder() const { return folder_.path(); }
 
   ClientResponse get(const std::string& path, std::vector<std::string> headers = {});
-  ClientResponse post(const std::string& path, const std::string& body, std::vector<std::string> headers = {});
+  ClientResponse post(const std::string& path,
+                      const std::string& body,
+                      std::vector<std::string> headers = {});
 
  private:
   TemporaryFolder folder_;

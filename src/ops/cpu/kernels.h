@@ -19,6 +19,9 @@ inline constexpr int kPanelWidth = 16;
 inline constexpr int kQuantBlock = 32;
 // Most input rows of one LinearTask.
 inline constexpr int64_t kMaxTaskRows = 384;
+// An input of at most so many rows waits for the weights to come from memory: kernels read them as
+// they lie. More rows share a copy of a panel in the form that is fastest to compute with.
+inline constexpr int64_t kFewRows = 16;
 
 enum class PanelKind { kF32, kF16, kBF16, kU4, kU8 };
 enum class ScaleKind { kF16, kF32 };
@@ -81,15 +84,21 @@ struct LinearTask {
 struct InputRows {
   const float* data = nullptr;
   int64_t stride = 0;
-  int64_t num_rows = 0;    // 1 .. tile_rows
+  int64_t num_rows = 0;    // at most a tile's rows
   int64_t total_rows = 0;  // of all tiles
   int64_t columns = 0;
   int32_t zero_point = 0;  // of the weights the tile is for
 };
 
+// Rows per tile when `rows` are cut into as few even tiles of at most `most` rows as possible.
+inline int64_t even_tile_rows(int64_t rows, int64_t most) {
+  const int64_t tiles = (rows + most - 1) / most;
+  return (rows + tiles - 1) / tiles;
+}
+
 // One way to multiply: how rows are packed into tiles, and the product.
 struct LinearKernel {
-  int tile_rows = 0;
+  int64_t (*tile_rows)(int64_t total_rows) = nullptr;
   size_t (*tile_bytes)(int64_t columns) = nullptr;
   size_t (*scratch_bytes)(int64_t columns) = nullptr;
   void (*pack_tile)(const InputRows& rows, std::byte* tile) = nullptr;

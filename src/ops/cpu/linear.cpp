@@ -9,6 +9,8 @@ namespace {
 
 // Fewer multiplications than this are not worth waking the other threads for.
 constexpr int64_t kSerialWork = 1 << 16;
+// Packing so few rows takes less time than waiting for another thread to have done it.
+constexpr int64_t kPackedAlone = 8;
 // Tasks per thread: enough to even out threads that run at different speeds.
 constexpr int64_t kTasksPerThread = 6;
 
@@ -24,6 +26,7 @@ const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
 struct Job {
   const Segment* segment = nullptr;
   const LinearKernel* kernel = nullptr;
+  int64_t tile_rows = 0;
   int64_t num_tiles = 0;
   int64_t tiles_per_task = 0;
   int64_t panels_per_task = 0;
@@ -48,28 +51,28 @@ class Product {
   }
 
   void run() {
-    context_.scratch.reserve_per_thread(scratch_bytes_ + (is_one_tile() ? input_bytes_ : 0));
-    if (!is_one_tile()) shared_input_ = context_.scratch.shared(input_bytes_);
+    context_.scratch.reserve_per_thread(scratch_bytes_ + (packs_alone() ? input_bytes_ : 0));
+    if (!packs_alone()) shared_input_ = context_.scratch.shared(input_bytes_);
     if (num_threads_ == 1) return work(0);
     context_.pool.run([this](int thread) { work(thread); });
   }
 
  private:
-  // Then every thread packs the input for itself instead of waiting for the others.
-  bool is_one_tile() const { return max_tiles_ <= 1; }
+  // Every thread packs the input for itself instead of waiting for the others.
+  bool packs_alone() const { return in_.rows <= kPackedAlone; }
 
   void add_job(const Segment& segment) {
     const LinearKernel& kernel = kernel_for(context_.kernels, segment.format.kind);
     Job job{.segment = &segment, .kernel = &kernel};
-    job.num_tiles = (in_.rows + kernel.tile_rows - 1) / kernel.tile_rows;
-    job.tiles_per_task = std::min(job.num_tiles, kMaxTaskRows / kernel.tile_rows);
+    job.tile_rows = kernel.tile_rows(in_.rows);
+    job.num_tiles = (in_.rows + job.tile_rows - 1) / job.tile_rows;
+    job.tiles_per_task = std::min(job.num_tiles, kMaxTaskRows / job.tile_rows);
     const int64_t row_groups = (job.num_tiles + job.tiles_per_task - 1) / job.tiles_per_task;
     const int64_t wanted = std::max<int64_t>(1, num_threads_ * kTasksPerThread / row_groups);
     job.panels_per_task = num_threads_ == 1 ? segment.num_panels()
                                             : std::max<int64_t>(1, segment.num_panels() / wanted);
     job.num_tasks = row_groups * job.panel_groups();
     share_input(job);
-    max_tiles_ = std::max(max_tiles_, job.num_tiles);
     num_tasks_ += job.num_tasks;
     scratch_bytes_ = std::max(scratch_bytes_, (kernel.scratch_bytes(segment.columns) + 63) / 64 * 64);
     jobs_.push_back(job);
@@ -92,7 +95,7 @@ class Product {
   void work(int thread) {
     std::byte* scratch = context_.scratch.of_thread(thread);
     std::byte* input = shared_input_;
-    if (is_one_tile()) {
+    if (packs_alone()) {
       input = scratch + scratch_bytes_;
       for (const Job& job : jobs_) pack(job, input, 0, job.num_tiles);
     } else {
@@ -109,7 +112,7 @@ class Product {
 
   void pack(const Job& job, std::byte* input, int64_t begin, int64_t end) const {
     if (!job.packs) return;
-    const int64_t tile_rows = job.kernel->tile_rows;
+    const int64_t tile_rows = job.tile_rows;
     for (int64_t t = begin; t < end; ++t) {
       const InputRows rows{.data = in_.f32_row(t * tile_rows),
                            .stride = in_.row_stride,
@@ -143,7 +146,6 @@ class Product {
   const LinearOutput out_;
   int num_threads_ = 1;
   std::vector<Job> jobs_;
-  int64_t max_tiles_ = 0;
   int64_t num_tasks_ = 0;
   size_t input_bytes_ = 0;
   size_t scratch_bytes_ = 0;

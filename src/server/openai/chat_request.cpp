@@ -24,9 +24,10 @@ std::string read_parts(Fields& message, JsonValue parts) {
     Fields part(item, message.path_of(name) + ".", message.error_slot());
     std::string type = part.required_string("type");
     if (!part.has_failed() && type != "text") {
-      message.fail(bad_field(fmt::format("Unsupported content type '{}' in '{}': only text is supported.",
-                                         type, message.path_of(name)),
-                             part.path_of("type"), "unsupported_parameter"));
+      message.fail(
+          bad_field(fmt::format("Unsupported content type '{}' in '{}': only text is supported.",
+                                type, message.path_of(name)),
+                    part.path_of("type"), "unsupported_parameter"));
     }
     if (part.has_failed()) return {};
     if (i > 0) content += '\n';
@@ -39,10 +40,11 @@ ChatMessage read_message(Fields& message) {
   ChatMessage result;
   result.role = message.required_string("role");
   if (!message.has_failed() && std::ranges::find(kRoles, result.role) == kRoles.end()) {
-    message.fail(bad_field(fmt::format("Invalid value: '{}'. Supported values are: 'system', 'user', "
-                                       "'assistant', and 'tool'.",
-                                       result.role),
-                           message.path_of("role")));
+    message.fail(
+        bad_field(fmt::format("Invalid value: '{}'. Supported values are: 'system', 'user', "
+                              "'assistant', and 'tool'.",
+                              result.role),
+                  message.path_of("role")));
   }
   message.string("name");
   reject_unsupported(message, {"tool_calls", "function_call", "audio"});
@@ -70,9 +72,10 @@ std::vector<ChatMessage> read_messages(Fields& fields) {
   std::optional<JsonValue> array = fields.array("messages");
   if (!array) return messages;
   if (array->size() == 0) {
-    fields.fail(bad_field("Invalid 'messages': empty array. Expected an array with minimum length 1, but "
-                          "got an empty array instead.",
-                          "messages", "empty_array"));
+    fields.fail(
+        bad_field("Invalid 'messages': empty array. Expected an array with minimum length 1, but "
+                  "got an empty array instead.",
+                  "messages", "empty_array"));
   }
   for (size_t i = 0; i < array->size() && !fields.has_failed(); ++i) {
     std::string name = fmt::format("messages[{}]", i);

@@ -36,10 +36,11 @@ std::vector<Prompt> read_prompts(Fields& fields) {
                  (value->at(0).is(JsonKind::kString) || value->at(0).is(JsonKind::kArray));
   if (!is_list) return {read_one_prompt(fields, *value)};
   if (value->size() > kMaxPrompts) {
-    fields.fail(bad_field(fmt::format("Invalid 'prompt': array too long. Expected an array with maximum "
-                                      "length {}, but got an array with length {} instead.",
-                                      kMaxPrompts, value->size()),
-                          "prompt", "array_above_max_length"));
+    fields.fail(
+        bad_field(fmt::format("Invalid 'prompt': array too long. Expected an array with maximum "
+                              "length {}, but got an array with length {} instead.",
+                              kMaxPrompts, value->size()),
+                  "prompt", "array_above_max_length"));
     return {};
   }
   std::vector<Prompt> prompts;
@@ -63,7 +64,8 @@ ApiResult<CompletionRequest> parse_completion_request(std::string_view body) {
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   request.num_top_logprobs = static_cast<int32_t>(fields.integer("logprobs", {0, 20}).value_or(-1));
   IntegerRange range{request.is_echoed ? 0 : 1, std::numeric_limits<int32_t>::max()};
-  request.generation.max_tokens = static_cast<int32_t>(fields.integer("max_tokens", range).value_or(16));
+  request.generation.max_tokens =
+      static_cast<int32_t>(fields.integer("max_tokens", range).value_or(16));
   if (error) return *error;
   return request;
 }

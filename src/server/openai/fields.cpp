@@ -20,8 +20,8 @@ void Fields::fail(ApiError error) {
 }
 
 void Fields::wrong_type(const std::string& name, const std::string& expected, JsonKind got) {
-  fail(bad_field(fmt::format("Invalid type for '{}': expected {}, but got {} instead.", path_of(name),
-                             expected, describe(got)),
+  fail(bad_field(fmt::format("Invalid type for '{}': expected {}, but got {} instead.",
+                             path_of(name), expected, describe(got)),
                  path_of(name), "invalid_type"));
 }
 
@@ -35,7 +35,9 @@ void Fields::reject(const std::string& name, const std::string& why) {
                  "unsupported_parameter"));
 }
 
-std::optional<JsonValue> Fields::find_kind(const std::string& name, JsonKind kind, const char* expected) {
+std::optional<JsonValue> Fields::find_kind(const std::string& name,
+                                           JsonKind kind,
+                                           const char* expected) {
   std::optional<JsonValue> value = find(name);
   if (!value || value->is(kind)) return value;
   wrong_type(name, expected, value->kind());
@@ -53,17 +55,19 @@ std::optional<int64_t> Fields::integer(const std::string& name, IntegerRange ran
   if (!value) return std::nullopt;
   int64_t number = value->integer();
   if (number < range.low) {
-    fail(bad_field(fmt::format("Invalid '{}': integer below minimum value. Expected a value >= {}, but "
-                               "got {} instead.",
-                               path_of(name), range.low, number),
-                   path_of(name), "integer_below_min_value"));
+    fail(bad_field(
+        fmt::format("Invalid '{}': integer below minimum value. Expected a value >= {}, but "
+                    "got {} instead.",
+                    path_of(name), range.low, number),
+        path_of(name), "integer_below_min_value"));
     return std::nullopt;
   }
   if (number > range.high) {
-    fail(bad_field(fmt::format("Invalid '{}': integer above maximum value. Expected a value <= {}, but "
-                               "got {} instead.",
-                               path_of(name), range.high, number),
-                   path_of(name), "integer_above_max_value"));
+    fail(bad_field(
+        fmt::format("Invalid '{}': integer above maximum value. Expected a value <= {}, but "
+                    "got {} instead.",
+                    path_of(name), range.high, number),
+        path_of(name), "integer_above_max_value"));
     return std::nullopt;
   }
   return number;
@@ -79,17 +83,19 @@ std::optional<double> Fields::number(const std::string& name, NumberRange range)
   double number = value->number();
   bool excludes_low = range.low_end == NumberRange::LowEnd::kExcluded;
   if (number < range.low || (excludes_low && number <= range.low)) {
-    fail(bad_field(fmt::format("Invalid '{}': decimal below minimum value. Expected a value {} {}, but got "
-                               "{} instead.",
-                               path_of(name), excludes_low ? ">" : ">=", range.low, number),
-                   path_of(name), "decimal_below_min_value"));
+    fail(bad_field(
+        fmt::format("Invalid '{}': decimal below minimum value. Expected a value {} {}, but got "
+                    "{} instead.",
+                    path_of(name), excludes_low ? ">" : ">=", range.low, number),
+        path_of(name), "decimal_below_min_value"));
     return std::nullopt;
   }
   if (number > range.high) {
-    fail(bad_field(fmt::format("Invalid '{}': decimal above maximum value. Expected a value <= {}, but got "
-                               "{} instead.",
-                               path_of(name), range.high, number),
-                   path_of(name), "decimal_above_max_value"));
+    fail(bad_field(
+        fmt::format("Invalid '{}': decimal above maximum value. Expected a value <= {}, but got "
+                    "{} instead.",
+                    path_of(name), range.high, number),
+        path_of(name), "decimal_above_max_value"));
     return std::nullopt;
   }
   return number;

@@ -1,5 +1,6 @@
-// Typed reading of a JSON object's fields. The first problem is kept, later ones are dropped, so that a
-// reader asks for all fields one after another and looks for an error once at the end. `null` reads as absent.
+// Typed reading of a JSON object's fields. The first problem is kept, later ones are dropped, so
+// that a reader asks for all fields one after another and looks for an error once at the end.
+// `null` reads as absent.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,9 @@ class Fields {
   void wrong_type(const std::string& name, const std::string& expected, JsonKind got);
 
   std::string path_of(const std::string& name) const { return path_ + name; }
+
   bool has_failed() const { return error_.has_value(); }
+
   std::optional<ApiError>& error_slot() { return error_; }
 
  private:

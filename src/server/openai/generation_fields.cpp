@@ -31,7 +31,8 @@ bool asks_for_nothing(JsonValue value) {
 }
 
 void invalid_value(Fields& fields, const std::string& name, const std::string& why) {
-  fields.fail(bad_field(fmt::format("Invalid '{}': {}.", fields.path_of(name), why), fields.path_of(name)));
+  fields.fail(
+      bad_field(fmt::format("Invalid '{}': {}.", fields.path_of(name), why), fields.path_of(name)));
 }
 
 void read_sampling(Fields& fields, GenerationFields& generation) {
@@ -45,7 +46,8 @@ void read_sampling(Fields& fields, GenerationFields& generation) {
   sampling.top_k = static_cast<int32_t>(
       std::max<int64_t>(0, fields.integer("top_k", {-1, kMaxToken}).value_or(0)));
   sampling.min_p = single(fields.number("min_p", {0, 1}), 0);
-  sampling.repetition_penalty = single(fields.number("repetition_penalty", {0, 2, LowEnd::kExcluded}), 1);
+  sampling.repetition_penalty =
+      single(fields.number("repetition_penalty", {0, 2, LowEnd::kExcluded}), 1);
   sampling.presence_penalty = single(fields.number("presence_penalty", {-2, 2}), 0);
   sampling.frequency_penalty = single(fields.number("frequency_penalty", {-2, 2}), 0);
   if (auto seed = fields.integer("seed")) generation.seed = static_cast<uint64_t>(*seed);
@@ -54,7 +56,8 @@ void read_sampling(Fields& fields, GenerationFields& generation) {
 void read_logit_bias(Fields& fields, SamplingOptions& sampling) {
   std::optional<JsonValue> bias = fields.find("logit_bias");
   if (!bias) return;
-  if (!bias->is(JsonKind::kObject)) return fields.wrong_type("logit_bias", "an object", bias->kind());
+  if (!bias->is(JsonKind::kObject))
+    return fields.wrong_type("logit_bias", "an object", bias->kind());
   for (const auto& [key, value] : bias->members()) {
     int32_t token = -1;
     auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
@@ -63,8 +66,9 @@ void read_logit_bias(Fields& fields, SamplingOptions& sampling) {
     }
     bool is_number = value.is(JsonKind::kInteger) || value.is(JsonKind::kDecimal);
     if (!is_number || value.number() < -100 || value.number() > 100) {
-      return invalid_value(fields, "logit_bias",
-                           fmt::format("the value for token {} is not a number from -100 to 100", token));
+      return invalid_value(
+          fields, "logit_bias",
+          fmt::format("the value for token {} is not a number from -100 to 100", token));
     }
     sampling.logit_bias[token] = static_cast<float>(value.number());
   }
@@ -82,9 +86,10 @@ void read_stop(Fields& fields, GenerationFields& generation) {
     return fields.wrong_type("stop", "a string or an array of strings", stop->kind());
   } else if (stop->size() > kMaxStops) {
     return fields.fail(bad_field(
-        fmt::format("Invalid 'stop': array too long. Expected an array with maximum length {}, but got an "
-                    "array with length {} instead.",
-                    kMaxStops, stop->size()),
+        fmt::format(
+            "Invalid 'stop': array too long. Expected an array with maximum length {}, but got an "
+            "array with length {} instead.",
+            kMaxStops, stop->size()),
         "stop", "array_above_max_length"));
   } else {
     for (size_t i = 0; i < stop->size(); ++i) {
@@ -155,29 +160,48 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
   wanted.sender = members.required_string("sender");
   wanted.plan = members.string("plan").value_or("auto");
   if (!is_plan(wanted.plan)) {
-    invalid_value(members, "plan",
-                  fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
-                              wanted.plan));
+    invalid_value(
+        members, "plan",
+        fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
+                    wanted.plan));
   }
 }
 
 void reject_unsupported_features(Fields& fields) {
-  reject_unsupported(fields, {"tools", "functions", "function_call", "suffix", "min_tokens",
-                              "use_beam_search", "include_stop_str_in_output", "prompt_logprobs",
-                              "truncate_prompt_tokens", "guided_json", "guided_regex", "guided_choice",
-                              "guided_grammar", "structured_outputs", "logits_processors",
-                              "continue_final_message", "chat_template", "documents", "audio",
-                              "prediction", "web_search_options", "return_tokens_as_token_ids"});
+  reject_unsupported(fields, {"tools",
+                              "functions",
+                              "function_call",
+                              "suffix",
+                              "min_tokens",
+                              "use_beam_search",
+                              "include_stop_str_in_output",
+                              "prompt_logprobs",
+                              "truncate_prompt_tokens",
+                              "guided_json",
+                              "guided_regex",
+                              "guided_choice",
+                              "guided_grammar",
+                              "structured_outputs",
+                              "logits_processors",
+                              "continue_final_message",
+                              "chat_template",
+                              "documents",
+                              "audio",
+                              "prediction",
+                              "web_search_options",
+                              "return_tokens_as_token_ids"});
   if (auto choice = fields.find("tool_choice")) {
-    bool is_harmless = choice->is(JsonKind::kString) &&
-                       (choice->string() == "none" || choice->string() == "auto");
-    if (!is_harmless) fields.reject("tool_choice", "is not supported: this server does not call tools");
+    bool is_harmless =
+        choice->is(JsonKind::kString) && (choice->string() == "none" || choice->string() == "auto");
+    if (!is_harmless)
+      fields.reject("tool_choice", "is not supported: this server does not call tools");
   }
   if (auto format = fields.object("response_format")) {
     std::string type = format->required_string("type");
     if (type != "text") {
-      fields.reject("response_format",
-                    fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is", type));
+      fields.reject(
+          "response_format",
+          fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is", type));
     }
   }
   if (auto modalities = fields.array("modalities")) {
@@ -194,8 +218,9 @@ void reject_unsupported_features(Fields& fields) {
 ApiResult<JsonDocument> parse_object(std::string_view body) {
   ApiResult<JsonDocument> document = JsonDocument::parse(body);
   if (document && !document->root().is(JsonKind::kObject)) {
-    return status_error(400, fmt::format("The JSON body of your request must be an object, but is {}.",
-                                         describe(document->root().kind())));
+    return status_error(400,
+                        fmt::format("The JSON body of your request must be an object, but is {}.",
+                                    describe(document->root().kind())));
   }
   return document;
 }

@@ -18,8 +18,8 @@ ApiError unparsable(std::string message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
 }
 
-// Bounds what a parser would build from `text`: brackets and commas outside of strings. Says nothing about
-// whether the text is JSON.
+// Bounds what a parser would build from `text`: brackets and commas outside of strings. Says
+// nothing about whether the text is JSON.
 std::optional<ApiError> check_limits(std::string_view text) {
   int depth = 0;
   size_t values = 0;
@@ -48,7 +48,8 @@ std::optional<ApiError> check_limits(std::string_view text) {
       ++values;
     }
     if (values > JsonDocument::kMaxValues) {
-      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxValues) + " values.");
+      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxValues) +
+                        " values.");
     }
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// A parsed request body and typed views into it. Hostile input is cheap to refuse: nesting and the number of
-// values are bounded before anything is built.
+// A parsed request body and typed views into it. Hostile input is cheap to refuse: nesting and the
+// number of values are bounded before anything is built.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,7 @@ class JsonValue {
   explicit JsonValue(const void* node) : node_(node) {}
 
   JsonKind kind() const;
+
   bool is(JsonKind wanted) const { return kind() == wanted; }
 
   bool boolean() const;

@@ -29,7 +29,8 @@ ApiResult<DetokenizeRequest> parse_detokenize_request(std::string_view body) {
   DetokenizeRequest request;
   request.model = fields.string("model").value_or("");
   if (!fields.find("tokens")) fields.missing("tokens");
-  if (auto tokens = fields.array("tokens")) request.tokens = read_token_ids(fields, "tokens", *tokens);
+  if (auto tokens = fields.array("tokens"))
+    request.tokens = read_token_ids(fields, "tokens", *tokens);
   if (error) return *error;
   return request;
 }

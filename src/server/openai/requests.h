@@ -1,5 +1,6 @@
-// Bodies of API calls as plain types, validated: ranges, roles and unsupported features are dealt with here.
-// What needs the tokenizer or the engine (does the model exist, is the prompt too long) is the handlers' part.
+// Bodies of API calls as plain types, validated: ranges, roles and unsupported features are dealt
+// with here. What needs the tokenizer or the engine (does the model exist, is the prompt too long)
+// is the handlers' part.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct GenerationFields {
   bool ignores_end_tokens = false;
   bool skips_special_tokens = true;
   bool is_streamed = false;
-  bool includes_usage = false;    // one more chunk
+  bool includes_usage = false;     // one more chunk
   bool has_running_usage = false;  // in every chunk
   std::string cache_salt;
   SharingRequest sharing;

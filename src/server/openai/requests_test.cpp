@@ -80,7 +80,8 @@ TEST(ChatRequest, JoinsTextPartsByLines) {
 }
 
 TEST(ChatRequest, TakesNullAsAbsent) {
-  auto request = parse_chat_request(chat_with(R"("temperature": null, "stop": null, "tools": null, "n": null)"));
+  auto request = parse_chat_request(
+      chat_with(R"("temperature": null, "stop": null, "tools": null, "n": null)"));
   ASSERT_TRUE(request);
   EXPECT_EQ(request->generation.sampling.temperature, 1);
 }
@@ -108,44 +109,68 @@ TEST_P(BadChatField, Is400WithItsName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Requests, BadChatField,
+    Requests,
+    BadChatField,
     testing::Values(
-        BadField{R"("model": 1)", "model"}, BadField{R"("model": null)", "model"},
-        BadField{R"("messages": null)", "messages"}, BadField{R"("messages": [])", "messages"},
-        BadField{R"("messages": "hi")", "messages"}, BadField{R"("messages": [1])", "messages[0]"},
+        BadField{R"("model": 1)", "model"},
+        BadField{R"("model": null)", "model"},
+        BadField{R"("messages": null)", "messages"},
+        BadField{R"("messages": [])", "messages"},
+        BadField{R"("messages": "hi")", "messages"},
+        BadField{R"("messages": [1])", "messages[0]"},
         BadField{R"("messages": [{"content": "x"}])", "messages[0].role"},
         BadField{R"("messages": [{"role": "user"}])", "messages[0].content"},
         BadField{R"("messages": [{"role": "user", "content": 1}])", "messages[0].content"},
         BadField{R"("messages": [{"role": "user", "content": [1]}])", "messages[0].content[0]"},
-        BadField{R"("messages": [{"role": "user", "content": [{"text": "a"}]}])", "messages[0].content[0].type"},
-        BadField{R"("temperature": -0.1)", "temperature"}, BadField{R"("temperature": 2.1)", "temperature"},
-        BadField{R"("temperature": "1")", "temperature"}, BadField{R"("top_p": 0)", "top_p"},
-        BadField{R"("top_p": 1.1)", "top_p"}, BadField{R"("top_k": -2)", "top_k"},
-        BadField{R"("top_k": 1.5)", "top_k"}, BadField{R"("min_p": 2)", "min_p"},
+        BadField{R"("messages": [{"role": "user", "content": [{"text": "a"}]}])",
+                 "messages[0].content[0].type"},
+        BadField{R"("temperature": -0.1)", "temperature"},
+        BadField{R"("temperature": 2.1)", "temperature"},
+        BadField{R"("temperature": "1")", "temperature"},
+        BadField{R"("top_p": 0)", "top_p"},
+        BadField{R"("top_p": 1.1)", "top_p"},
+        BadField{R"("top_k": -2)", "top_k"},
+        BadField{R"("top_k": 1.5)", "top_k"},
+        BadField{R"("min_p": 2)", "min_p"},
         BadField{R"("presence_penalty": 3)", "presence_penalty"},
         BadField{R"("frequency_penalty": -3)", "frequency_penalty"},
-        BadField{R"("repetition_penalty": 0)", "repetition_penalty"}, BadField{R"("n": 0)", "n"},
-        BadField{R"("n": 129)", "n"}, BadField{R"("n": 1.0)", "n"}, BadField{R"("seed": "x")", "seed"},
-        BadField{R"("max_tokens": 0)", "max_tokens"}, BadField{R"("max_tokens": -1)", "max_tokens"},
+        BadField{R"("repetition_penalty": 0)", "repetition_penalty"},
+        BadField{R"("n": 0)", "n"},
+        BadField{R"("n": 129)", "n"},
+        BadField{R"("n": 1.0)", "n"},
+        BadField{R"("seed": "x")", "seed"},
+        BadField{R"("max_tokens": 0)", "max_tokens"},
+        BadField{R"("max_tokens": -1)", "max_tokens"},
         BadField{R"("max_tokens": 1e30)", "max_tokens"},
         BadField{R"("max_tokens": 99999999999999999999)", "max_tokens"},
         BadField{R"("max_completion_tokens": 0)", "max_completion_tokens"},
-        BadField{R"("stop": 1)", "stop"}, BadField{R"("stop": "")", "stop"}, BadField{R"("stop": [""])", "stop"},
-        BadField{R"("stop": [1])", "stop"}, BadField{R"("stop": ["a","b","c","d","e"])", "stop"},
-        BadField{R"("stop_token_ids": [-1])", "stop_token_ids"}, BadField{R"("stream": 1)", "stream"},
+        BadField{R"("stop": 1)", "stop"},
+        BadField{R"("stop": "")", "stop"},
+        BadField{R"("stop": [""])", "stop"},
+        BadField{R"("stop": [1])", "stop"},
+        BadField{R"("stop": ["a","b","c","d","e"])", "stop"},
+        BadField{R"("stop_token_ids": [-1])", "stop_token_ids"},
+        BadField{R"("stream": 1)", "stream"},
         BadField{R"("stream_options": {"include_usage": true})", "stream_options"},
         BadField{R"("stream": true, "stream_options": 1)", "stream_options"},
-        BadField{R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options.include_usage"},
-        BadField{R"("logit_bias": [])", "logit_bias"}, BadField{R"("logit_bias": {"x": 1})", "logit_bias"},
+        BadField{R"("stream": true, "stream_options": {"include_usage": 1})",
+                 "stream_options.include_usage"},
+        BadField{R"("logit_bias": [])", "logit_bias"},
+        BadField{R"("logit_bias": {"x": 1})", "logit_bias"},
         BadField{R"("logit_bias": {"1": 101})", "logit_bias"},
-        BadField{R"("logit_bias": {"1": "x"})", "logit_bias"}, BadField{R"("logprobs": 1)", "logprobs"},
+        BadField{R"("logit_bias": {"1": "x"})", "logit_bias"},
+        BadField{R"("logprobs": 1)", "logprobs"},
         BadField{R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
-        BadField{R"("top_logprobs": 2)", "top_logprobs"}, BadField{R"("user": 1)", "user"}));
+        BadField{R"("top_logprobs": 2)", "top_logprobs"},
+        BadField{R"("user": 1)", "user"}));
 
 INSTANTIATE_TEST_SUITE_P(
-    Extras, BadChatField,
-    testing::Values(BadField{R"("cache_salt": 1)", "cache_salt"}, BadField{R"("sharing": "on")", "sharing"},
-                    BadField{R"("sharing": 1)", "sharing"}, BadField{R"("sharing": {})", "sharing.sender"},
+    Extras,
+    BadChatField,
+    testing::Values(BadField{R"("cache_salt": 1)", "cache_salt"},
+                    BadField{R"("sharing": "on")", "sharing"},
+                    BadField{R"("sharing": 1)", "sharing"},
+                    BadField{R"("sharing": {})", "sharing.sender"},
                     BadField{R"("sharing": {"sender": 1})", "sharing.sender"},
                     BadField{R"("sharing": {"sender": "base", "plan": "1,2"})", "sharing.plan"},
                     BadField{R"("sharing": {"sender": "base", "plan": "a,b,c"})", "sharing.plan"},
@@ -155,19 +180,22 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("min_quality": 1.5)", "min_quality"}));
 
 INSTANTIATE_TEST_SUITE_P(
-    Unsupported, BadChatField,
+    Unsupported,
+    BadChatField,
     testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools"},
                     BadField{R"("tool_choice": "required")", "tool_choice"},
                     BadField{R"("functions": [{"name": "f"}])", "functions"},
                     BadField{R"("response_format": {"type": "json_object"})", "response_format"},
                     BadField{R"("response_format": {"type": "json_schema"})", "response_format"},
                     BadField{R"("response_format": "text")", "response_format"},
-                    BadField{R"("min_tokens": 5)", "min_tokens"}, BadField{R"("best_of": 3)", "best_of"},
+                    BadField{R"("min_tokens": 5)", "min_tokens"},
+                    BadField{R"("best_of": 3)", "best_of"},
                     BadField{R"("modalities": ["audio"])", "modalities"},
                     BadField{R"("guided_json": {"type": "object"})", "guided_json"}));
 
 TEST(ChatRequest, RefusesUnknownRoles) {
-  auto request = parse_chat_request(R"({"model": "m", "messages": [{"role": "wizard", "content": "x"}]})");
+  auto request =
+      parse_chat_request(R"({"model": "m", "messages": [{"role": "wizard", "content": "x"}]})");
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().param, "messages[0].role");
   EXPECT_THAT(request.error().message, HasSubstr("wizard"));
@@ -195,9 +223,10 @@ TEST(CompletionRequest, TakesPromptsOfAllKinds) {
 }
 
 TEST(CompletionRequest, RefusesEmptyAndMixedUpPrompts) {
-  for (const char* prompt : {"null", R"("")", "[]", "[[]]", R"([""])", "1", "{}", R"([1, "a"])", "[1.5]",
-                             "[-1]", "[99999999999]", R"(["a", 1])", "[true]"}) {
-    auto request = parse_completion_request(std::string(R"({"model": "m", "prompt": )") + prompt + "}");
+  for (const char* prompt : {"null", R"("")", "[]", "[[]]", R"([""])", "1", "{}", R"([1, "a"])",
+                             "[1.5]", "[-1]", "[99999999999]", R"(["a", 1])", "[true]"}) {
+    auto request =
+        parse_completion_request(std::string(R"({"model": "m", "prompt": )") + prompt + "}");
     ASSERT_FALSE(request) << prompt;
     EXPECT_EQ(request.error().param, "prompt") << prompt;
   }
@@ -205,7 +234,8 @@ TEST(CompletionRequest, RefusesEmptyAndMixedUpPrompts) {
 
 TEST(CompletionRequest, AllowsNoTokensOnlyWithEcho) {
   EXPECT_FALSE(parse_completion_request(completion_with(R"("max_tokens": 0)")));
-  auto request = parse_completion_request(completion_with(R"("max_tokens": 0, "echo": true, "logprobs": 1)"));
+  auto request =
+      parse_completion_request(completion_with(R"("max_tokens": 0, "echo": true, "logprobs": 1)"));
   ASSERT_TRUE(request);
   EXPECT_EQ(*request->generation.max_tokens, 0);
   EXPECT_EQ(request->num_top_logprobs, 1);
@@ -216,8 +246,10 @@ TEST(CompletionRequest, MakesSixteenTokensByDefault) {
 }
 
 TEST(CompletionRequest, ChecksItsOwnFields) {
-  for (auto [json, param] : {std::pair{R"("echo": 1)", "echo"}, {R"("logprobs": 21)", "logprobs"},
-                             {R"("logprobs": true)", "logprobs"}, {R"("logprobs": -1)", "logprobs"},
+  for (auto [json, param] : {std::pair{R"("echo": 1)", "echo"},
+                             {R"("logprobs": 21)", "logprobs"},
+                             {R"("logprobs": true)", "logprobs"},
+                             {R"("logprobs": -1)", "logprobs"},
                              {R"("suffix": "x")", "suffix"}}) {
     auto request = parse_completion_request(completion_with(json));
     ASSERT_FALSE(request) << json;
@@ -228,10 +260,10 @@ TEST(CompletionRequest, ChecksItsOwnFields) {
 TEST(RequestBody, IsRefusedWhenItIsNotOneJsonObject) {
   std::string deep = std::string(65, '[') + std::string(65, ']');
   for (const std::string& body :
-       {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("{} {}"),
-        std::string("{'a': 1}"), std::string("{\"a\": NaN}"), std::string("{\"a\": 1e999}"),
-        std::string("{\"a\": \"\xff\"}"), std::string("{\"a\": \"\\ud800\"}"), std::string("\0{}", 3),
-        R"({"a": )" + deep + "}"}) {
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"),
+        std::string("{} {}"), std::string("{'a': 1}"), std::string("{\"a\": NaN}"),
+        std::string("{\"a\": 1e999}"), std::string("{\"a\": \"\xff\"}"),
+        std::string("{\"a\": \"\\ud800\"}"), std::string("\0{}", 3), R"({"a": )" + deep + "}"}) {
     auto request = parse_chat_request(body);
     ASSERT_FALSE(request) << body;
     EXPECT_EQ(request.error().status, 400);
@@ -268,7 +300,8 @@ TEST(TokenizeRequest, TakesAPromptOrMessages) {
 }
 
 TEST(AdapterRequests, NeedNameAndPath) {
-  auto load = parse_load_adapter_request(R"({"lora_name": "a", "lora_path": "b", "load_inplace": true})");
+  auto load =
+      parse_load_adapter_request(R"({"lora_name": "a", "lora_path": "b", "load_inplace": true})");
   ASSERT_TRUE(load);
   EXPECT_EQ(load->if_taken, LoadAdapterRequest::IfTaken::kReplace);
   EXPECT_EQ(parse_load_adapter_request(R"({"lora_name": "a"})").error().param, "lora_path");

@@ -7,11 +7,14 @@ import sys
 
 def test_benchmark_runs(server, model, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": f"Tell me about number {i}."}) + "\n" for i in range(32)))
+    rows = [{"prompt": f"Tell me about number {i}.", "output_tokens_count": 8} for i in range(32)]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     output = tmp_path / "benchmarks.json"
-    subprocess.run([sys.executable, "-m", "guidellm", "benchmark", "run", "--target", server.url, "--model", model,
-                    "--data", prompts, "--rate-type", "concurrent", "--rate", "2", "--max-requests", "8",
-                    "--output-path", output], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "guidellm", "run", "--backend", f"kind=openai_http,target={server.url},model={model}",
+                    "--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=8",
+                    "--data", f"kind=json_file,path={prompts}", "--output", f"kind=json,path={output}",
+                    "--disable-console-interactive"], check=True, timeout=600)
     benchmark = json.loads(output.read_text())["benchmarks"][0]
-    text = json.dumps(benchmark)
-    assert "time_to_first_token_ms" in text
+    totals = benchmark["metrics"]["request_totals"]
+    assert totals["successful"] == 8 and totals["errored"] == 0
+    assert benchmark["metrics"]["time_to_first_token_ms"]["successful"]["mean"] > 0

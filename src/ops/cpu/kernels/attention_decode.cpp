@@ -9,6 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels/attention_decode.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/dispatch.h"
@@ -22,6 +23,8 @@ namespace {
 constexpr int kMaxHeads = 4;  // heads of a group that are taken together
 constexpr float kLog2E = 1.44269504f;
 constexpr float kMasked = -1e30f;
+// Keys are fetched so many rows ahead.
+constexpr int kKeysAhead = 16;
 // Vectors of a head's sums that stay in registers.
 constexpr int kSumVectors = HWY_MAX_BYTES == 64 ? 4 : 2;
 
@@ -45,15 +48,27 @@ KeyRun<T> run_of(const KvLayerView& kv, const void* cache, const float* scales,
           std::min(block_end, task.key_end) - key};
 }
 
-// out[0..4): the sums of the lanes of four vectors.
 #if HWY_TARGET == HWY_SCALAR
+// Four sums of lanes.
 template <class D>
-void sum_four(D /*d*/, const hn::Vec<D>* v, float* out) {
+void store_sums(D /*d*/, const hn::Vec<D>* v, float* out) {
   for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(v[i]);
 }
 #else
+// Adds the 128-bit blocks of a vector.
 template <class D>
-HWY_INLINE void sum_four(D d, const hn::Vec<D>* v, float* out) {
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return add_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// out[0..4): the sums of the lanes of four vectors.
+template <class D>
+HWY_INLINE void store_sums(D d, const hn::Vec<D>* v, float* out) {
   const hn::Repartition<double, D> d64;
   const auto low = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
   const auto high = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
@@ -62,43 +77,47 @@ HWY_INLINE void sum_four(D d, const hn::Vec<D>* v, float* out) {
   // Lane i of every 128-bit block: the sum of that block of vector i.
   const auto blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, a, b)),
                               hn::BitCast(d, hn::InterleaveUpper(d64, a, b)));
-  HWY_ALIGN float lanes[hn::MaxLanes(D())];
-  hn::Store(blocks, d, lanes);
-  for (size_t i = 0; i < 4; ++i) {
-    float sum = lanes[i];
-    for (size_t block = 4; block < hn::MaxLanes(D()); block += 4) sum += lanes[block + i];
-    out[i] = sum;
-  }
+  hn::StoreU(add_blocks(d, blocks), hn::FixedTag<float, 4>(), out);
 }
 #endif
 
-// scores[h][k] = query[h] * key[k] for the keys of a run, four at a time; the last four may repeat.
+// scores[h][k] = query[h] * key[k] for the keys of a run, four at a time: up to three scores behind
+// the last are written and mean nothing. Fetches the values of the same keys meanwhile.
 template <int kHeads, class D, class T>
-HWY_INLINE void score(D d, KeyRun<T> run, int64_t dim, const float* queries, float* scores) {
+HWY_INLINE void score(D d, KeyRun<T> run, const T* values, int64_t dim, const float* queries,
+                      float* scores) {
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
   for (int32_t k = 0; k < run.count; k += 4) {
     const T* rows[4];
     for (int i = 0; i < 4; ++i) rows[i] = run.rows + std::min(k + i, run.count - 1) * dim;
+    for (int64_t e = 0; e < 4 * dim; e += static_cast<int64_t>(64 / sizeof(T))) {
+      hwy::Prefetch(values + k * dim + e);
+      hwy::Prefetch(run.rows + (k + kKeysAhead) * dim + e);
+    }
     V acc[kHeads][4];
+    HWY_UNROLL(4)
     for (int h = 0; h < kHeads; ++h) {
+      HWY_UNROLL(4)
       for (int i = 0; i < 4; ++i) acc[h][i] = hn::Zero(d);
     }
     for (int64_t e = 0; e < dim; e += kStep) {
       V key[4];
+      HWY_UNROLL(4)
       for (int i = 0; i < 4; ++i) key[i] = load_as_float(d, rows[i] + e);
+      HWY_UNROLL(4)
       for (int h = 0; h < kHeads; ++h) {
         const V query = hn::LoadU(d, queries + h * dim + e);
+        HWY_UNROLL(4)
         for (int i = 0; i < 4; ++i) acc[h][i] = hn::MulAdd(query, key[i], acc[h][i]);
       }
     }
+    HWY_UNROLL(4)
+    for (int h = 0; h < kHeads; ++h) store_sums(d, acc[h], scores + h * kDecodeKeys + k);
+  }
+  if constexpr (std::is_same_v<T, int8_t>) {
     for (int h = 0; h < kHeads; ++h) {
-      float four[4];
-      sum_four(d, acc[h], four);
-      for (int i = 0; i < std::min(4, run.count - k); ++i) {
-        const float scale = run.scales != nullptr ? run.scales[k + i] : 1.0f;
-        scores[h * kDecodeKeys + k + i] = four[i] * scale;
-      }
+      for (int32_t k = 0; k < run.count; ++k) scores[h * kDecodeKeys + k] *= run.scales[k];
     }
   }
 }
@@ -124,25 +143,32 @@ HWY_INLINE void add_values(D d, KeyRun<T> run, int64_t dim, int64_t e, const flo
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
   V acc[kHeads][kVectors];
+  HWY_UNROLL(4)
   for (int h = 0; h < kHeads; ++h) {
+    HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
       acc[h][j] = hn::LoadU(d, sums + h * sums_stride + e + j * kStep);
     }
   }
   for (int32_t k = 0; k < run.count; ++k) {
     V value[kVectors];
+    HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
       value[j] = load_as_float(d, run.rows + k * dim + e + j * kStep);
       if constexpr (std::is_same_v<T, int8_t>) {
         value[j] = hn::Mul(value[j], hn::Set(d, run.scales[k]));
       }
     }
+    HWY_UNROLL(4)
     for (int h = 0; h < kHeads; ++h) {
       const V weight = hn::Set(d, weights[h * kDecodeKeys + k]);
+      HWY_UNROLL(4)
       for (int j = 0; j < kVectors; ++j) acc[h][j] = hn::MulAdd(weight, value[j], acc[h][j]);
     }
   }
+  HWY_UNROLL(4)
   for (int h = 0; h < kHeads; ++h) {
+    HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
       hn::StoreU(acc[h][j], d, sums + h * sums_stride + e + j * kStep);
     }
@@ -159,13 +185,14 @@ void decode_heads(D d, const AttentionProblem& problem, const DecodeTask& task, 
                        (task.kv_head * problem.group() + first_head) * dim;
   float* partial = task.partial + first_head * stride;
   // The sums' place holds the scaled queries first.
-  HWY_ALIGN float scores[kHeads * kDecodeKeys];
+  HWY_ALIGN float scores[kHeads * kDecodeKeys + 4];
   for (int h = 0; h < kHeads; ++h) {
     convert_row(query + h * dim, dim, problem.options.scale * kLog2E, partial + h * dim);
   }
   for (int32_t key = task.key_begin; key < task.key_end;) {
     const auto run = run_of<T>(kv, kv.k, kv.k_scale, task, key);
-    score<kHeads>(d, run, dim, partial, scores + (key - task.key_begin));
+    const auto values = run_of<T>(kv, kv.v, kv.v_scale, task, key);
+    score<kHeads>(d, run, values.rows, dim, partial, scores + (key - task.key_begin));
     key += run.count;
   }
   const int32_t count = task.key_end - task.key_begin;

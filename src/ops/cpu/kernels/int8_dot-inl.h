@@ -28,9 +28,12 @@ inline constexpr int kSumsVectors = kPanelWidth / kSumsLanes;
 using FloatTag = hn::Rebind<float, SumsTag>;
 
 inline constexpr int kInt8TileRows = kSumsLanes == 16 ? 12 : 6;
-// An input of at most so many rows is interleaved by as many rows as it has and reads the panels as
-// they lie; more rows share an expanded copy of a panel.
+// Of few rows, a tile holds at most so many, interleaved by as many as it has.
 inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
+
+inline int64_t int8_tile_rows(int64_t total_rows) {
+  return total_rows <= kFewRows ? even_tile_rows(total_rows, kMaxPackedRows) : kInt8TileRows;
+}
 
 HWY_INLINE int32_t load_four(const void* from) {
   int32_t four;

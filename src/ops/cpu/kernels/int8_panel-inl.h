@@ -179,7 +179,6 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
   using Packed = PackedBlock<Dot, S, kHasMinimum>;
   using Expanded = ExpandedBlock<Dot, kHasMinimum>;
   for (int64_t b = 0; b < blocks; ++b, from += Packed::kBytes, to += Expanded::kBytes) {
-    Packed::prefetch(from);
     HWY_UNROLL(8)
     for (int index = 0; index < kQuantBlock / 4; ++index) {
       Packed::load(from, index).store(to + index * Dot::Quad::kBytes);
@@ -188,6 +187,13 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
                 (kHasMinimum ? 2 : 1) * kPanelWidth, 1.0f,
                 reinterpret_cast<float*>(to + Expanded::kQuantBytes));
   }
+}
+
+// Fetches part `index` of `count` of a panel.
+HWY_INLINE void prefetch_part(const uint8_t* panel, size_t bytes, int64_t index, int64_t count) {
+  const auto total = static_cast<int64_t>(bytes);
+  const int64_t end = total * (index + 1) / count;
+  for (int64_t i = total * index / count / 64 * 64; i < end; i += 64) hwy::Prefetch(panel + i);
 }
 
 template <class Dot, class S, bool kHasMinimum>
@@ -201,24 +207,26 @@ void multiply_int8_panels(const LinearTask& task) {
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
   const size_t tile_bytes = Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
-  const bool is_packed = task.num_rows <= kMaxPackedRows;
-  auto* input = const_cast<std::byte*>(task.tiles);
+  const bool is_packed = task.num_rows <= kFewRows;
+  const int64_t most_rows = int8_tile_rows(task.num_rows);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
   auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
     const auto* packed = reinterpret_cast<const uint8_t*>(
         weights.panels + static_cast<size_t>(panel) * weights.panel_bytes);
-    if (is_packed) {
-      kPacked[static_cast<size_t>(task.num_rows - 1)](weights.columns, input, packed, sums);
-      store_tile(task, 0, panel, task.num_rows, sums);
-      continue;
-    }
-    expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
+    if (!is_packed) expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
     for (int64_t t = task.tile_begin; t < task.tile_end; ++t) {
-      const int64_t row = t * kInt8TileRows;
-      const int64_t rows = std::min<int64_t>(kInt8TileRows, task.num_rows - row);
-      kExpanded[static_cast<size_t>(rows - 1)](
-          weights.columns, input + static_cast<size_t>(t) * tile_bytes, expanded, sums);
+      const int64_t row = t * most_rows;
+      const int64_t rows = std::min(most_rows, task.num_rows - row);
+      auto* tile = const_cast<std::byte*>(task.tiles) + static_cast<size_t>(t) * tile_bytes;
+      const auto index = static_cast<size_t>(rows - 1);
+      if (is_packed) {
+        kPacked[index](weights.columns, tile, packed, sums);
+      } else {
+        prefetch_part(packed + weights.panel_bytes, weights.panel_bytes, t - task.tile_begin,
+                      task.tile_end - task.tile_begin);
+        kExpanded[index](weights.columns, tile, expanded, sums);
+      }
       store_tile(task, row, panel, rows, sums);
     }
   }

@@ -29,7 +29,7 @@ constexpr int kVectors = kPanelWidth / kLanes;
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
 // Columns per pass: a panel of so many columns as f32 stays in the first-level cache.
 constexpr int64_t kDepth = 384;
-// How far ahead the weights of a single tile are fetched.
+// How far ahead the weights for few rows are fetched.
 constexpr int64_t kPrefetchElements = 1024;
 
 size_t tile_bytes(int64_t columns) { return static_cast<size_t>(columns) * kTileRows * sizeof(float); }
@@ -39,12 +39,14 @@ size_t scratch_bytes(int64_t) {
   return static_cast<size_t>(kDepth + kMaxTaskRows + kTileRows) * kPanelWidth * sizeof(float);
 }
 
-// One tile alone is interleaved by the rows it has; the tiles of more rows by kTileRows.
-int64_t interleave_of(int64_t total_rows) { return std::min<int64_t>(total_rows, kTileRows); }
+int64_t tile_rows(int64_t total_rows) {
+  return total_rows <= kFewRows ? even_tile_rows(total_rows, kTileRows) : kTileRows;
+}
 
-// [columns][interleave]; rows that are missing at the end repeat the last one.
+// [columns][interleave]; rows that are missing at the end repeat the last one. Few rows are
+// interleaved by as many as the tile has.
 void pack_tile(const InputRows& rows, std::byte* tile) {
-  const int64_t interleave = interleave_of(rows.total_rows);
+  const int64_t interleave = rows.total_rows <= kFewRows ? rows.num_rows : kTileRows;
   const int64_t wide = rows.columns / 4 * 4;
   auto row = [&](int64_t i) { return rows.data + std::min(i, rows.num_rows - 1) * rows.stride; };
   int64_t i = 0;
@@ -98,12 +100,12 @@ void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
 template <class T>
 using TileFunction = void (*)(int64_t, const float*, const T*, float*);
 
-enum class Input { kOneTile, kTiles };
+enum class Input { kFewRows, kTiles };
 
 // Entry i takes i + 1 rows.
 template <Input kInput, class T, int... kRows>
 constexpr std::array<TileFunction<T>, kTileRows> tile_functions(std::integer_sequence<int, kRows...>) {
-  return {multiply_tile<kRows + 1, kInput == Input::kOneTile ? kRows + 1 : kTileRows, T>...};
+  return {multiply_tile<kRows + 1, kInput == Input::kFewRows ? kRows + 1 : kTileRows, T>...};
 }
 
 template <Input kInput, class T>
@@ -118,10 +120,11 @@ struct Pass {
 template <Input kInput, class T>
 void multiply_pass(const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
   const int64_t columns = task.weights->columns;
-  const int64_t interleave = interleave_of(task.num_rows);
+  const int64_t most_rows = tile_rows(task.num_rows);
   for (int64_t t = task.tile_begin; t < task.tile_end; ++t, sums += kTileRows * kPanelWidth) {
-    const int64_t row = t * kTileRows;
-    const int64_t rows = std::min<int64_t>(kTileRows, task.num_rows - row);
+    const int64_t row = t * most_rows;
+    const int64_t rows = std::min(most_rows, task.num_rows - row);
+    const int64_t interleave = kInput == Input::kFewRows ? rows : kTileRows;
     const auto* a = reinterpret_cast<const float*>(task.tiles) + t * columns * kTileRows +
                     pass.begin * interleave;
     if (pass.begin == 0) std::fill_n(sums, rows * kPanelWidth, 0.0f);
@@ -130,8 +133,6 @@ void multiply_pass(const LinearTask& task, int64_t panel, Pass pass, const T* we
   }
 }
 
-// Tiles share the conversion of a panel and its place in the cache; one tile alone converts as it
-// goes.
 template <class T>
 void multiply_panels(const LinearTask& task) {
   const int64_t columns = task.weights->columns;
@@ -140,8 +141,8 @@ void multiply_panels(const LinearTask& task) {
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
     const auto* weights = reinterpret_cast<const T*>(
         task.weights->panels + static_cast<size_t>(panel) * task.weights->panel_bytes);
-    if (task.num_rows <= kTileRows) {
-      multiply_pass<Input::kOneTile>(task, panel, {0, columns}, weights, sums);
+    if (task.num_rows <= kFewRows) {
+      multiply_pass<Input::kFewRows>(task, panel, {0, columns}, weights, sums);
       continue;
     }
     for (int64_t begin = 0; begin < columns; begin += kDepth) {
@@ -166,7 +167,7 @@ void multiply(const LinearTask& task) {
 }
 
 void bind(Kernels& kernels) {
-  kernels.linear_float = {.tile_rows = kTileRows,
+  kernels.linear_float = {.tile_rows = tile_rows,
                           .tile_bytes = tile_bytes,
                           .scratch_bytes = scratch_bytes,
                           .pack_tile = pack_tile,

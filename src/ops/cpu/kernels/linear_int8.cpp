@@ -22,7 +22,7 @@ namespace {
 template <class Dot>
 LinearKernel kernel() {
   using T = typename Dot::Activation;
-  return {.tile_rows = kInt8TileRows,
+  return {.tile_rows = int8_tile_rows,
           .tile_bytes = Int8Tile<kInt8TileRows, T>::bytes,
           .scratch_bytes = int8_scratch_bytes<Dot>,
           .pack_tile = quantize_tile<T>,

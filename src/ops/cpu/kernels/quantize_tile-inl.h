@@ -73,12 +73,12 @@ void quantize_rows(const InputRows& rows, std::byte* data) {
 template <class T, int... kRows>
 void quantize_few_rows(const InputRows& rows, std::byte* data, std::integer_sequence<int, kRows...>) {
   constexpr void (*kFunctions[])(const InputRows&, std::byte*) = {quantize_rows<kRows + 1, T>...};
-  kFunctions[rows.total_rows - 1](rows, data);
+  kFunctions[rows.num_rows - 1](rows, data);
 }
 
 template <class T>
 void quantize_tile(const InputRows& rows, std::byte* data) {
-  if (rows.total_rows <= kMaxPackedRows) {
+  if (rows.total_rows <= kFewRows) {
     quantize_few_rows<T>(rows, data, std::make_integer_sequence<int, kMaxPackedRows>());
   } else {
     quantize_rows<kInt8TileRows, T>(rows, data);
