@@ -4,6 +4,9 @@
 find_package(Threads REQUIRED)
 
 set(DROIDSPEAK_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND DROIDSPEAK_WARNINGS -Wno-restrict)  # false alarms of g++ 12 on string literals
+endif()
 set_property(GLOBAL PROPERTY DROIDSPEAK_MODULE_TABLE "")
 
 add_library(droidspeak_options INTERFACE)

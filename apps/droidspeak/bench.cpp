@@ -12,7 +12,8 @@ namespace droidspeak {
 std::vector<int32_t> benchmark_tokens(int32_t count, int32_t vocab_size, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size));
+  for (int32_t& token : tokens)
+    token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size));
   return tokens;
 }
 
@@ -25,7 +26,10 @@ double median(std::vector<double> values) {
 
 void check_counts(const std::vector<int32_t>& counts, std::string_view flag) {
   for (int32_t count : counts) {
-    if (count < 1) throw Failure(ErrorCode::kInvalidArgument, fmt::format("{} {}: expected positive numbers separated by commas", flag, count));
+    if (count < 1)
+      throw Failure(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} {}: expected positive numbers separated by commas", flag, count));
   }
 }
 
@@ -35,6 +39,7 @@ void add_bench(CLI::App& app) {
   add_bench_prefill(*bench);
   add_bench_decode(*bench);
   add_bench_reuse(*bench);
+  add_bench_serve(*bench);
   bench->footer("Example: droidspeak bench prefill --model base --tokens 512,4096");
 }
 

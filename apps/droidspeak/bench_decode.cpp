@@ -26,8 +26,10 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
   std::vector<BlockTable> tables(static_cast<size_t>(count));
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < count; ++i) {
-    std::vector<int32_t> prompt = benchmark_tokens(options.context_tokens, config.vocab_size, static_cast<uint64_t>(i) + 1);
-    workspace.runner->prefill(prompt, plan, tables[static_cast<size_t>(i)], [](int32_t, TensorView) {});
+    std::vector<int32_t> prompt =
+        benchmark_tokens(options.context_tokens, config.vocab_size, static_cast<uint64_t>(i) + 1);
+    workspace.runner->prefill(prompt, plan, tables[static_cast<size_t>(i)],
+                              [](int32_t, TensorView) {});
     tokens.push_back(prompt.back());
   }
   Tensor hidden(*workspace.device, workspace.ops->activation_dtype(), count, config.d_model);
@@ -38,7 +40,8 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
     for (int32_t i = 0; i < count; ++i) {
       BlockTable& table = tables[static_cast<size_t>(i)];
       int32_t position = options.context_tokens + step;
-      if (!table.reserve(workspace.kv->pool(), position + 1)) workspace.check_length(SIZE_MAX / 2, 0);
+      if (!table.reserve(workspace.kv->pool(), position + 1))
+        workspace.check_length(SIZE_MAX / 2, 0);
       slices.push_back({{i, 1, position, table.blocks()}, plan.receiver->adapter.get()});
     }
     transformer.embed(tokens, hidden.view());
@@ -62,11 +65,16 @@ void run_bench_decode(const DecodeOptions& options) {
       if (i > 0) rates.push_back(static_cast<double>(count) * options.tokens * 1000 / ms);
       progress.advance();
     }
-    rows.push_back({{"batch", count}, {"tokens", options.tokens}, {"context_tokens", options.context_tokens}, {"tokens_per_second", median(rates)}});
+    rows.push_back({{"batch", count},
+                    {"tokens", options.tokens},
+                    {"context_tokens", options.context_tokens},
+                    {"tokens_per_second", median(rates)}});
   }
   if (options.common.wants_json) return print_json(rows);
   fmt::print("{:>8} {:>8} {:>16} {:>16}\n", "batch", "tokens", "context tokens", "tokens/s");
-  for (const auto& row : rows) fmt::print("{:>8} {:>8} {:>16} {:>16.1f}\n", row["batch"].get<int>(), row["tokens"].get<int>(), row["context_tokens"].get<int>(), row["tokens_per_second"].get<double>());
+  for (const auto& row : rows)
+    fmt::print("{:>8} {:>8} {:>16} {:>16.1f}\n", row["batch"].get<int>(), row["tokens"].get<int>(),
+               row["context_tokens"].get<int>(), row["tokens_per_second"].get<double>());
 }
 
 }  // namespace
@@ -76,10 +84,18 @@ void add_bench_decode(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("decode", "Tokens per second of decoding");
   add_model_options(*command, options->common);
   command->add_option("--model", options->model, "Variant to run")->required();
-  command->add_option("--batch", options->batch, "Sequences decoded together")->delimiter(',')->capture_default_str();
-  command->add_option("--tokens", options->tokens, "Tokens decoded per sequence")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--context-tokens", options->context_tokens, "Prompt tokens before")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Measurements; the median counts")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--batch", options->batch, "Sequences decoded together")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Tokens decoded per sequence")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--context-tokens", options->context_tokens, "Prompt tokens before")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Measurements; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command->footer("Example: droidspeak bench decode --model base --batch 1,8");
   command->callback([options] { run_bench_decode(*options); });
 }

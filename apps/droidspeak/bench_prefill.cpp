@@ -35,18 +35,24 @@ void run_bench_prefill(const PrefillOptions& options) {
       BlockTable table;
       Stopwatch watch;
       workspace.runner->prefill(tokens, plan, table, [&](int32_t first, TensorView hidden) {
-        if (first + hidden.rows == count) transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits.view());
+        if (first + hidden.rows == count)
+          transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits.view());
       });
       workspace.device->to_host(host.data(), logits.view().data, host.size() * sizeof(float));
       if (i > 0) rates.push_back(count * 1000.0 / watch.ms());
       progress.advance();
     }
     std::string hash = fmt::format("{:016x}", xxhash64(std::as_bytes(std::span(host))));
-    rows.push_back({{"tokens", count}, {"threads", options.common.threads}, {"tokens_per_second", median(rates)}, {"logits_hash", hash}});
+    rows.push_back({{"tokens", count},
+                    {"threads", options.common.threads},
+                    {"tokens_per_second", median(rates)},
+                    {"logits_hash", hash}});
   }
   if (options.common.wants_json) return print_json(rows);
   fmt::print("{:>8} {:>16} {:>18}\n", "tokens", "tokens/s", "logits hash");
-  for (const auto& row : rows) fmt::print("{:>8} {:>16.1f} {:>18}\n", row["tokens"].get<int>(), row["tokens_per_second"].get<double>(), row["logits_hash"].get<std::string>());
+  for (const auto& row : rows)
+    fmt::print("{:>8} {:>16.1f} {:>18}\n", row["tokens"].get<int>(),
+               row["tokens_per_second"].get<double>(), row["logits_hash"].get<std::string>());
 }
 
 }  // namespace
@@ -56,8 +62,13 @@ void add_bench_prefill(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("prefill", "Tokens per second of full prefill");
   add_model_options(*command, options->common);
   command->add_option("--model", options->model, "Variant to run")->required();
-  command->add_option("--tokens", options->tokens, "Prompt lengths")->delimiter(',')->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Measurements of each length; the median counts")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Prompt lengths")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--repeats", options->repeats, "Measurements of each length; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command->footer("Example: droidspeak bench prefill --model base --tokens 512,4096");
   command->callback([options] { run_bench_prefill(*options); });
 }

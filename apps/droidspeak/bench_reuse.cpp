@@ -31,7 +31,8 @@ struct Measurement {
 
 class ReuseBench {
  public:
-  explicit ReuseBench(const ReuseOptions& options) : options_(options), workspace_(options.common, {options.model, options.sender}) {
+  explicit ReuseBench(const ReuseOptions& options)
+      : options_(options), workspace_(options.common, {options.model, options.sender}) {
     receiver_ = workspace_.family->get(options.model);
     sender_ = workspace_.family->get(options.sender);
   }
@@ -41,7 +42,8 @@ class ReuseBench {
     std::vector<ChosenPlan> plans{choose("full"), choose("reuse")};
     for (const std::string& text : options_.plans) plans.push_back(choose(text));
     std::vector<Measurement> rows;
-    Progress progress("reuse", static_cast<int64_t>(options_.tokens.size()) * num_tiers() * (options_.repeats + 2));
+    Progress progress("reuse", static_cast<int64_t>(options_.tokens.size()) * num_tiers() *
+                                   (options_.repeats + 2));
     for (int32_t tokens : options_.tokens) {
       workspace_.check_length(static_cast<size_t>(tokens), options_.suffix_tokens);
       measure_length(tokens, plans, *workspace_.store, "host", rows, progress);
@@ -59,17 +61,26 @@ class ReuseBench {
   int64_t num_tiers() const { return options_.common.cache_dir.empty() ? 1 : 2; }
 
   ChosenPlan choose(const std::string& text) const {
-    return workspace_.plans->choose(parse_plan_request(text, workspace_.family->config().num_layers), *sender_, *receiver_);
+    return workspace_.plans->choose(
+        parse_plan_request(text, workspace_.family->config().num_layers), *sender_, *receiver_);
   }
 
-  void measure_length(int32_t tokens, const std::vector<ChosenPlan>& plans, CacheStore& store, const std::string& tier, std::vector<Measurement>& rows, Progress& progress) {
-    std::vector<int32_t> prompt = benchmark_tokens(tokens + options_.suffix_tokens, workspace_.family->config().vocab_size, static_cast<uint64_t>(tokens));
+  void measure_length(int32_t tokens,
+                      const std::vector<ChosenPlan>& plans,
+                      CacheStore& store,
+                      const std::string& tier,
+                      std::vector<Measurement>& rows,
+                      Progress& progress) {
+    std::vector<int32_t> prompt =
+        benchmark_tokens(tokens + options_.suffix_tokens, workspace_.family->config().vocab_size,
+                         static_cast<uint64_t>(tokens));
     std::vector<int32_t> layers;
     for (const ChosenPlan& plan : plans) {
       if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
     }
     PromptRunner runner(*workspace_.ops, *workspace_.kv, store);
-    if (tier == "host") runner.ensure_cached(*sender_, std::span(prompt).first(static_cast<size_t>(tokens)), layers);
+    if (tier == "host")
+      runner.ensure_cached(*sender_, std::span(prompt).first(static_cast<size_t>(tokens)), layers);
     progress.advance();
     std::vector<std::vector<PromptTimings>> timings(plans.size());
     std::vector<std::vector<double>> ttfts(plans.size());
@@ -91,22 +102,32 @@ class ReuseBench {
         prefills.push_back(timing.prefill_ms);
       }
       bool is_full = plans[p].shown == "full";
-      rows.push_back({plans[p].shown, plans[p].translator != nullptr, tokens, is_full ? "none" : tier, median(ttfts[p]), median(loads), median(prefills)});
+      rows.push_back({plans[p].shown, plans[p].translator != nullptr, tokens,
+                      is_full ? "none" : tier, median(ttfts[p]), median(loads), median(prefills)});
     }
   }
 
-  double measure(PromptRunner& runner, const std::vector<int32_t>& prompt, const ChosenPlan& chosen, int32_t context, PromptTimings& timing) {
+  double measure(PromptRunner& runner,
+                 const std::vector<int32_t>& prompt,
+                 const ChosenPlan& chosen,
+                 int32_t context,
+                 PromptTimings& timing) {
     Transformer& transformer = *receiver_->transformer;
-    TensorView logits = logits_.reshape(*workspace_.device, DType::kF32, 1, transformer.config().vocab_size);
+    TensorView logits =
+        logits_.reshape(*workspace_.device, DType::kF32, 1, transformer.config().vocab_size);
     PromptPlan plan{receiver_, sender_, chosen.plan, chosen.translator, context};
     BlockTable table;
     int32_t token = 0;
     Stopwatch watch;
     timing = runner.prefill(prompt, plan, table, [&](int32_t first, TensorView hidden) {
-      if (first + hidden.rows == static_cast<int64_t>(prompt.size())) transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
+      if (first + hidden.rows == static_cast<int64_t>(prompt.size()))
+        transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
     });
     workspace_.ops->argmax(logits, std::span(&token, 1));
-    if (!timing.fallback.empty()) throw Failure(ErrorCode::kDataCorrupt, fmt::format("plan {}: the sender's cache was not usable: {}", chosen.shown, timing.fallback));
+    if (!timing.fallback.empty())
+      throw Failure(ErrorCode::kDataCorrupt,
+                    fmt::format("plan {}: the sender's cache was not usable: {}", chosen.shown,
+                                timing.fallback));
     return watch.ms();
   }
 
@@ -122,12 +143,24 @@ void run_bench_reuse(const ReuseOptions& options) {
   std::vector<Measurement> rows = ReuseBench(options).run();
   double full_ms = 0;
   nlohmann::json out = nlohmann::json::array();
-  if (!options.common.wants_json) fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12} {:>10} {:>12} {:>9}\n", "plan", "translated", "tokens", "tier", "TTFT ms", "load ms", "prefill ms", "speed-up");
+  if (!options.common.wants_json)
+    fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12} {:>10} {:>12} {:>9}\n", "plan", "translated",
+               "tokens", "tier", "TTFT ms", "load ms", "prefill ms", "speed-up");
   for (const Measurement& row : rows) {
     if (row.plan == "full") full_ms = row.ttft_ms;
     double speedup = full_ms / row.ttft_ms;
-    out.push_back({{"plan", row.plan}, {"translated", row.translated}, {"tokens", row.tokens}, {"tier", row.tier}, {"ttft_ms_median", row.ttft_ms}, {"load_ms", row.load_ms}, {"prefill_ms", row.prefill_ms}, {"speedup", speedup}});
-    if (!options.common.wants_json) fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12.1f} {:>10.1f} {:>12.1f} {:>8.2f}x\n", row.plan, row.translated ? "yes" : "no", row.tokens, row.tier, row.ttft_ms, row.load_ms, row.prefill_ms, speedup);
+    out.push_back({{"plan", row.plan},
+                   {"translated", row.translated},
+                   {"tokens", row.tokens},
+                   {"tier", row.tier},
+                   {"ttft_ms_median", row.ttft_ms},
+                   {"load_ms", row.load_ms},
+                   {"prefill_ms", row.prefill_ms},
+                   {"speedup", speedup}});
+    if (!options.common.wants_json)
+      fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12.1f} {:>10.1f} {:>12.1f} {:>8.2f}x\n", row.plan,
+                 row.translated ? "yes" : "no", row.tokens, row.tier, row.ttft_ms, row.load_ms,
+                 row.prefill_ms, speedup);
   }
   if (options.common.wants_json) print_json(out);
 }
@@ -136,15 +169,26 @@ void run_bench_reuse(const ReuseOptions& options) {
 
 void add_bench_reuse(CLI::App& bench) {
   auto options = std::make_shared<ReuseOptions>();
-  CLI::App* command = bench.add_subcommand("reuse", "Time to first token from a sender's cache, beside full prefill and plain reuse");
+  CLI::App* command = bench.add_subcommand(
+      "reuse", "Time to first token from a sender's cache, beside full prefill and plain reuse");
   add_model_options(*command, options->common);
   command->add_option("--model", options->model, "Receiver")->required();
   command->add_option("--sender", options->sender, "Sender")->required();
-  command->add_option("--plan", options->plans, "Plans, separated by ;")->delimiter(';')->capture_default_str();
-  command->add_option("--tokens", options->tokens, "Context lengths")->delimiter(',')->capture_default_str();
-  command->add_option("--suffix-tokens", options->suffix_tokens, "Length of the question")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Measurements; the median counts")->check(CLI::Range(1, 1000))->capture_default_str();
-  command->footer("Example: droidspeak bench reuse --model qa --sender base --plan 0,16,24 --tokens 4096 --cache-dir out/cache");
+  command->add_option("--plan", options->plans, "Plans, separated by ;")
+      ->delimiter(';')
+      ->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Context lengths")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--suffix-tokens", options->suffix_tokens, "Length of the question")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Measurements; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->footer(
+      "Example: droidspeak bench reuse --model qa --sender base --plan 0,16,24 --tokens 4096 "
+      "--cache-dir out/cache");
   command->callback([options] { run_bench_reuse(*options); });
 }
 

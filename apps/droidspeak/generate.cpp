@@ -42,9 +42,11 @@ struct Answer {
 };
 
 PromptTokens make_prompt(const Workspace& workspace, const GenerateOptions& options) {
-  std::string question = options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
+  std::string question =
+      options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
   std::string context = options.context_file.empty() ? "" : read_file(options.context_file);
-  if (!options.is_raw) return chat_prompt(*workspace.tokenizer, {question, context, options.system});
+  if (!options.is_raw)
+    return chat_prompt(*workspace.tokenizer, {question, context, options.system});
   PromptTokens prompt;
   prompt.tokens = workspace.tokenize_raw(context + question);
   prompt.context_tokens = static_cast<int32_t>(prompt.tokens.size()) - 1;
@@ -54,8 +56,14 @@ PromptTokens make_prompt(const Workspace& workspace, const GenerateOptions& opti
 // Chooses tokens, turns them into text and decides when to stop.
 class AnswerWriter {
  public:
-  AnswerWriter(Workspace& workspace, const GenerateOptions& options, std::span<const int32_t> prompt)
-      : workspace_(workspace), options_(options), sampler_(options.sampling, prompt, workspace.family->config().vocab_size), detokenizer_(*workspace.tokenizer), stops_(options.stops) {}
+  AnswerWriter(Workspace& workspace,
+               const GenerateOptions& options,
+               std::span<const int32_t> prompt)
+      : workspace_(workspace),
+        options_(options),
+        sampler_(options.sampling, prompt, workspace.family->config().vocab_size),
+        detokenizer_(*workspace.tokenizer),
+        stops_(options.stops) {}
 
   // The next token from the logits of `hidden`'s last row.
   int32_t choose(Transformer& transformer, TensorView hidden) {
@@ -116,7 +124,8 @@ nlohmann::json logprobs_json(const std::vector<SampledToken>& sampled) {
   nlohmann::json list = nlohmann::json::array();
   for (const SampledToken& item : sampled) {
     nlohmann::json top = nlohmann::json::array();
-    for (const TokenLogprob& other : item.top) top.push_back({{"token", other.token}, {"logprob", other.logprob}});
+    for (const TokenLogprob& other : item.top)
+      top.push_back({{"token", other.token}, {"logprob", other.logprob}});
     list.push_back({{"token", item.token}, {"logprob", item.logprob}, {"top", top}});
   }
   return list;
@@ -136,7 +145,9 @@ void run_generate(const GenerateOptions& options) {
   double sender_ms = 0;
   if (!options.sender.empty()) {
     plan.sender = workspace.family->get(options.sender);
-    ChosenPlan chosen = workspace.plans->choose(parse_plan_request(options.plan, workspace.family->config().num_layers), *plan.sender, *plan.receiver);
+    ChosenPlan chosen = workspace.plans->choose(
+        parse_plan_request(options.plan, workspace.family->config().num_layers), *plan.sender,
+        *plan.receiver);
     plan.plan = chosen.plan;
     plan.translator = chosen.translator;
     plan.context_tokens = prompt.context_tokens;
@@ -144,7 +155,9 @@ void run_generate(const GenerateOptions& options) {
     std::vector<int32_t> layers;
     if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
     if (!plan.plan.is_full(workspace.family->config().num_layers)) {
-      sender_ms = workspace.runner->ensure_cached(*plan.sender, std::span(prompt.tokens).first(static_cast<size_t>(prompt.context_tokens)), layers);
+      sender_ms = workspace.runner->ensure_cached(
+          *plan.sender, std::span(prompt.tokens).first(static_cast<size_t>(prompt.context_tokens)),
+          layers);
     }
   }
 
@@ -154,24 +167,31 @@ void run_generate(const GenerateOptions& options) {
   Stopwatch watch;
   int32_t token = -1;
   auto total = static_cast<int32_t>(prompt.tokens.size());
-  PromptTimings timings = workspace.runner->prefill(prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
-    if (first + hidden.rows == total) token = writer.choose(transformer, hidden);
-  });
+  PromptTimings timings =
+      workspace.runner->prefill(prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
+        if (first + hidden.rows == total) token = writer.choose(transformer, hidden);
+      });
   double ttft_ms = watch.ms();
   if (!timings.fallback.empty()) {
-    fmt::print(stderr, "droidspeak: the sender's cache was not usable ({}); the context was read in full\n", timings.fallback);
+    fmt::print(stderr,
+               "droidspeak: the sender's cache was not usable ({}); the context was read in full\n",
+               timings.fallback);
     shown = "full";
   }
   int32_t produced = 0;
   while (writer.accept(token) && ++produced < options.max_tokens) {
-    token = writer.choose(transformer, workspace.runner->decode(*plan.receiver, token, total + produced - 1, table));
+    token = writer.choose(
+        transformer, workspace.runner->decode(*plan.receiver, token, total + produced - 1, table));
   }
   double total_ms = watch.ms();
   Answer answer = writer.finish();
   if (!options.common.wants_json) {
     fmt::print("\n");
-    fmt::print(stderr, "[{} prompt tokens, {} reused, plan {}; first token after {:.0f} ms, {:.1f} tokens/s]\n", total, timings.reused_tokens, shown, ttft_ms,
-               static_cast<double>(answer.tokens.size()) * 1000 / std::max(1.0, total_ms - ttft_ms));
+    fmt::print(
+        stderr,
+        "[{} prompt tokens, {} reused, plan {}; first token after {:.0f} ms, {:.1f} tokens/s]\n",
+        total, timings.reused_tokens, shown, ttft_ms,
+        static_cast<double>(answer.tokens.size()) * 1000 / std::max(1.0, total_ms - ttft_ms));
     return;
   }
   nlohmann::json out{{"text", answer.text},
@@ -181,7 +201,11 @@ void run_generate(const GenerateOptions& options) {
                      {"plan", shown},
                      {"translated", plan.translator != nullptr && timings.reused_tokens > 0},
                      {"timings",
-                      {{"ttft_ms", ttft_ms}, {"load_ms", timings.load_ms}, {"prefill_ms", timings.prefill_ms}, {"decode_ms", total_ms - ttft_ms}, {"total_ms", total_ms}}},
+                      {{"ttft_ms", ttft_ms},
+                       {"load_ms", timings.load_ms},
+                       {"prefill_ms", timings.prefill_ms},
+                       {"decode_ms", total_ms - ttft_ms},
+                       {"total_ms", total_ms}}},
                      {"finish_reason", answer.finish_reason}};
   if (!options.sender.empty()) out["timings"]["sender_ms"] = sender_ms;
   if (options.num_logprobs >= 0) out["logprobs"] = logprobs_json(answer.sampled);
@@ -190,17 +214,41 @@ void run_generate(const GenerateOptions& options) {
 
 void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   SamplingOptions& sampling = options.sampling;
-  command.add_option("--max-tokens", options.max_tokens, "Longest answer in tokens")->check(CLI::Range(1, 1 << 30))->capture_default_str();
-  command.add_option("--temperature", sampling.temperature, "0: greedy")->check(CLI::Range(0.0, 2.0))->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "Keep the k most likely tokens (0: all)")->check(CLI::NonNegativeNumber);
-  command.add_option("--top-p", sampling.top_p, "Keep the most likely tokens with this much probability")->check(CLI::Range(0.0, 1.0));
-  command.add_option("--min-p", sampling.min_p, "Drop tokens less likely than this share of the best one's probability")->check(CLI::Range(0.0, 1.0));
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens seen before become less likely")->check(CLI::PositiveNumber);
-  command.add_option("--presence-penalty", sampling.presence_penalty, "Subtracted once from the logit of tokens already in the answer")->check(CLI::Range(-2.0, 2.0));
-  command.add_option("--frequency-penalty", sampling.frequency_penalty, "Subtracted for each time a token is in the answer")->check(CLI::Range(-2.0, 2.0));
+  command.add_option("--max-tokens", options.max_tokens, "Longest answer in tokens")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  command.add_option("--temperature", sampling.temperature, "0: greedy")
+      ->check(CLI::Range(0.0, 2.0))
+      ->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "Keep the k most likely tokens (0: all)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--top-p", sampling.top_p,
+                  "Keep the most likely tokens with this much probability")
+      ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option("--min-p", sampling.min_p,
+                  "Drop tokens less likely than this share of the best one's probability")
+      ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Above 1: tokens seen before become less likely")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--presence-penalty", sampling.presence_penalty,
+                  "Subtracted once from the logit of tokens already in the answer")
+      ->check(CLI::Range(-2.0, 2.0));
+  command
+      .add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "Subtracted for each time a token is in the answer")
+      ->check(CLI::Range(-2.0, 2.0));
   command.add_option("--seed", sampling.seed, "Random seed")->capture_default_str();
-  command.add_option("--stop", options.stops, "Text that ends the answer (may be given several times)");
-  command.add_option("--logprobs", options.num_logprobs, "With --json: log probabilities and this many alternatives")->check(CLI::Range(0, 100));
+  command.add_option("--stop", options.stops,
+                     "Text that ends the answer (may be given several times)");
+  command
+      .add_option("--logprobs", options.num_logprobs,
+                  "With --json: log probabilities and this many alternatives")
+      ->check(CLI::Range(0, 100));
   command.add_flag("--ignore-eos", options.ignores_eos, "Go on after the end token");
 }
 
@@ -208,21 +256,33 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
 
 void add_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = app.add_subcommand("generate", "Answer one prompt, streaming to the terminal");
+  CLI::App* command =
+      app.add_subcommand("generate", "Answer one prompt, streaming to the terminal");
   add_model_options(*command, options->common);
   command->add_option("--model", options->model, "Variant that answers")->required();
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt");
-  auto* prompt_file = command->add_option("--prompt-file", options->prompt_file, "File with the prompt");
+  auto* prompt_file =
+      command->add_option("--prompt-file", options->prompt_file, "File with the prompt");
   prompt->excludes(prompt_file);
-  command->add_option("--context-file", options->context_file, "Text the prompt is about; it comes first and is what models share");
+  command->add_option("--context-file", options->context_file,
+                      "Text the prompt is about; it comes first and is what models share");
   command->add_option("--system", options->system, "System message");
-  command->add_option("--sender", options->sender, "Variant whose cache of the context is used; it reads the context if it has not");
-  command->add_option("--plan", options->plan, "auto, full, reuse or a,b,c (a,b,cr: without translation)")->capture_default_str();
-  command->add_flag("--raw", options->is_raw, "Take the prompt as it is, without the chat template");
+  command->add_option(
+      "--sender", options->sender,
+      "Variant whose cache of the context is used; it reads the context if it has not");
+  command
+      ->add_option("--plan", options->plan,
+                   "auto, full, reuse or a,b,c (a,b,cr: without translation)")
+      ->capture_default_str();
+  command->add_flag("--raw", options->is_raw,
+                    "Take the prompt as it is, without the chat template");
   add_sampling_options(*command, *options);
-  command->footer("Example: droidspeak generate --model qa --sender base --context-file report.txt --prompt 'Question: Who signed it?'");
+  command->footer(
+      "Example: droidspeak generate --model qa --sender base --context-file report.txt --prompt "
+      "'Question: Who signed it?'");
   command->callback([options, command, prompt, prompt_file] {
-    if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
+    if (prompt->count() + prompt_file->count() == 0)
+      throw CLI::RequiredError("--prompt or --prompt-file");
     run_generate(*options);
   });
 }

@@ -39,13 +39,25 @@ json describe_plan_book(const std::filesystem::path& path) {
   PlanBook book = load_plan_book(path);
   json plans = json::array();
   for (const PlanEntry& entry : book.frontier) {
-    plans.push_back({{"plan", entry.plan.to_string(book.num_layers)}, {"translated", entry.translated}, {"kl", entry.quality.kl}, {"quality_index", entry.quality_index}, {"relative_cost", entry.relative_cost}});
+    plans.push_back({{"plan", entry.plan.to_string(book.num_layers)},
+                     {"translated", entry.translated},
+                     {"kl", entry.quality.kl},
+                     {"quality_index", entry.quality_index},
+                     {"relative_cost", entry.relative_cost}});
   }
   bool has_maps = !book.maps_file.empty();
   if (has_maps && !std::filesystem::exists(book.maps_file)) {
-    throw Failure(ErrorCode::kNotFound, fmt::format("{}: its translation maps {} are missing", path.string(), book.maps_file.string()));
+    throw Failure(ErrorCode::kNotFound, fmt::format("{}: its translation maps {} are missing",
+                                                    path.string(), book.maps_file.string()));
   }
-  return {{"kind", "plan book"}, {"path", path.string()}, {"sender", book.sender}, {"receiver", book.receiver}, {"contexts", book.num_contexts}, {"translated", has_maps}, {"frontier", plans}, {"intact", true}};
+  return {{"kind", "plan book"},
+          {"path", path.string()},
+          {"sender", book.sender},
+          {"receiver", book.receiver},
+          {"contexts", book.num_contexts},
+          {"translated", has_maps},
+          {"frontier", plans},
+          {"intact", true}};
 }
 
 // Loads everything the family names, so that what is wrong shows here.
@@ -57,27 +69,47 @@ json describe_family(const std::filesystem::path& path) {
   Workspace workspace(options, {});
   json variants = json::array();
   for (const auto& variant : workspace.family->variants()) {
-    size_t bytes = variant->adapter ? variant->adapter->bytes() : variant->transformer->weights().bytes();
-    variants.push_back({{"name", variant->name}, {"parent", variant->parent}, {"path", variant->path.string()}, {"bytes", bytes}, {"digest", (variant->adapter ? variant->adapter_digest : variant->model_digest).hex()}});
+    size_t bytes =
+        variant->adapter ? variant->adapter->bytes() : variant->transformer->weights().bytes();
+    variants.push_back(
+        {{"name", variant->name},
+         {"parent", variant->parent},
+         {"path", variant->path.string()},
+         {"bytes", bytes},
+         {"digest", (variant->adapter ? variant->adapter_digest : variant->model_digest).hex()}});
   }
   json books = json::array();
-  for (const PlanBook& book : workspace.plans->books()) books.push_back(fmt::format("{} from {}", book.receiver, book.sender));
-  return {{"kind", "family"}, {"path", path.string()}, {"name", workspace.family->name()}, {"variants", variants}, {"plan_books", books}, {"skipped_plan_books", workspace.plans->skipped()}, {"intact", workspace.plans->skipped().empty()}};
+  for (const PlanBook& book : workspace.plans->books())
+    books.push_back(fmt::format("{} from {}", book.receiver, book.sender));
+  return {{"kind", "family"},
+          {"path", path.string()},
+          {"name", workspace.family->name()},
+          {"variants", variants},
+          {"plan_books", books},
+          {"skipped_plan_books", workspace.plans->skipped()},
+          {"intact", workspace.plans->skipped().empty()}};
 }
 
 json describe_cache(const std::filesystem::path& path) {
   CacheFolderReport report = inspect_cache_folder(path);
-  return {{"kind", "cache folder"}, {"path", path.string()}, {"files", report.files}, {"entries", report.entries}, {"bytes", report.bytes}, {"damaged", report.damaged}, {"intact", report.damaged.empty()}};
+  return {{"kind", "cache folder"},          {"path", path.string()}, {"files", report.files},
+          {"entries", report.entries},       {"bytes", report.bytes}, {"damaged", report.damaged},
+          {"intact", report.damaged.empty()}};
 }
 
 json describe_adapter(const std::filesystem::path& path) {
   SafetensorsFile file(path / "adapter_model.safetensors");
   JsonFields config(path / "adapter_config.json");
-  return {{"kind", "adapter"}, {"path", path.string()}, {"rank", config.get_int("r", 1, 65536)}, {"tensors", file.tensors().size()}, {"intact", true}};
+  return {{"kind", "adapter"},
+          {"path", path.string()},
+          {"rank", config.get_int("r", 1, 65536)},
+          {"tensors", file.tensors().size()},
+          {"intact", true}};
 }
 
 json describe(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) throw Failure(ErrorCode::kNotFound, fmt::format("{}: no such file or folder", path.string()));
+  if (!std::filesystem::exists(path))
+    throw Failure(ErrorCode::kNotFound, fmt::format("{}: no such file or folder", path.string()));
   if (std::filesystem::is_directory(path)) {
     if (std::filesystem::exists(path / "family.json")) return describe_family(path / "family.json");
     if (std::filesystem::exists(path / "adapter_config.json")) return describe_adapter(path);
@@ -106,7 +138,9 @@ void print_text(const json& value, int indent) {
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<CommonOptions>();
   auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("inspect", "What a model, adapter, family, plan book or cache folder holds, and whether it is intact");
+  CLI::App* command = app.add_subcommand(
+      "inspect",
+      "What a model, adapter, family, plan book or cache folder holds, and whether it is intact");
   add_output_options(*command, *options);
   command->add_option("path", *path, "File or folder")->required();
   command->footer("Example: droidspeak inspect models/smollm2/family.json");
@@ -117,7 +151,8 @@ void add_inspect(CLI::App& app) {
     } else {
       print_text(report, 0);
     }
-    if (!report["intact"].get<bool>()) throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: not intact", *path));
+    if (!report["intact"].get<bool>())
+      throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: not intact", *path));
   });
 }
 

@@ -12,22 +12,36 @@ namespace droidspeak {
 
 void add_output_options(CLI::App& command, CommonOptions& options) {
   command.add_flag("--json", options.wants_json, "One JSON document on stdout; logs on stderr");
-  command.add_option("--threads", options.threads, "CPU threads (0: one per core)")->check(CLI::Range(0, 1024));
-  command.add_option("--device", options.device, "Where to compute")->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str();
+  command.add_option("--threads", options.threads, "CPU threads (0: one per core)")
+      ->check(CLI::Range(0, 1024));
+  command.add_option("--device", options.device, "Where to compute")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
 }
 
 void add_model_options(CLI::App& command, CommonOptions& options) {
-  command.add_option("--family", options.family, "family.json, or the folder that holds it")->capture_default_str();
+  command.add_option("--family", options.family, "family.json, or the folder that holds it")
+      ->capture_default_str();
   add_output_options(command, options);
-  command.add_option("--precision", options.precision, "fast: quantised weights stay quantised; exact: 32-bit floats throughout")
+  command
+      .add_option("--precision", options.precision,
+                  "fast: quantised weights stay quantised; exact: 32-bit floats throughout")
       ->check(CLI::IsMember({"fast", "exact"}))
       ->capture_default_str();
-  command.add_option("--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens (0: what the model allows)")->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--max-model-len", options.max_model_len,
+                  "Longest prompt plus answer in tokens (0: what the model allows)")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--kv-memory", options.kv_memory, "Paged K/V memory")->capture_default_str();
-  command.add_option("--cache-memory", options.cache_memory, "Host tier of the cache store")->capture_default_str();
-  command.add_option("--cache-dir", options.cache_dir, "Disk tier of the cache store (none: no disk tier)");
-  command.add_option("--cache-disk", options.cache_disk, "Size of the disk tier")->capture_default_str();
-  command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))->capture_default_str();
+  command.add_option("--cache-memory", options.cache_memory, "Host tier of the cache store")
+      ->capture_default_str();
+  command.add_option("--cache-dir", options.cache_dir,
+                     "Disk tier of the cache store (none: no disk tier)");
+  command.add_option("--cache-disk", options.cache_disk, "Size of the disk tier")
+      ->capture_default_str();
+  command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
+      ->capture_default_str();
 }
 
 void print_json(const nlohmann::json& value) {
@@ -37,7 +51,9 @@ void print_json(const nlohmann::json& value) {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("DroidSpeak serves the fine-tuned variants of one base model and lets each start from the caches of the others.");
+  CLI::App app(
+      "DroidSpeak serves the fine-tuned variants of one base model and lets each start from the "
+      "caches of the others.");
   app.name("droidspeak");
   app.require_subcommand(1);
   app.set_version_flag("--version", "droidspeak 0.1.0");
@@ -48,6 +64,7 @@ int run(int argc, char** argv) {
   add_bench(app);
   add_profile(app);
   add_evaluate(app);
+  add_serve(app);
   add_inspect(app);
   try {
     app.parse(argc, argv);

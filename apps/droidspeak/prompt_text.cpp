@@ -9,11 +9,13 @@ namespace droidspeak {
 namespace {
 
 // The layout the default family's variants were trained on.
-constexpr const char* kDocumentSystem = "You are a helpful assistant. Read the documents and do what the user asks.";
+constexpr const char* kDocumentSystem =
+    "You are a helpful assistant. Read the documents and do what the user asks.";
 
 std::string render(const Tokenizer& tokenizer, const PromptText& text, const std::string& user) {
   if (tokenizer.chat_template.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument, "the model has no chat template: use --raw to give the prompt as it is");
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "the model has no chat template: use --raw to give the prompt as it is");
   }
   ChatTemplateInput input;
   std::string system = text.system.empty() && !text.context.empty() ? kDocumentSystem : text.system;
@@ -39,7 +41,8 @@ PromptTokens chat_prompt(const Tokenizer& tokenizer, const PromptText& text) {
   prompt.tokens = tokenizer.encode(full, SpecialTokens::kParse);
   // What prompts on this context have in common: their longest common prefix of tokens.
   size_t context_end = full.find(context) + context.size();
-  std::vector<int32_t> alone = tokenizer.encode(std::string_view(full).substr(0, context_end), SpecialTokens::kParse);
+  std::vector<int32_t> alone =
+      tokenizer.encode(std::string_view(full).substr(0, context_end), SpecialTokens::kParse);
   auto [end, unused] = std::ranges::mismatch(prompt.tokens, alone);
   prompt.context_tokens = static_cast<int32_t>(end - prompt.tokens.begin());
   return prompt;

@@ -11,7 +11,8 @@ namespace droidspeak {
 
 struct PromptTokens {
   std::vector<int32_t> tokens;
-  int32_t context_tokens = 0;  // leading tokens that come from the context; all but one without a context
+  int32_t context_tokens =
+      0;  // leading tokens that come from the context; all but one without a context
 };
 
 struct PromptText {
@@ -20,8 +21,8 @@ struct PromptText {
   std::string system;   // empty: the template's own default
 };
 
-// Renders the model's chat template and tokenises the prompt as one text. Throws Failure when the model
-// has no template.
+// Renders the model's chat template and tokenises the prompt as one text. Throws Failure when the
+// model has no template.
 PromptTokens chat_prompt(const Tokenizer& tokenizer, const PromptText& text);
 
 }  // namespace droidspeak

@@ -27,7 +27,11 @@ struct ScoreOptions {
 class TokenScores {
  public:
   TokenScores(Workspace& workspace, Transformer& transformer, std::span<const int32_t> tokens)
-      : workspace_(workspace), transformer_(transformer), tokens_(tokens), logprobs_(tokens.size(), std::nan("")), progress_("score", static_cast<int64_t>(tokens.size())) {}
+      : workspace_(workspace),
+        transformer_(transformer),
+        tokens_(tokens),
+        logprobs_(tokens.size(), std::nan("")),
+        progress_("score", static_cast<int64_t>(tokens.size())) {}
 
   void visit(int32_t first_position, TensorView hidden) {
     constexpr int64_t kRows = 64;  // logits of one batch: kRows * vocabulary floats
@@ -50,7 +54,8 @@ class TokenScores {
     for (int64_t row = 0; row < hidden.rows; ++row) {
       auto next = static_cast<size_t>(first_position + row + 1);
       if (next >= tokens_.size()) break;
-      std::span<const float> values = std::span(host_).subspan(static_cast<size_t>(row * vocabulary), static_cast<size_t>(vocabulary));
+      std::span<const float> values = std::span(host_).subspan(
+          static_cast<size_t>(row * vocabulary), static_cast<size_t>(vocabulary));
       logprobs_[next] = token_logprob(values, tokens_[next]);
     }
   }
@@ -64,13 +69,18 @@ class TokenScores {
   Progress progress_;
 };
 
-PromptPlan make_plan(Workspace& workspace, const ScoreOptions& options, std::span<const int32_t> tokens, std::string& shown) {
+PromptPlan make_plan(Workspace& workspace,
+                     const ScoreOptions& options,
+                     std::span<const int32_t> tokens,
+                     std::string& shown) {
   PromptPlan plan;
   plan.receiver = workspace.family->get(options.model);
   shown = "full";
   if (options.sender.empty()) return plan;
   if (options.context_tokens < 1 || static_cast<size_t>(options.context_tokens) >= tokens.size()) {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("--context-tokens {}: expected 1 to {} for this text", options.context_tokens, tokens.size() - 1));
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("--context-tokens {}: expected 1 to {} for this text",
+                              options.context_tokens, tokens.size() - 1));
   }
   plan.sender = workspace.family->get(options.sender);
   // The last context token predicts the first scored one, so its row is computed, not reused.
@@ -82,7 +92,8 @@ PromptPlan make_plan(Workspace& workspace, const ScoreOptions& options, std::spa
   shown = chosen.shown;
   std::vector<int32_t> layers;
   if (chosen.plan.needs_layer_input()) layers.push_back(chosen.plan.b);
-  workspace.runner->ensure_cached(*plan.sender, tokens.first(static_cast<size_t>(plan.context_tokens)), layers);
+  workspace.runner->ensure_cached(*plan.sender,
+                                  tokens.first(static_cast<size_t>(plan.context_tokens)), layers);
   return plan;
 }
 
@@ -92,24 +103,34 @@ void run_score(const ScoreOptions& options) {
   Workspace workspace(options.common, models);
   std::vector<int32_t> tokens = workspace.tokenize_raw(read_file(options.file));
   workspace.check_length(tokens.size(), 0);
-  if (tokens.size() < 2) throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {} tokens, at least 2 are needed for a score", options.file, tokens.size()));
+  if (tokens.size() < 2)
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: {} tokens, at least 2 are needed for a score", options.file,
+                              tokens.size()));
   std::string shown;
   PromptPlan plan = make_plan(workspace, options, tokens, shown);
   TokenScores scores(workspace, *plan.receiver->transformer, tokens);
   BlockTable table;
-  workspace.runner->prefill(tokens, plan, table, [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
+  workspace.runner->prefill(tokens, plan, table,
+                            [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
   size_t first = options.sender.empty() ? 1 : static_cast<size_t>(options.context_tokens);
   double sum = 0;
   for (size_t i = first; i < tokens.size(); ++i) sum -= scores.logprobs()[i];
   double nll = sum / static_cast<double>(tokens.size() - first);
   if (!options.common.wants_json) {
-    fmt::print("tokens {}  nll {:.5f}  perplexity {:.4f}  plan {}\n", tokens.size(), nll, std::exp(nll), shown);
+    fmt::print("tokens {}  nll {:.5f}  perplexity {:.4f}  plan {}\n", tokens.size(), nll,
+               std::exp(nll), shown);
     return;
   }
-  nlohmann::json out{{"tokens", tokens.size()}, {"nll", nll}, {"perplexity", std::exp(nll)}, {"plan", shown}, {"translated", plan.translator != nullptr}};
+  nlohmann::json out{{"tokens", tokens.size()},
+                     {"nll", nll},
+                     {"perplexity", std::exp(nll)},
+                     {"plan", shown},
+                     {"translated", plan.translator != nullptr}};
   if (options.wants_logprobs) {
     out["logprobs"] = nlohmann::json::array();
-    for (double value : scores.logprobs()) out["logprobs"].push_back(std::isnan(value) ? nlohmann::json() : nlohmann::json(value));
+    for (double value : scores.logprobs())
+      out["logprobs"].push_back(std::isnan(value) ? nlohmann::json() : nlohmann::json(value));
   }
   print_json(out);
 }
@@ -123,10 +144,17 @@ void add_score(CLI::App& app) {
   command->add_option("--model", options->model, "Variant that scores")->required();
   command->add_option("--file", options->file, "Text, taken as it is")->required();
   command->add_option("--sender", options->sender, "Variant whose caches of the context are used");
-  command->add_option("--context-tokens", options->context_tokens, "With --sender: leading tokens that are shared context");
-  command->add_option("--plan", options->plan, "auto, full, reuse or a,b,c (a,b,cr: without translation)")->capture_default_str();
-  command->add_flag("--logprobs", options->wants_logprobs, "With --json: one log probability per token");
-  command->footer("Example: droidspeak score --model qa --file text.txt --sender base --context-tokens 1024 --plan 0,16,24");
+  command->add_option("--context-tokens", options->context_tokens,
+                      "With --sender: leading tokens that are shared context");
+  command
+      ->add_option("--plan", options->plan,
+                   "auto, full, reuse or a,b,c (a,b,cr: without translation)")
+      ->capture_default_str();
+  command->add_flag("--logprobs", options->wants_logprobs,
+                    "With --json: one log probability per token");
+  command->footer(
+      "Example: droidspeak score --model qa --file text.txt --sender base --context-tokens 1024 "
+      "--plan 0,16,24");
   command->callback([options] { run_score(*options); });
 }
 

@@ -23,7 +23,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
   return load_gguf_tokenizer(GgufFile(model_path));
 }
 
-Precision parse_precision(const std::string& name) { return name == "exact" ? Precision::kExact : Precision::kFast; }
+Precision parse_precision(const std::string& name) {
+  return name == "exact" ? Precision::kExact : Precision::kFast;
+}
 
 DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision) {
   if (name == "f32") return DType::kF32;
@@ -43,19 +45,24 @@ StoreOptions store_options(const CommonOptions& options) {
 }
 
 Workspace::Workspace(const CommonOptions& options, const std::vector<std::string>& models)
-    : device(make_device(options.device)), ops(make_ops(*device, options.threads)), file(read_family_file(options.family)) {
+    : device(make_device(options.device)),
+      ops(make_ops(*device, options.threads)),
+      file(read_family_file(options.family)) {
   for (const std::string& model : models) {
     bool is_known = model == file.base.name;
     for (const auto& variant : file.variants) is_known = is_known || variant.name == model;
     if (is_known) continue;
     std::string names = file.base.name;
     for (const auto& variant : file.variants) names += ", " + variant.name;
-    throw Failure(ErrorCode::kNotFound, fmt::format("model \"{}\" is not in {}: there are {}", model, file.path.string(), names));
+    throw Failure(ErrorCode::kNotFound, fmt::format("model \"{}\" is not in {}: there are {}",
+                                                    model, file.path.string(), names));
   }
   Precision precision = parse_precision(options.precision);
-  family = std::make_unique<ModelFamily>(*ops, file, FamilyOptions{precision, options.max_model_len}, models);
+  family = std::make_unique<ModelFamily>(*ops, file,
+                                         FamilyOptions{precision, options.max_model_len}, models);
   tokenizer = load_tokenizer(file.base.path);
-  KvLayout layout = family->config().kv_layout(parse_kv_dtype(options.kv_dtype, *device, precision));
+  KvLayout layout =
+      family->config().kv_layout(parse_kv_dtype(options.kv_dtype, *device, precision));
   kv = std::make_unique<KvCache>(*device, layout, parse_size(options.kv_memory));
   store = std::make_unique<CacheStore>(store_options(options), clock);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
@@ -64,16 +71,19 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {
   std::vector<int32_t> tokens = tokenizer->encode(text, SpecialTokens::kParse);
-  if (tokenizer->bos_for_prompts && (tokens.empty() || tokens.front() != tokenizer->bos_id)) tokens.insert(tokens.begin(), tokenizer->bos_id);
+  if (tokenizer->bos_for_prompts && (tokens.empty() || tokens.front() != tokenizer->bos_id))
+    tokens.insert(tokens.begin(), tokenizer->bos_id);
   return tokens;
 }
 
 void Workspace::check_length(size_t prompt_tokens, int64_t new_tokens) const {
   int64_t limit = family->base()->transformer->max_positions();
-  if (prompt_tokens == 0) throw Failure(ErrorCode::kInvalidArgument, "the prompt is empty: expected at least one token");
+  if (prompt_tokens == 0)
+    throw Failure(ErrorCode::kInvalidArgument, "the prompt is empty: expected at least one token");
   if (static_cast<int64_t>(prompt_tokens) + new_tokens > limit) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{} prompt tokens and {} new ones: the model's context holds {}", prompt_tokens, new_tokens, limit));
+                  fmt::format("{} prompt tokens and {} new ones: the model's context holds {}",
+                              prompt_tokens, new_tokens, limit));
   }
 }
 

@@ -17,15 +17,15 @@ struct SourceLine {
 
 [[noreturn]] void panic(std::string_view text, SourceLine where = SourceLine::current());
 
-inline void check(bool condition, std::string_view text,
-                  SourceLine where = SourceLine::current()) {
+inline void check(bool condition, std::string_view text, SourceLine where = SourceLine::current()) {
   if (!condition) [[unlikely]] {
     panic(text, where);
   }
 }
 
 // For hot loops: compiled out of release builds.
-inline void debug_check([[maybe_unused]] bool condition, [[maybe_unused]] std::string_view text,
+inline void debug_check([[maybe_unused]] bool condition,
+                        [[maybe_unused]] std::string_view text,
                         [[maybe_unused]] SourceLine where = SourceLine::current()) {
 #ifndef NDEBUG
   check(condition, text, where);

@@ -24,10 +24,12 @@ class SteadyClock final : public Clock {
 class Stopwatch {
  public:
   Stopwatch() : start_(std::chrono::steady_clock::now()) {}
+
   double ms() const {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_)
         .count();
   }
+
   double restart() {
     double elapsed = ms();
     start_ = std::chrono::steady_clock::now();

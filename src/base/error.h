@@ -25,12 +25,12 @@ struct Error {
 
 class Failure : public std::runtime_error {
  public:
-  explicit Failure(Error error)
-      : std::runtime_error(error.message), code_(error.code) {}
-  Failure(ErrorCode code, const std::string& message)
-      : std::runtime_error(message), code_(code) {}
+  explicit Failure(Error error) : std::runtime_error(error.message), code_(error.code) {}
+
+  Failure(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
   ErrorCode code() const { return code_; }
+
   Error error() const { return {code_, what()}; }
 
  private:

@@ -1,17 +1,16 @@
 #include "base/file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <zlib.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "base/error.h"
 
@@ -27,11 +26,14 @@ namespace {
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
+
   ~FileDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
+
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
+
   int get() const { return fd_; }
 
  private:
@@ -40,6 +42,7 @@ class FileDescriptor {
 
 size_t size_of_regular_file(int fd, const std::filesystem::path& path) {
   struct stat status {};
+
   if (::fstat(fd, &status) != 0) fail(path, "cannot stat");
   if (!S_ISREG(status.st_mode)) {
     throw Failure(ErrorCode::kInvalidArgument,
@@ -62,7 +65,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   data_ = static_cast<const std::byte*>(data);
 }
 
-MappedFile::~MappedFile() { unmap(); }
+MappedFile::~MappedFile() {
+  unmap();
+}
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
@@ -117,9 +122,9 @@ std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) 
   }
   bool complete = ::gzclose(file) == Z_OK && got == 0;
   if (!complete) {
-    throw Failure(ErrorCode::kDataCorrupt,
-                  fmt::format("{}: not a complete gzip file of at most {} bytes", path.string(),
-                              max_bytes));
+    throw Failure(
+        ErrorCode::kDataCorrupt,
+        fmt::format("{}: not a complete gzip file of at most {} bytes", path.string(), max_bytes));
   }
   return content;
 }

@@ -21,6 +21,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -41,6 +41,7 @@ size_t DigestHash::operator()(const Digest& digest) const {
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
+
   ~State() { EVP_MD_CTX_free(context); }
 };
 

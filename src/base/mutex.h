@@ -1,4 +1,5 @@
-// Mutex with Clang's thread-safety annotations; `clang++ -Wthread-safety` checks GUARDED_BY in lint.
+// Mutex with Clang's thread-safety annotations; `clang++ -Wthread-safety` checks GUARDED_BY in
+// lint.
 #pragma once
 
 #include <condition_variable>
@@ -17,6 +18,7 @@ namespace droidspeak {
 class DROIDSPEAK_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void lock() DROIDSPEAK_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+
   void unlock() DROIDSPEAK_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
 
  private:
@@ -30,7 +32,9 @@ class DROIDSPEAK_THREAD_ANNOTATION(scoped_lockable) MutexLock {
       : mutex_(mutex) {
     mutex_.lock();
   }
+
   ~MutexLock() DROIDSPEAK_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
@@ -46,6 +50,7 @@ class Condition {
     condition_.wait(lock);
     lock.release();
   }
+
   // False when the time ran out.
   template <class Duration>
   bool wait_for(Mutex& mutex, Duration duration) REQUIRES(mutex) {
@@ -54,7 +59,9 @@ class Condition {
     lock.release();
     return woken;
   }
+
   void notify_one() { condition_.notify_one(); }
+
   void notify_all() { condition_.notify_all(); }
 
  private:

@@ -1,12 +1,11 @@
 #include "base/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace droidspeak {
 namespace {
@@ -42,7 +41,9 @@ void Progress::advance(int64_t steps) {
   draw(false);
 }
 
-void Progress::note(std::string text) { note_ = std::move(text); }
+void Progress::note(std::string text) {
+  note_ = std::move(text);
+}
 
 void Progress::draw(bool is_final) {
   was_drawn_ = true;
@@ -53,8 +54,9 @@ void Progress::draw(bool is_final) {
                               : fmt::format("{} left", format_seconds(left));
   constexpr int kWidth = 30;
   int filled = static_cast<int>(share * kWidth);
-  std::string line = fmt::format("{} [{}{}] {}/{} {} {}", title_, std::string(static_cast<size_t>(filled), '#'),
-                                 std::string(static_cast<size_t>(kWidth - filled), '.'), done_, total_, time, note_);
+  std::string line = fmt::format(
+      "{} [{}{}] {}/{} {} {}", title_, std::string(static_cast<size_t>(filled), '#'),
+      std::string(static_cast<size_t>(kWidth - filled), '.'), done_, total_, time, note_);
   if (is_terminal_) {
     fmt::print(stderr, "\r\033[K{}{}", line, is_final ? "\n" : "");
   } else {

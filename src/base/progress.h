@@ -1,5 +1,5 @@
-// Progress of long work on stderr: a bar with time left on a terminal, a line now and then elsewhere.
-// Says nothing about work that ends within two seconds.
+// Progress of long work on stderr: a bar with time left on a terminal, a line now and then
+// elsewhere. Says nothing about work that ends within two seconds.
 #pragma once
 
 #include <chrono>

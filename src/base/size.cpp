@@ -11,9 +11,10 @@ namespace droidspeak {
 
 uint64_t parse_size(std::string_view text) {
   auto fail = [&]() -> uint64_t {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("size \"{}\": expected a number with KiB, MiB, GiB or TiB, such as 512MiB",
-                              text));
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("size \"{}\": expected a number with KiB, MiB, GiB or TiB, such as 512MiB",
+                    text));
   };
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,5 +1,6 @@
 // A place where memory lives and operations run. The CPU device is synchronous; on CUDA everything
-// queued on the device happens in order on its compute stream, and copies on a CopyLane run beside it.
+// queued on the device happens in order on its compute stream, and copies on a CopyLane run beside
+// it.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,14 @@ class Buffer {
   using Release = void (*)(void* data, size_t bytes);
 
   Buffer() = default;
+
   Buffer(void* data, size_t bytes, Release release)
       : data_(data), bytes_(bytes), release_(release) {}
+
   ~Buffer() { reset(); }
+
   Buffer(Buffer&& other) noexcept { swap(other); }
+
   Buffer& operator=(Buffer&& other) noexcept {
     if (this != &other) {
       reset();
@@ -30,10 +35,12 @@ class Buffer {
     }
     return *this;
   }
+
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
+
   size_t bytes() const { return bytes_; }
 
  private:
@@ -41,6 +48,7 @@ class Buffer {
     if (data_ != nullptr) release_(data_, bytes_);
     data_ = nullptr;
   }
+
   void swap(Buffer& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -58,8 +66,8 @@ class Event {
   virtual ~Event() = default;
 };
 
-// Copies between host and device beside the compute stream. Used by one thread at a time. On the CPU
-// a copy has happened when the call returns.
+// Copies between host and device beside the compute stream. Used by one thread at a time. On the
+// CPU a copy has happened when the call returns.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;

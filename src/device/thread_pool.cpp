@@ -82,7 +82,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::num_threads() const { return state_->num_threads; }
+int ThreadPool::num_threads() const {
+  return state_->num_threads;
+}
 
 void ThreadPool::run(const std::function<void(int thread)>& body) {
   State& s = *state_;

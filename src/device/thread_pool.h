@@ -22,7 +22,9 @@ class ThreadPool {
   // Calls body(thread) once on each thread.
   void run(const std::function<void(int thread)>& body);
   // Hands out [0, count) in chunks of `grain` to whichever thread is free.
-  void for_each(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end, int thread)>& body);
+  void for_each(int64_t count,
+                int64_t grain,
+                const std::function<void(int64_t begin, int64_t end, int thread)>& body);
   // Inside run(): waits until every thread of the pool has called it.
   void barrier();
 

@@ -23,7 +23,9 @@ BlockPool::BlockPool(int32_t num_blocks) : lease_counts_(static_cast<size_t>(num
   for (int32_t block = num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
 }
 
-BlockPool::~BlockPool() { check(num_free() == num_blocks(), "all blocks returned before the pool ends"); }
+BlockPool::~BlockPool() {
+  check(num_free() == num_blocks(), "all blocks returned before the pool ends");
+}
 
 std::optional<std::vector<BlockLease>> BlockPool::take(int32_t count) {
   if (count > num_free()) return std::nullopt;

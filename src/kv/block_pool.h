@@ -1,5 +1,5 @@
-// Which K/V blocks are free. Hands out block ids as leases: a block returns when its last lease dies.
-// Owned and used by one thread (the engine's).
+// Which K/V blocks are free. Hands out block ids as leases: a block returns when its last lease
+// dies. Owned and used by one thread (the engine's).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,12 @@ class BlockPool;
 class BlockLease {
  public:
   BlockLease() = default;
+
   ~BlockLease() { release(); }
+
   BlockLease(BlockLease&& other) noexcept
       : pool_(std::exchange(other.pool_, nullptr)), block_(other.block_) {}
+
   BlockLease& operator=(BlockLease&& other) noexcept {
     if (this != &other) {
       release();
@@ -27,15 +30,19 @@ class BlockLease {
     }
     return *this;
   }
+
   BlockLease(const BlockLease&) = delete;
   BlockLease& operator=(const BlockLease&) = delete;
 
   int32_t block() const { return block_; }
+
   BlockLease share() const;
 
  private:
   friend class BlockPool;
+
   BlockLease(BlockPool* pool, int32_t block) : pool_(pool), block_(block) {}
+
   void release();
 
   BlockPool* pool_ = nullptr;
@@ -53,6 +60,7 @@ class BlockPool {
   std::optional<std::vector<BlockLease>> take(int32_t count);
 
   int32_t num_blocks() const { return static_cast<int32_t>(lease_counts_.size()); }
+
   int32_t num_free() const { return static_cast<int32_t>(free_blocks_.size()); }
 
   // Panics unless every block is either free or leased, and listed once.

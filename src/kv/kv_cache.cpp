@@ -15,8 +15,8 @@ int32_t blocks_in(const KvLayout& layout, size_t bytes) {
   size_t blocks = std::min<size_t>(bytes / layout.block_bytes(), size_t{1} << 30);
   if (blocks == 0) {
     throw Failure(ErrorCode::kExhausted,
-                  fmt::format("K/V memory of {}: one block of {} tokens takes {}", format_size(bytes),
-                              kBlockTokens, format_size(layout.block_bytes())));
+                  fmt::format("K/V memory of {}: one block of {} tokens takes {}",
+                              format_size(bytes), kBlockTokens, format_size(layout.block_bytes())));
   }
   return static_cast<int32_t>(blocks);
 }
@@ -29,7 +29,8 @@ KvCache::KvCache(Device& device, const KvLayout& layout, size_t bytes)
   for (int32_t i = 0; i < layout.num_layers; ++i) {
     keys_.push_back(device.allocate(blocks * layout.half_bytes()));
     values_.push_back(device.allocate(blocks * layout.half_bytes()));
-    if (layout.scale_bytes() > 0) scales_.push_back(device.allocate(2 * blocks * layout.scale_bytes()));
+    if (layout.scale_bytes() > 0)
+      scales_.push_back(device.allocate(2 * blocks * layout.scale_bytes()));
   }
 }
 
@@ -42,7 +43,8 @@ KvLayerView KvCache::layer(int32_t layer) const {
                    .head_dim = layout_.head_dim};
   if (!scales_.empty()) {
     view.k_scale = static_cast<float*>(scales_[index].data());
-    view.v_scale = view.k_scale + static_cast<size_t>(pool_.num_blocks()) * layout_.scale_bytes() / sizeof(float);
+    view.v_scale = view.k_scale +
+                   static_cast<size_t>(pool_.num_blocks()) * layout_.scale_bytes() / sizeof(float);
   }
   return view;
 }
@@ -51,7 +53,8 @@ KvCache::Pieces KvCache::pieces(int32_t layer_index, int32_t block) const {
   check(block >= 0 && block < pool_.num_blocks(), "block inside the pool");
   KvLayerView view = layer(layer_index);
   auto at = [&](void* base, size_t bytes) {
-    return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<size_t>(block) * bytes;
+    return base == nullptr ? nullptr
+                           : static_cast<std::byte*>(base) + static_cast<size_t>(block) * bytes;
   };
   size_t half = layout_.half_bytes();
   size_t scale = layout_.scale_bytes();

@@ -22,13 +22,18 @@ struct KvLayout {
   size_t half_bytes() const {
     return bytes_of(dtype, static_cast<int64_t>(num_kv_heads) * kBlockTokens * head_dim);
   }
+
   // f32 scales of K (or of V) of one layer of one block; 0 unless int8.
   size_t scale_bytes() const {
-    return dtype == DType::kI8 ? static_cast<size_t>(num_kv_heads) * kBlockTokens * sizeof(float) : 0;
+    return dtype == DType::kI8 ? static_cast<size_t>(num_kv_heads) * kBlockTokens * sizeof(float)
+                               : 0;
   }
+
   // One layer of one block as stored and sent: K, V, then their scales.
   size_t layer_bytes() const { return 2 * (half_bytes() + scale_bytes()); }
+
   size_t block_bytes() const { return layer_bytes() * static_cast<size_t>(num_layers); }
+
   bool operator==(const KvLayout&) const = default;
 };
 
@@ -38,7 +43,9 @@ class KvCache {
   KvCache(Device& device, const KvLayout& layout, size_t bytes);
 
   const KvLayout& layout() const { return layout_; }
+
   BlockPool& pool() { return pool_; }
+
   KvLayerView layer(int32_t layer) const;
 
   // One layer of one block between the pool and contiguous host bytes of layout().layer_bytes().
@@ -50,11 +57,12 @@ class KvCache {
     std::byte* data[4];  // k, v, k scale, v scale
     size_t bytes[4];
   };
+
   Pieces pieces(int32_t layer, int32_t block) const;
 
   KvLayout layout_;
   BlockPool pool_;
-  std::vector<Buffer> keys_;    // one per layer
+  std::vector<Buffer> keys_;  // one per layer
   std::vector<Buffer> values_;
   std::vector<Buffer> scales_;  // K scales then V scales, only for int8
 };
@@ -64,11 +72,14 @@ class BlockTable {
  public:
   // False when the pool has no room; the table is then unchanged.
   [[nodiscard]] bool reserve(BlockPool& pool, int32_t num_tokens);
+
   void clear() {
     leases_.clear();
     blocks_.clear();
   }
+
   std::span<const int32_t> blocks() const { return blocks_; }
+
   int32_t capacity_tokens() const { return static_cast<int32_t>(blocks_.size()) * kBlockTokens; }
 
  private:
@@ -76,6 +87,8 @@ class BlockTable {
   std::vector<int32_t> blocks_;
 };
 
-inline int32_t blocks_for(int32_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
+inline int32_t blocks_for(int32_t num_tokens) {
+  return (num_tokens + kBlockTokens - 1) / kBlockTokens;
+}
 
 }  // namespace droidspeak

@@ -1,4 +1,5 @@
-// What kernels see of paged K/V memory: where one layer's blocks lie, and which blocks a sequence has.
+// What kernels see of paged K/V memory: where one layer's blocks lie, and which blocks a sequence
+// has.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ struct KvLayerView {
 
 // Rows [first_row, first_row + num_rows) of a batch are the tokens at positions
 // [first_position, first_position + num_rows) of one sequence; position p lies in block
-// blocks[p / kBlockTokens] at slot p % kBlockTokens. Row i attends to positions [0, first_position + i].
+// blocks[p / kBlockTokens] at slot p % kBlockTokens. Row i attends to positions [0, first_position
+// + i].
 struct SequenceSlice {
   int64_t first_row = 0;
   int32_t num_rows = 0;

@@ -52,25 +52,34 @@ const Architecture& find_architecture(const std::filesystem::path& path,
       known.push_back(name);
     }
   }
-  refuse(path, fmt::format("{} \"{}\" is not supported: expected one of {}", field, value, fmt::join(known, ", ")));
+  refuse(path, fmt::format("{} \"{}\" is not supported: expected one of {}", field, value,
+                           fmt::join(known, ", ")));
 }
 
 // Sizes every later product relies on.
 void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   auto require = [&](bool holds, std::string_view what) {
-    if (!holds) refuse(path, fmt::format("{} (layers {}, hidden {}, heads {}/{}, head size {}, FFN {}, vocabulary {})", what,
-                                         c.num_layers, c.d_model, c.num_heads, c.num_kv_heads, c.head_dim, c.ffn_dim, c.vocab_size));
+    if (!holds)
+      refuse(
+          path,
+          fmt::format("{} (layers {}, hidden {}, heads {}/{}, head size {}, FFN {}, vocabulary {})",
+                      what, c.num_layers, c.d_model, c.num_heads, c.num_kv_heads, c.head_dim,
+                      c.ffn_dim, c.vocab_size));
   };
   auto within = [](int64_t value, int64_t high) { return value >= 1 && value <= high; };
   require(within(c.num_layers, 1024), "number of layers must be 1 to 1024");
-  require(within(c.d_model, 1 << 17) && c.d_model % 8 == 0, "hidden size must be a multiple of 8 up to 131072");
-  require(within(c.num_heads, 1024) && within(c.num_kv_heads, 1024) && c.num_heads % c.num_kv_heads == 0,
+  require(within(c.d_model, 1 << 17) && c.d_model % 8 == 0,
+          "hidden size must be a multiple of 8 up to 131072");
+  require(within(c.num_heads, 1024) && within(c.num_kv_heads, 1024) &&
+              c.num_heads % c.num_kv_heads == 0,
           "the number of heads must be a multiple of the number of KV heads");
-  require(within(c.head_dim, 1024) && c.head_dim % 8 == 0, "head size must be a multiple of 8 up to 1024");
+  require(within(c.head_dim, 1024) && c.head_dim % 8 == 0,
+          "head size must be a multiple of 8 up to 1024");
   require(within(c.ffn_dim, 1 << 20) && c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
   require(within(c.vocab_size, 1 << 24), "vocabulary size must be 1 to 16777216");
   require(within(c.max_positions, 1 << 30), "context length must be positive");
-  require(within(c.rotary_dim, c.head_dim) && c.rotary_dim % 2 == 0, "rotary size must be even and at most the head size");
+  require(within(c.rotary_dim, c.head_dim) && c.rotary_dim % 2 == 0,
+          "rotary size must be even and at most the head size");
   require(c.norm_epsilon > 0 && c.norm_epsilon < 1, "norm epsilon must lie between 0 and 1");
   require(c.rope_theta > 0 && c.rope_theta < 1e12, "RoPE theta must be positive");
   const RopeScaling& s = c.rope_scaling;
@@ -79,13 +88,16 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
     require(s.short_factors.size() == expected && s.long_factors.size() == expected,
             "RoPE factors must have one number per frequency");
     auto positive = [](float f) { return f > 0; };
-    require(std::ranges::all_of(s.short_factors, positive) && std::ranges::all_of(s.long_factors, positive), "RoPE factors must be positive");
+    require(std::ranges::all_of(s.short_factors, positive) &&
+                std::ranges::all_of(s.long_factors, positive),
+            "RoPE factors must be positive");
   }
   require(s.factor > 0, "RoPE scaling factor must be positive");
 }
 
 int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
-  if (value < 0 || value > INT32_MAX) refuse(file.path(), fmt::format("key \"{}\" is {}: expected 0 to {}", key, value, INT32_MAX));
+  if (value < 0 || value > INT32_MAX)
+    refuse(file.path(), fmt::format("key \"{}\" is {}: expected 0 to {}", key, value, INT32_MAX));
   return static_cast<int32_t>(value);
 }
 
@@ -105,9 +117,12 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
 void Checkpoint::read_gguf_config() {
   const GgufFile& file = *gguf_;
   std::string name = file.get_string("general.architecture");
-  architecture_ = &find_architecture(path_, "general.architecture", name, &Architecture::gguf_architectures);
+  architecture_ =
+      &find_architecture(path_, "general.architecture", name, &Architecture::gguf_architectures);
   auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
-  auto get = [&](std::string_view suffix) { return to_int32(file, key(suffix), file.get_int(key(suffix))); };
+  auto get = [&](std::string_view suffix) {
+    return to_int32(file, key(suffix), file.get_int(key(suffix)));
+  };
   auto get_or = [&](std::string_view suffix, int32_t fallback) {
     return to_int32(file, key(suffix), file.get_int_or(key(suffix), fallback));
   };
@@ -117,15 +132,19 @@ void Checkpoint::read_gguf_config() {
   c.d_model = get("embedding_length");
   c.num_heads = get("attention.head_count");
   c.num_kv_heads = get_or("attention.head_count_kv", c.num_heads);
-  if (c.num_heads < 1) refuse(path_, fmt::format("key \"{}\" is {}: expected at least 1", key("attention.head_count"), c.num_heads));
+  if (c.num_heads < 1)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected at least 1", key("attention.head_count"),
+                              c.num_heads));
   c.head_dim = get_or("attention.key_length", c.d_model / c.num_heads);
   c.ffn_dim = get("feed_forward_length");
   c.max_positions = get("context_length");
-  c.norm_epsilon = static_cast<float>(file.get_double("" + key("attention.layer_norm_rms_epsilon")));
+  c.norm_epsilon =
+      static_cast<float>(file.get_double("" + key("attention.layer_norm_rms_epsilon")));
   c.rope_theta = file.get_double_or(key("rope.freq_base"), 10000);
   c.rotary_dim = get_or("rope.dimension_count", c.head_dim);
   const FileTensor* embedding = find(TensorRole::kEmbedding, 0, "weight");
-  if (embedding == nullptr || embedding->shape.size() != 2) refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
+  if (embedding == nullptr || embedding->shape.size() != 2)
+    refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
   architecture_->read_gguf(file, c);
@@ -133,22 +152,28 @@ void Checkpoint::read_gguf_config() {
 
 void Checkpoint::read_hf_config() {
   JsonFields json(path_ / "config.json");
-  architecture_ = &find_architecture(json.path(), "model_type", json.get_string("model_type"), &Architecture::hf_model_types);
-  auto get = [&](std::string_view field) { return static_cast<int32_t>(json.get_int(field, 1, INT32_MAX)); };
+  architecture_ = &find_architecture(json.path(), "model_type", json.get_string("model_type"),
+                                     &Architecture::hf_model_types);
+  auto get = [&](std::string_view field) {
+    return static_cast<int32_t>(json.get_int(field, 1, INT32_MAX));
+  };
   ModelConfig& c = config_;
   c.architecture = architecture_->name;
   c.num_layers = get("num_hidden_layers");
   c.d_model = get("hidden_size");
   c.num_heads = get("num_attention_heads");
-  c.num_kv_heads = static_cast<int32_t>(json.get_int_or("num_key_value_heads", c.num_heads, 1, INT32_MAX));
-  c.head_dim = static_cast<int32_t>(json.get_int_or("head_dim", c.d_model / c.num_heads, 1, INT32_MAX));
+  c.num_kv_heads =
+      static_cast<int32_t>(json.get_int_or("num_key_value_heads", c.num_heads, 1, INT32_MAX));
+  c.head_dim =
+      static_cast<int32_t>(json.get_int_or("head_dim", c.d_model / c.num_heads, 1, INT32_MAX));
   c.ffn_dim = get("intermediate_size");
   c.vocab_size = get("vocab_size");
   c.max_positions = get("max_position_embeddings");
   c.norm_epsilon = static_cast<float>(json.get_double_or("rms_norm_eps", 1e-6));
   c.rope_theta = json.get_double_or("rope_theta", 10000);
   double rotary = json.get_double_or("partial_rotary_factor", 1);
-  if (auto rope = json.find_object("rope_parameters")) rotary = rope->get_double_or("partial_rotary_factor", rotary);
+  if (auto rope = json.find_object("rope_parameters"))
+    rotary = rope->get_double_or("partial_rotary_factor", rotary);
   c.rotary_dim = static_cast<int32_t>(c.head_dim * std::clamp(rotary, 0.0, 1.0));
   std::string activation = json.get_string_or("hidden_act", "silu");
   if (activation != "silu") json.refuse("hidden_act", "silu");
@@ -167,23 +192,31 @@ const FileTensor* Checkpoint::find(TensorRole role, int32_t layer, std::string_v
   return is_gguf() ? gguf_->find_tensor(name) : folder_->find_tensor(name);
 }
 
-const FileTensor& Checkpoint::matrix(TensorRole role, int32_t layer, int64_t rows, int64_t columns) const {
+const FileTensor& Checkpoint::matrix(TensorRole role,
+                                     int32_t layer,
+                                     int64_t rows,
+                                     int64_t columns) const {
   const FileTensor* tensor = find(role, layer, "weight");
   std::string name = name_of(role, layer, "weight");
   if (tensor == nullptr) refuse(path_, fmt::format("tensor \"{}\" is missing", name));
   if (tensor->shape != std::vector<int64_t>{rows, columns}) {
-    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}, {}]", name, fmt::join(tensor->shape, ", "), rows, columns));
+    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}, {}]", name,
+                              fmt::join(tensor->shape, ", "), rows, columns));
   }
   return *tensor;
 }
 
-const FileTensor& Checkpoint::vector(TensorRole role, int32_t layer, int64_t size, std::string_view suffix) const {
+const FileTensor& Checkpoint::vector(TensorRole role,
+                                     int32_t layer,
+                                     int64_t size,
+                                     std::string_view suffix) const {
   const FileTensor* tensor = find(role, layer, suffix);
   std::string name = name_of(role, layer, suffix);
   if (tensor == nullptr) refuse(path_, fmt::format("tensor \"{}\" is missing", name));
   if (tensor->shape != std::vector<int64_t>{size} || is_block_format(tensor->dtype)) {
-    refuse(path_, fmt::format("tensor \"{}\" has shape [{}] of {}: expected [{}] of f32, f16 or bf16", name,
-                              fmt::join(tensor->shape, ", "), droidspeak::name_of(tensor->dtype), size));
+    refuse(path_, fmt::format(
+                      "tensor \"{}\" has shape [{}] of {}: expected [{}] of f32, f16 or bf16", name,
+                      fmt::join(tensor->shape, ", "), droidspeak::name_of(tensor->dtype), size));
   }
   return *tensor;
 }

@@ -39,18 +39,27 @@ class Checkpoint {
   explicit Checkpoint(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
+
   const ModelConfig& config() const { return config_; }
+
   const Architecture& architecture() const { return *architecture_; }
+
   bool is_gguf() const { return gguf_.has_value(); }
+
   bool is_tied() const { return is_tied_; }
+
   bool permutes_qk() const { return is_gguf() && architecture_->gguf_permutes_qk; }
 
   // Throws Failure naming the file and tensor when it is missing or has another shape.
   const FileTensor& matrix(TensorRole role, int32_t layer, int64_t rows, int64_t columns) const;
-  const FileTensor& vector(TensorRole role, int32_t layer, int64_t size, std::string_view suffix) const;
+  const FileTensor& vector(TensorRole role,
+                           int32_t layer,
+                           int64_t size,
+                           std::string_view suffix) const;
   const FileTensor* find(TensorRole role, int32_t layer, std::string_view suffix) const;
 
-  // SHA-256 over names, shapes and bytes of all tensors; cached beside the file with size and mtime.
+  // SHA-256 over names, shapes and bytes of all tensors; cached beside the file with size and
+  // mtime.
   Digest digest() const;
 
  private:

@@ -33,7 +33,8 @@ Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors) {
   return hash.finish();
 }
 
-Digest cached_digest(const std::vector<std::filesystem::path>& files, const std::function<Digest()>& compute) {
+Digest cached_digest(const std::vector<std::filesystem::path>& files,
+                     const std::function<Digest()>& compute) {
   std::filesystem::path remembered = files.front().string() + ".digest";
   std::string description = describe(files);
   try {

@@ -14,6 +14,7 @@ namespace droidspeak {
 Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors);
 
 // The digest remembered for `files`, or compute() (remembered if the folder can be written).
-Digest cached_digest(const std::vector<std::filesystem::path>& files, const std::function<Digest()>& compute);
+Digest cached_digest(const std::vector<std::filesystem::path>& files,
+                     const std::function<Digest()>& compute);
 
 }  // namespace droidspeak

@@ -17,7 +17,8 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
   if (member.name.empty() || member.name.size() > 256) json.refuse("name", "1 to 256 characters");
   bool has_path = json.has("path");
   bool has_adapter = json.has("adapter");
-  if (has_path == has_adapter) json.refuse(has_path ? "adapter" : "path", "either \"path\" or \"adapter\"");
+  if (has_path == has_adapter)
+    json.refuse(has_path ? "adapter" : "path", "either \"path\" or \"adapter\"");
   if (has_path) member.path = folder / json.get_string("path");
   if (has_adapter) member.adapter = folder / json.get_string("adapter");
   return member;
@@ -26,7 +27,8 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
 }  // namespace
 
 FamilyFile read_family_file(const std::filesystem::path& path) {
-  std::filesystem::path file_path = std::filesystem::is_directory(path) ? path / "family.json" : path;
+  std::filesystem::path file_path =
+      std::filesystem::is_directory(path) ? path / "family.json" : path;
   JsonFields json(file_path);
   std::filesystem::path folder = file_path.parent_path();
   FamilyFile file;
@@ -40,19 +42,26 @@ FamilyFile read_family_file(const std::filesystem::path& path) {
   if (json.has("variants")) {
     for (const JsonFields& variant : json.get_objects("variants")) {
       file.variants.push_back(read_member(variant, folder));
-      if (std::ranges::find(names, file.variants.back().name) != names.end()) variant.refuse("name", "a name that is used once");
+      if (std::ranges::find(names, file.variants.back().name) != names.end())
+        variant.refuse("name", "a name that is used once");
       names.push_back(file.variants.back().name);
     }
   }
   if (json.has("plan_books")) {
-    for (const std::string& book : json.get_strings("plan_books")) file.plan_books.push_back(folder / book);
+    for (const std::string& book : json.get_strings("plan_books"))
+      file.plan_books.push_back(folder / book);
   }
   return file;
 }
 
-ModelFamily::ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& options, const std::vector<std::string>& only)
+ModelFamily::ModelFamily(Ops& ops,
+                         const FamilyFile& file,
+                         const FamilyOptions& options,
+                         const std::vector<std::string>& only)
     : ops_(ops), file_(file) {
-  auto is_wanted = [&](const std::string& name) { return only.empty() || std::ranges::find(only, name) != only.end(); };
+  auto is_wanted = [&](const std::string& name) {
+    return only.empty() || std::ranges::find(only, name) != only.end();
+  };
   auto load_full = [&](const FamilyFile::Member& member, const std::string& parent) {
     auto variant = std::make_shared<Variant>();
     variant->name = member.name;
@@ -62,9 +71,12 @@ ModelFamily::ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& 
     variant->model_digest = weights->digest;
     int32_t limit = weights->config.max_positions;
     if (options.max_model_len > limit) {
-      throw Failure(ErrorCode::kInvalidArgument, fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len, member.path.string(), limit));
+      throw Failure(ErrorCode::kInvalidArgument,
+                    fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
+                                member.path.string(), limit));
     }
-    variant->transformer = std::make_shared<Transformer>(ops, weights, options.max_model_len > 0 ? options.max_model_len : limit);
+    variant->transformer = std::make_shared<Transformer>(
+        ops, weights, options.max_model_len > 0 ? options.max_model_len : limit);
     return variant;
   };
   base_ = load_full(file.base, "");
@@ -78,7 +90,9 @@ ModelFamily::ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& 
     auto variant = load_full(member, file.base.name);
     std::string mismatch = describe_mismatch(config(), variant->transformer->config());
     if (!mismatch.empty()) {
-      throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: variant \"{}\" does not fit the base: {}", member.path.string(), member.name, mismatch));
+      throw Failure(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: variant \"{}\" does not fit the base: {}",
+                                member.path.string(), member.name, mismatch));
     }
     variants_.push_back(variant);
   }
@@ -86,7 +100,8 @@ ModelFamily::ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& 
 
 std::shared_ptr<const Variant> ModelFamily::find(std::string_view name) const {
   MutexLock lock(mutex_);
-  auto found = std::ranges::find_if(variants_, [&](const auto& variant) { return variant->name == name; });
+  auto found =
+      std::ranges::find_if(variants_, [&](const auto& variant) { return variant->name == name; });
   return found == variants_.end() ? nullptr : *found;
 }
 
@@ -94,7 +109,9 @@ std::shared_ptr<const Variant> ModelFamily::get(std::string_view name) const {
   if (auto variant = find(name)) return variant;
   std::vector<std::string> names;
   for (const auto& variant : variants()) names.push_back(variant->name);
-  throw Failure(ErrorCode::kNotFound, fmt::format("model \"{}\" is not in family \"{}\": there are {}", name, file_.name, fmt::join(names, ", ")));
+  throw Failure(ErrorCode::kNotFound,
+                fmt::format("model \"{}\" is not in family \"{}\": there are {}", name, file_.name,
+                            fmt::join(names, ", ")));
 }
 
 std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
@@ -112,7 +129,8 @@ void ModelFamily::add_adapter(const std::string& name, const std::filesystem::pa
   variant->model_digest = base_->model_digest;
   variant->adapter_digest = variant->adapter->digest;
   MutexLock lock(mutex_);
-  auto found = std::ranges::find_if(variants_, [&](const auto& other) { return other->name == name; });
+  auto found =
+      std::ranges::find_if(variants_, [&](const auto& other) { return other->name == name; });
   if (found == variants_.end()) {
     variants_.push_back(std::move(variant));
   } else {
@@ -122,7 +140,9 @@ void ModelFamily::add_adapter(const std::string& name, const std::filesystem::pa
 
 bool ModelFamily::remove_adapter(std::string_view name) {
   MutexLock lock(mutex_);
-  return std::erase_if(variants_, [&](const auto& variant) { return variant->name == name && variant->adapter; }) > 0;
+  return std::erase_if(variants_, [&](const auto& variant) {
+           return variant->name == name && variant->adapter;
+         }) > 0;
 }
 
 }  // namespace droidspeak

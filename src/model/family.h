@@ -1,6 +1,6 @@
-// A base model and its variants, from family.json. Base weights are in memory once; a variant is a full
-// checkpoint or a LoRA adapter beside the base. Variants can be added, replaced and removed at run time:
-// whoever holds a Variant keeps it alive.
+// A base model and its variants, from family.json. Base weights are in memory once; a variant is a
+// full checkpoint or a LoRA adapter beside the base. Variants can be added, replaced and removed at
+// run time: whoever holds a Variant keeps it alive.
 #pragma once
 
 #include <filesystem>
@@ -35,27 +35,35 @@ struct FamilyOptions {
 struct FamilyFile {
   std::string name;
   std::filesystem::path path;
+
   struct Member {
     std::string name;
     std::filesystem::path path;     // full checkpoint, resolved
     std::filesystem::path adapter;  // PEFT folder, resolved; empty for full checkpoints
   };
+
   Member base;
   std::vector<Member> variants;
   std::vector<std::filesystem::path> plan_books;
 };
+
 // Throws Failure naming the file and field.
 FamilyFile read_family_file(const std::filesystem::path& path);
 
 class ModelFamily {
  public:
   // Loads the base and those variants in `only` (empty: all). Throws Failure when one does not fit.
-  ModelFamily(Ops& ops, const FamilyFile& file, const FamilyOptions& options,
+  ModelFamily(Ops& ops,
+              const FamilyFile& file,
+              const FamilyOptions& options,
               const std::vector<std::string>& only = {});
 
   const std::string& name() const { return file_.name; }
+
   const FamilyFile& file() const { return file_; }
+
   const ModelConfig& config() const { return base_->transformer->config(); }
+
   std::shared_ptr<const Variant> base() const { return base_; }
 
   // Null when there is no such variant.

@@ -17,7 +17,8 @@ JsonFields::JsonFields(const std::filesystem::path& path) : path_(path) {
   std::string text = read_file(path, size_t{256} << 20);
   value_ = std::make_unique<json>(json::parse(text, nullptr, false));
   if (value_->is_discarded() || !value_->is_object()) {
-    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: expected a JSON object", path.string()));
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: expected a JSON object", path.string()));
   }
 }
 
@@ -47,23 +48,30 @@ void JsonFields::refuse(std::string_view field, std::string_view expected) const
     shown = found->dump(-1, ' ', false, json::error_handler_t::replace);
     if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
   }
-  throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: field \"{}{}\" is {}: expected {}",
-                                                         path_.string(), prefix_, field, shown, expected));
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("{}: field \"{}{}\" is {}: expected {}", path_.string(), prefix_, field,
+                            shown, expected));
 }
 
-bool JsonFields::has(std::string_view field) const { return find(field) != nullptr; }
+bool JsonFields::has(std::string_view field) const {
+  return find(field) != nullptr;
+}
 
 int64_t JsonFields::get_int(std::string_view field, int64_t low, int64_t high) const {
   std::string expected = fmt::format("an integer from {} to {}", low, high);
   const json& value = get(field, expected);
   if (!value.is_number_integer()) refuse(field, expected);
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) refuse(field, expected);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    refuse(field, expected);
   auto number = value.get<int64_t>();
   if (number < low || number > high) refuse(field, expected);
   return number;
 }
 
-int64_t JsonFields::get_int_or(std::string_view field, int64_t fallback, int64_t low, int64_t high) const {
+int64_t JsonFields::get_int_or(std::string_view field,
+                               int64_t fallback,
+                               int64_t low,
+                               int64_t high) const {
   return has(field) ? get_int(field, low, high) : fallback;
 }
 

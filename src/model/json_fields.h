@@ -1,4 +1,5 @@
-// Typed access to the fields of a JSON file, with errors that name file, field, value and what is right.
+// Typed access to the fields of a JSON file, with errors that name file, field, value and what is
+// right.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ class JsonFields {
   std::vector<std::string> keys() const;
 
   [[noreturn]] void refuse(std::string_view field, std::string_view expected) const;
+
   const std::filesystem::path& path() const { return path_; }
 
  private:

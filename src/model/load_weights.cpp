@@ -41,14 +41,17 @@ class WeightLoader {
     auto weights = std::make_shared<Weights>();
     weights->config = config_;
     weights->digest = checkpoint_.digest();
-    weights->embedding = pack({as_part(checkpoint_.matrix(TensorRole::kEmbedding, 0, config_.vocab_size, config_.d_model))},
+    weights->embedding = pack({as_part(checkpoint_.matrix(TensorRole::kEmbedding, 0,
+                                                          config_.vocab_size, config_.d_model))},
                               "the embedding");
     if (!checkpoint_.is_tied()) {
-      weights->output = pack({as_part(checkpoint_.matrix(TensorRole::kOutput, 0, config_.vocab_size, config_.d_model))},
+      weights->output = pack({as_part(checkpoint_.matrix(TensorRole::kOutput, 0, config_.vocab_size,
+                                                         config_.d_model))},
                              "the output matrix");
     }
     weights->output_norm = vector(TensorRole::kOutputNorm, 0, config_.d_model);
-    for (int32_t layer = 0; layer < config_.num_layers; ++layer) weights->layers.push_back(load_layer(layer));
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+      weights->layers.push_back(load_layer(layer));
     return weights;
   }
 
@@ -60,10 +63,13 @@ class WeightLoader {
     w.ffn_norm = vector(TensorRole::kFfnNorm, layer, config_.d_model);
     std::string where = fmt::format("layer {}", layer);
     w.qkv = pack(qkv_parts(layer), where + " q/k/v");
-    w.output = pack({as_part(checkpoint_.matrix(TensorRole::kAttentionOutput, layer, config_.d_model, config_.q_columns()))},
+    w.output = pack({as_part(checkpoint_.matrix(TensorRole::kAttentionOutput, layer,
+                                                config_.d_model, config_.q_columns()))},
                     where + " attention output");
     w.gate_up = pack(gate_up_parts(layer), where + " gate/up");
-    w.down = pack({as_part(checkpoint_.matrix(TensorRole::kDown, layer, config_.d_model, config_.ffn_dim))}, where + " down");
+    w.down = pack(
+        {as_part(checkpoint_.matrix(TensorRole::kDown, layer, config_.d_model, config_.ffn_dim))},
+        where + " down");
     if (architecture.has_qkv_bias) w.qkv_bias = qkv_bias(layer);
     if (architecture.has_qk_norm) {
       w.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
@@ -77,9 +83,11 @@ class WeightLoader {
     if (checkpoint_.architecture().fusion == Fusion::kFused) {
       return {as_part(checkpoint_.matrix(TensorRole::kFusedQkv, layer, config_.qkv_columns(), d))};
     }
-    return {as_part(checkpoint_.matrix(TensorRole::kQuery, layer, config_.q_columns(), d), query_order_),
-            as_part(checkpoint_.matrix(TensorRole::kKey, layer, config_.kv_columns(), d), key_order_),
-            as_part(checkpoint_.matrix(TensorRole::kValue, layer, config_.kv_columns(), d))};
+    return {
+        as_part(checkpoint_.matrix(TensorRole::kQuery, layer, config_.q_columns(), d),
+                query_order_),
+        as_part(checkpoint_.matrix(TensorRole::kKey, layer, config_.kv_columns(), d), key_order_),
+        as_part(checkpoint_.matrix(TensorRole::kValue, layer, config_.kv_columns(), d))};
   }
 
   std::vector<MatrixPart> gate_up_parts(int32_t layer) const {
@@ -95,7 +103,8 @@ class WeightLoader {
     std::vector<float> bias;
     auto append = [&](TensorRole role, int32_t size, const std::vector<int32_t>& order) {
       std::vector<float> values = read(checkpoint_.vector(role, layer, size, "bias"));
-      for (size_t i = 0; i < values.size(); ++i) bias.push_back(values[order.empty() ? i : static_cast<size_t>(order[i])]);
+      for (size_t i = 0; i < values.size(); ++i)
+        bias.push_back(values[order.empty() ? i : static_cast<size_t>(order[i])]);
     };
     append(TensorRole::kQuery, config_.q_columns(), query_order_);
     append(TensorRole::kKey, config_.kv_columns(), key_order_);
@@ -103,11 +112,13 @@ class WeightLoader {
     return upload(bias);
   }
 
-  std::unique_ptr<WeightMatrix> pack(const std::vector<MatrixPart>& parts, const std::string& what) {
+  std::unique_ptr<WeightMatrix> pack(const std::vector<MatrixPart>& parts,
+                                     const std::string& what) {
     try {
       return ops_.pack(parts, precision_);
     } catch (const Failure& failure) {
-      throw Failure(failure.code(), fmt::format("{}: {}: {}", checkpoint_.path().string(), what, failure.what()));
+      throw Failure(failure.code(),
+                    fmt::format("{}: {}: {}", checkpoint_.path().string(), what, failure.what()));
     }
   }
 
@@ -116,7 +127,8 @@ class WeightLoader {
     dequantize(tensor.dtype, tensor.bytes, values);
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) {
       throw Failure(ErrorCode::kDataCorrupt,
-                    fmt::format("{}: tensor \"{}\" holds a value that is not finite", checkpoint_.path().string(), tensor.name));
+                    fmt::format("{}: tensor \"{}\" holds a value that is not finite",
+                                checkpoint_.path().string(), tensor.name));
     }
     return values;
   }
@@ -145,17 +157,22 @@ class WeightLoader {
 size_t Weights::bytes() const {
   size_t total = embedding->bytes() + (output ? output->bytes() : 0) + output_norm.bytes();
   for (const LayerWeights& layer : layers) {
-    total += layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
+    total +=
+        layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
     total += layer.attention_norm.bytes() + layer.ffn_norm.bytes() + layer.qkv_bias.bytes();
   }
   return total;
 }
 
-std::shared_ptr<const Weights> load_weights(Ops& ops, const std::filesystem::path& path, Precision precision) {
+std::shared_ptr<const Weights> load_weights(Ops& ops,
+                                            const std::filesystem::path& path,
+                                            Precision precision) {
   Checkpoint checkpoint(path);
   return WeightLoader(ops, checkpoint, precision).load();
 }
 
-ModelConfig load_config(const std::filesystem::path& path) { return Checkpoint(path).config(); }
+ModelConfig load_config(const std::filesystem::path& path) {
+  return Checkpoint(path).config();
+}
 
 }  // namespace droidspeak

@@ -28,7 +28,8 @@ std::vector<double> frequencies(const ModelConfig& config, int32_t max_positions
   for (int32_t i = 0; i < config.rotary_dim / 2; ++i) {
     // Single precision, as the reference implementations compute it.
     double frequency =
-        1.0f / std::pow(static_cast<float>(config.rope_theta), static_cast<float>(2 * i) / static_cast<float>(config.rotary_dim));
+        1.0f / std::pow(static_cast<float>(config.rope_theta),
+                        static_cast<float>(2 * i) / static_cast<float>(config.rotary_dim));
     switch (scaling.kind) {
       case RopeScaling::Kind::kNone:
         break;
@@ -61,7 +62,8 @@ std::string describe_mismatch(const ModelConfig& base, const ModelConfig& varian
   std::string text;
   auto compare = [&](std::string_view what, const auto& expected, const auto& actual) {
     if (expected == actual) return;
-    text += fmt::format("{}{} is {} where the base has {}", text.empty() ? "" : "; ", what, actual, expected);
+    text += fmt::format("{}{} is {} where the base has {}", text.empty() ? "" : "; ", what, actual,
+                        expected);
   };
   compare("architecture", base.architecture, variant.architecture);
   compare("number of layers", base.num_layers, variant.num_layers);
@@ -73,7 +75,8 @@ std::string describe_mismatch(const ModelConfig& base, const ModelConfig& varian
   compare("vocabulary size", base.vocab_size, variant.vocab_size);
   compare("RoPE theta", base.rope_theta, variant.rope_theta);
   compare("rotary size", base.rotary_dim, variant.rotary_dim);
-  if (!(base.rope_scaling == variant.rope_scaling)) text += text.empty() ? "RoPE scaling differs" : "; RoPE scaling differs";
+  if (!(base.rope_scaling == variant.rope_scaling))
+    text += text.empty() ? "RoPE scaling differs" : "; RoPE scaling differs";
   return text;
 }
 
@@ -85,7 +88,8 @@ std::vector<float> make_rope_table(const ModelConfig& config, int32_t max_positi
   for (size_t position = 0; position < static_cast<size_t>(max_positions); ++position) {
     float* row = table.data() + position * 2 * half;
     for (size_t i = 0; i < half; ++i) {
-      double angle = static_cast<double>(static_cast<float>(position) * static_cast<float>(frequency[i]));
+      double angle =
+          static_cast<double>(static_cast<float>(position) * static_cast<float>(frequency[i]));
       row[i] = static_cast<float>(std::cos(angle) * factor);
       row[half + i] = static_cast<float>(std::sin(angle) * factor);
     }

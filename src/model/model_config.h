@@ -13,7 +13,9 @@ namespace droidspeak {
 struct LayerRange {
   int32_t begin = 0;
   int32_t end = 0;
+
   int32_t size() const { return end - begin; }
+
   bool operator==(const LayerRange&) const = default;
 };
 
@@ -49,8 +51,11 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
 
   int32_t q_columns() const { return num_heads * head_dim; }
+
   int32_t kv_columns() const { return num_kv_heads * head_dim; }
+
   int32_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+
   KvLayout kv_layout(DType dtype) const { return {num_layers, num_kv_heads, head_dim, dtype}; }
 };
 

@@ -39,11 +39,15 @@ void Transformer::embed(std::span<const int32_t> tokens, TensorView hidden) {
   ops_.embed(*weights_->embedding, tokens, hidden);
 }
 
-void Transformer::forward_layers(LayerRange range, std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden) {
+void Transformer::forward_layers(LayerRange range,
+                                 std::span<const BatchSlice> slices,
+                                 const KvCache& kv,
+                                 TensorView hidden) {
   check(range.begin >= 0 && range.end <= config().num_layers, "layer range inside the model");
   sequence_slices_.clear();
   for (const BatchSlice& slice : slices) {
-    check(slice.sequence.first_position + slice.sequence.num_rows <= max_positions_, "positions within the RoPE table");
+    check(slice.sequence.first_position + slice.sequence.num_rows <= max_positions_,
+          "positions within the RoPE table");
     sequence_slices_.push_back(slice.sequence);
   }
   for (int32_t layer = range.begin; layer < range.end; ++layer) {
@@ -52,7 +56,10 @@ void Transformer::forward_layers(LayerRange range, std::span<const BatchSlice> s
   }
 }
 
-void Transformer::attention_block(int32_t layer, std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden) {
+void Transformer::attention_block(int32_t layer,
+                                  std::span<const BatchSlice> slices,
+                                  const KvCache& kv,
+                                  TensorView hidden) {
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
@@ -90,26 +97,35 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
 }
 
 // Neighbouring slices of one adapter are corrected together.
-void Transformer::apply_lora(std::span<const BatchSlice> slices, int32_t layer, LoraLinear LoraLayer::*which, TensorView in, TensorView out) {
+void Transformer::apply_lora(std::span<const BatchSlice> slices,
+                             int32_t layer,
+                             LoraLinear LoraLayer::*which,
+                             TensorView in,
+                             TensorView out) {
   for (size_t i = 0; i < slices.size();) {
     const Adapter* adapter = slices[i].adapter;
     int64_t begin = slices[i].sequence.first_row;
     int64_t end = begin;
-    while (i < slices.size() && slices[i].adapter == adapter && slices[i].sequence.first_row == end) end += slices[i++].sequence.num_rows;
+    while (i < slices.size() && slices[i].adapter == adapter && slices[i].sequence.first_row == end)
+      end += slices[i++].sequence.num_rows;
     if (adapter == nullptr) continue;
     const LoraLinear& lora = adapter->layers[static_cast<size_t>(layer)].*which;
     if (!lora.down) continue;
-    TensorView low = low_rank_.reshape(ops_.device(), ops_.activation_dtype(), end - begin, lora.down->rows());
+    TensorView low =
+        low_rank_.reshape(ops_.device(), ops_.activation_dtype(), end - begin, lora.down->rows());
     ops_.linear(*lora.down, in.row_range(begin, end), low);
     for (const LoraLinear::Part& part : lora.parts) {
-      TensorView target = out.row_range(begin, end).column_range(part.first_column, part.first_column + part.up->rows());
-      ops_.linear(*part.up, low.column_range(part.first_rank, part.first_rank + part.rank), target, Accumulate::kAdd);
+      TensorView target = out.row_range(begin, end)
+                              .column_range(part.first_column, part.first_column + part.up->rows());
+      ops_.linear(*part.up, low.column_range(part.first_rank, part.first_rank + part.rank), target,
+                  Accumulate::kAdd);
     }
   }
 }
 
 void Transformer::logits(TensorView hidden, TensorView out) {
-  TensorView normed = normed_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, config().d_model);
+  TensorView normed =
+      normed_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, config().d_model);
   ops_.rms_norm(hidden, data_or_null(weights_->output_norm), config().norm_epsilon, normed);
   ops_.linear(weights_->output_matrix(), normed, out);
 }

@@ -27,13 +27,14 @@ struct LayerWeights {
 // Immutable after loading; shared by every variant that uses these weights.
 struct Weights {
   ModelConfig config;
-  Digest digest;  // over the weights, not the file name
+  Digest digest;                            // over the weights, not the file name
   std::unique_ptr<WeightMatrix> embedding;  // [vocab_size, d_model]
   std::unique_ptr<WeightMatrix> output;     // [vocab_size, d_model]; null: tied to the embedding
   Tensor output_norm;                       // [1, d_model] f32
   std::vector<LayerWeights> layers;
 
   const WeightMatrix& output_matrix() const { return output ? *output : *embedding; }
+
   size_t bytes() const;
 };
 
@@ -43,8 +44,9 @@ struct LoraLinear {
     std::unique_ptr<WeightMatrix> up;  // [part columns, rank], scaled by alpha / rank
     int32_t first_rank = 0;            // columns of the down product that belong to this part
     int32_t rank = 0;
-    int32_t first_column = 0;          // where the part lies in the fused output
+    int32_t first_column = 0;  // where the part lies in the fused output
   };
+
   std::unique_ptr<WeightMatrix> down;  // [sum of ranks, in]; null: nothing adapted here
   std::vector<Part> parts;
 };
@@ -64,10 +66,14 @@ struct Adapter {
 };
 
 // Loads a GGUF file or Hugging Face folder. Throws Failure naming file, tensor and what is wrong.
-std::shared_ptr<const Weights> load_weights(Ops& ops, const std::filesystem::path& path, Precision precision);
+std::shared_ptr<const Weights> load_weights(Ops& ops,
+                                            const std::filesystem::path& path,
+                                            Precision precision);
 
 // Loads a PEFT folder for a base of this config.
-std::shared_ptr<const Adapter> load_adapter(Ops& ops, const std::filesystem::path& folder, const ModelConfig& base);
+std::shared_ptr<const Adapter> load_adapter(Ops& ops,
+                                            const std::filesystem::path& folder,
+                                            const ModelConfig& base);
 
 // The config alone, without reading weights.
 ModelConfig load_config(const std::filesystem::path& path);

@@ -1,7 +1,7 @@
-// The operations a transformer needs, one implementation per device. All tensors lie in the memory of
-// the ops' device; rows are tokens. Operations are queued in order; on the CPU they are done when the
-// call returns. Used by one thread at a time. Preconditions (shapes, dtypes) are checked: breaking one
-// is a bug of the caller.
+// The operations a transformer needs, one implementation per device. All tensors lie in the memory
+// of the ops' device; rows are tokens. Operations are queued in order; on the CPU they are done
+// when the call returns. Used by one thread at a time. Preconditions (shapes, dtypes) are checked:
+// breaking one is a bug of the caller.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,24 @@ struct MatrixPart {
   int64_t rows = 0;
   int64_t columns = 0;
   std::span<const std::byte> bytes;
-  std::span<const int32_t> row_order;  // row i of the part is file row row_order[i]; empty: as they lie
+  std::span<const int32_t>
+      row_order;  // row i of the part is file row row_order[i]; empty: as they lie
 };
 
-// A matrix [rows, columns] packed for linear() and embed() of one Ops. Opaque, immutable, shareable.
+// A matrix [rows, columns] packed for linear() and embed() of one Ops. Opaque, immutable,
+// shareable.
 class WeightMatrix {
  public:
   WeightMatrix(int64_t rows, int64_t columns) : rows_(rows), columns_(columns) {}
+
   virtual ~WeightMatrix() = default;
   WeightMatrix(const WeightMatrix&) = delete;
   WeightMatrix& operator=(const WeightMatrix&) = delete;
 
   int64_t rows() const { return rows_; }
+
   int64_t columns() const { return columns_; }
+
   virtual size_t bytes() const = 0;
   virtual std::string format() const = 0;  // "q4", "q8", "f16", ...
 
@@ -59,9 +64,9 @@ struct RopeOptions {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t rotary_dim = 0;          // first rotary_dim elements of a head rotate, half-split pairs
-  const float* table = nullptr;    // device memory, [max_positions, rotary_dim]: cosines then sines
-  const float* q_norm = nullptr;   // [head_dim] f32 RMS norm weights before RoPE, or null
+  int32_t rotary_dim = 0;         // first rotary_dim elements of a head rotate, half-split pairs
+  const float* table = nullptr;   // device memory, [max_positions, rotary_dim]: cosines then sines
+  const float* q_norm = nullptr;  // [head_dim] f32 RMS norm weights before RoPE, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 1e-6f;
 };
@@ -72,8 +77,8 @@ struct AttentionOptions {
   int32_t sliding_window = 0;  // a row sees only the last `sliding_window` positions; 0: all
 };
 
-// Low-rank correction of reused K/V or E while it is loaded: x += ((x - 0) A) B + bias on rows whose
-// K part is first un-rotated and afterwards rotated again. See sharing/translation.h.
+// Low-rank correction of reused K/V or E while it is loaded: x += ((x - 0) A) B + bias on rows
+// whose K part is first un-rotated and afterwards rotated again. See sharing/translation.h.
 struct LowRankMap {
   const WeightMatrix* down = nullptr;  // [rank, columns]
   const WeightMatrix* up = nullptr;    // [columns, rank]
@@ -88,14 +93,20 @@ class Ops {
   virtual DType activation_dtype() const = 0;  // f32 on the CPU, bf16 on CUDA (f32 with kExact)
 
   // Packs the parts stacked by rows. Throws Failure when a scale or value is not finite.
-  virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision precision) = 0;
+  virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
+                                             Precision precision) = 0;
 
   // out[i] = table[tokens[i]]; tokens in host memory, every one inside the table.
-  virtual void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) = 0;
+  virtual void embed(const WeightMatrix& table,
+                     std::span<const int32_t> tokens,
+                     TensorView out) = 0;
 
   // out (+)= in * weights^T (+ bias). bias: [weights.rows()] f32 device memory or null.
-  virtual void linear(const WeightMatrix& weights, TensorView in, TensorView out,
-                      Accumulate accumulate = Accumulate::kOverwrite, const float* bias = nullptr) = 0;
+  virtual void linear(const WeightMatrix& weights,
+                      TensorView in,
+                      TensorView out,
+                      Accumulate accumulate = Accumulate::kOverwrite,
+                      const float* bias = nullptr) = 0;
 
   // out = in / rms(in) * weight; in == out is allowed. weight: [columns] f32 device memory.
   virtual void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) = 0;
@@ -105,23 +116,30 @@ class Ops {
 
   // Norms (optional) and rotates the q part of qkv in place; norms and rotates k, writes k and v of
   // every row into the cache. The rows of qkv are covered by the slices.
-  virtual void rotate_and_store(TensorView qkv, const RopeOptions& options,
-                                std::span<const SequenceSlice> slices, const KvLayerView& kv) = 0;
+  virtual void rotate_and_store(TensorView qkv,
+                                const RopeOptions& options,
+                                std::span<const SequenceSlice> slices,
+                                const KvLayerView& kv) = 0;
 
-  // Causal attention of the q part of qkv over the cache, which already holds the rows' own k and v.
-  // out: [rows, num_heads * head_dim].
-  virtual void attention(TensorView qkv, const AttentionOptions& options,
-                         std::span<const SequenceSlice> slices, const KvLayerView& kv,
+  // Causal attention of the q part of qkv over the cache, which already holds the rows' own k and
+  // v. out: [rows, num_heads * head_dim].
+  virtual void attention(TensorView qkv,
+                         const AttentionOptions& options,
+                         std::span<const SequenceSlice> slices,
+                         const KvLayerView& kv,
                          TensorView out) = 0;
 
-  // Applies a map to cached positions [begin, end) of one sequence, in place. A row of the map's input
-  // is [K of all heads un-rotated | V of all heads].
-  virtual void translate_kv(const LowRankMap& map, const RopeOptions& rope, const SequenceSlice& range,
+  // Applies a map to cached positions [begin, end) of one sequence, in place. A row of the map's
+  // input is [K of all heads un-rotated | V of all heads].
+  virtual void translate_kv(const LowRankMap& map,
+                            const RopeOptions& rope,
+                            const SequenceSlice& range,
                             const KvLayerView& kv) = 0;
   // rows += map(rows), in place.
   virtual void translate_rows(const LowRankMap& map, TensorView rows) = 0;
 
-  virtual void copy(TensorView in, TensorView out) = 0;  // same shape; converts between plain dtypes
+  virtual void copy(TensorView in,
+                    TensorView out) = 0;  // same shape; converts between plain dtypes
 
   // Index of the largest value of each row (the first one on ties), to host memory; waits.
   virtual void argmax(TensorView in, std::span<int32_t> out) = 0;

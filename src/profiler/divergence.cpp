@@ -4,9 +4,12 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace droidspeak {
 namespace {
+
+constexpr double kWorstKl = 50;
 
 int32_t largest(std::span<const float> row) {
   return static_cast<int32_t>(std::ranges::max_element(row) - row.begin());
@@ -29,6 +32,10 @@ ReferenceDistributions::ReferenceDistributions(std::span<const float> logits, in
   for (size_t begin = 0; begin < logits.size(); begin += width) {
     std::span<const float> row = logits.subspan(begin, width);
     double total = log_sum(row);
+    if (!std::isfinite(total)) {
+      throw Failure(ErrorCode::kDataCorrupt,
+                    "the receiver's own full prefill gives logits that are not finite");
+    }
     double negative_entropy = 0;
     for (size_t i = 0; i < width; ++i) {
       double log_probability = static_cast<double>(row[i]) - total;
@@ -57,7 +64,8 @@ Divergence ReferenceDistributions::compare(std::span<const float> logits) const 
       mass += p;
     }
     double kl = negative_entropy_[static_cast<size_t>(i)] - expected + mass * log_sum(row);
-    result.kl += std::max(0.0, kl);
+    // Whatever a broken map does to the logits, it is merely a bad plan.
+    result.kl += std::isfinite(kl) ? std::clamp(kl, 0.0, kWorstKl) : kWorstKl;
     int32_t choice = largest(row);
     bool is_same = choice == choices_[static_cast<size_t>(i)];
     result.agreement += is_same ? 1 : 0;

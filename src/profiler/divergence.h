@@ -9,7 +9,7 @@
 namespace droidspeak {
 
 struct Divergence {
-  double kl = 0;                 // mean over tokens of KL(full || plan), nats
+  double kl = 0;                 // mean over tokens of KL(full || plan), nats; at most 50 each
   double agreement = 1;          // share of tokens whose most likely choice is the same
   int32_t first_difference = 0;  // first token with another choice; the number of tokens when none
   int32_t other_token = -1;      // what the plan chooses there
@@ -18,7 +18,7 @@ struct Divergence {
 // The distributions of full prefill: one row per token of the answer.
 class ReferenceDistributions {
  public:
-  // logits: [rows, vocabulary]
+  // logits: [rows, vocabulary]. Throws Failure when they are not finite.
   ReferenceDistributions(std::span<const float> logits, int32_t vocabulary);
 
   int32_t rows() const { return static_cast<int32_t>(choices_.size()); }

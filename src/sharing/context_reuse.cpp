@@ -34,11 +34,16 @@ struct ContextReuse::Loading {
 };
 
 ContextReuse::ContextReuse(Ops& ops, KvCache& kv, CacheStore& store, ReuseJob job)
-    : ops_(ops), kv_(kv), store_(store), job_(std::move(job)), loading_(std::make_unique<Loading>()) {
+    : ops_(ops),
+      kv_(kv),
+      store_(store),
+      job_(std::move(job)),
+      loading_(std::make_unique<Loading>()) {
   int32_t num_layers = kv.layout().num_layers;
   check(job_.context.size() % kBlockTokens == 0, "context is a whole number of blocks");
   check(job_.sender_keys.size() * kBlockTokens >= job_.context.size(), "a key for every block");
-  check(job_.blocks.size() * kBlockTokens >= job_.context.size(), "the block table covers the context");
+  check(job_.blocks.size() * kBlockTokens >= job_.context.size(),
+        "the block table covers the context");
   if (job_.plan.a > 0) recompute_ranges_.push_back({0, job_.plan.a});
   if (job_.plan.b < job_.plan.c) {
     // Without reused layers in front, the receiver's own hidden state flows on.
@@ -125,19 +130,26 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t begin = recomputed_tokens_;
   int32_t limit = std::max(kBlockTokens, max_tokens / kBlockTokens * kBlockTokens);
   int32_t end = std::min(begin + limit, static_cast<int32_t>(job_.context.size()));
-  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), end - begin, transformer.config().d_model);
+  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), end - begin,
+                                      transformer.config().d_model);
   BatchSlice slice{{0, end - begin, begin, job_.blocks}, job_.receiver->adapter.get()};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
-      transformer.embed(std::span(job_.context).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), hidden);
+      transformer.embed(std::span(job_.context)
+                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                        hidden);
     } else {
       std::unique_lock lock(loading_->mutex);
-      loading_->changed.wait(lock, [&] { return loading_->loaded_input_blocks * kBlockTokens >= end || !loading_->failure.empty(); });
+      loading_->changed.wait(lock, [&] {
+        return loading_->loaded_input_blocks * kBlockTokens >= end || !loading_->failure.empty();
+      });
       if (!loading_->failure.empty()) return 0;
       for (int32_t block = begin / kBlockTokens; block * kBlockTokens < end; ++block) {
-        TensorView rows = hidden.row_range(block * kBlockTokens - begin, (block + 1) * kBlockTokens - begin);
+        TensorView rows =
+            hidden.row_range(block * kBlockTokens - begin, (block + 1) * kBlockTokens - begin);
         std::span<const std::byte> bytes = loading_->inputs[static_cast<size_t>(block)].bytes();
-        check(bytes.size() == bytes_of(rows.dtype, rows.rows * rows.columns), "stored E has the receiver's shape");
+        check(bytes.size() == bytes_of(rows.dtype, rows.rows * rows.columns),
+              "stored E has the receiver's shape");
         ops_.device().to_device(rows.data, bytes.data(), bytes.size());
       }
       lock.unlock();
@@ -156,14 +168,16 @@ bool ContextReuse::wait_layer(int32_t layer) {
   if (job_.plan.recomputes(layer) || is_translated_[index]) return true;
   {
     std::unique_lock lock(loading_->mutex);
-    loading_->changed.wait(lock, [&] { return loading_->is_layer_loaded[index] || !loading_->failure.empty(); });
+    loading_->changed.wait(
+        lock, [&] { return loading_->is_layer_loaded[index] || !loading_->failure.empty(); });
     if (!loading_->is_layer_loaded[index]) return false;
     ops_.device().wait(*loading_->layer_events[index]);
   }
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
   if (map != nullptr) {
     SequenceSlice range{0, static_cast<int32_t>(job_.context.size()), 0, job_.blocks};
-    ops_.translate_kv(*map, job_.receiver->transformer->rope_options(layer), range, kv_.layer(layer));
+    ops_.translate_kv(*map, job_.receiver->transformer->rope_options(layer), range,
+                      kv_.layer(layer));
   }
   is_translated_[index] = true;
   return true;

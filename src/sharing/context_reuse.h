@@ -1,5 +1,6 @@
-// Partial prefill of one context: loads what the plan reuses, recomputes what it does not. Loading runs
-// on a transfer thread (E first, then K/V in the order of need) while the caller's thread recomputes.
+// Partial prefill of one context: loads what the plan reuses, recomputes what it does not. Loading
+// runs on a transfer thread (E first, then K/V in the order of need) while the caller's thread
+// recomputes.
 //
 //   ContextReuse reuse(...);
 //   while (!reuse.is_recomputed()) reuse.recompute_chunk(512);   // interleave with other work
@@ -26,24 +27,28 @@ namespace droidspeak {
 
 struct ReuseJob {
   std::shared_ptr<const Variant> receiver;
-  std::vector<int32_t> context;      // a whole number of blocks
-  std::vector<Digest> sender_keys;   // one per block
+  std::vector<int32_t> context;     // a whole number of blocks
+  std::vector<Digest> sender_keys;  // one per block
   ReusePlan plan;
   std::shared_ptr<const Translator> translator;  // null: raw
-  std::vector<int32_t> blocks;       // the receiver's block table, covers the context
+  std::vector<int32_t> blocks;                   // the receiver's block table, covers the context
 };
 
 class ContextReuse {
  public:
-  // All references outlive the object. `kv` blocks of the job are written by the transfer thread until
-  // is_loaded(); the job's blocks must stay leased until this object is destroyed.
+  // All references outlive the object. `kv` blocks of the job are written by the transfer thread
+  // until is_loaded(); the job's blocks must stay leased until this object is destroyed.
   ContextReuse(Ops& ops, KvCache& kv, CacheStore& store, ReuseJob job);
   ~ContextReuse();  // stops loading
 
   // Runs the plan's recomputed layers over the next tokens of the context; waits for their E.
   // Returns the number of tokens done, 0 when finished or failed.
   int32_t recompute_chunk(int32_t max_tokens);
-  bool is_recomputed() const { return recomputed_tokens_ == static_cast<int32_t>(job_.context.size()) || recompute_ranges_.empty(); }
+
+  bool is_recomputed() const {
+    return recomputed_tokens_ == static_cast<int32_t>(job_.context.size()) ||
+           recompute_ranges_.empty();
+  }
 
   // Waits for the layer's K/V and translates it; false when loading failed. Layers that the plan
   // recomputes are ready at once.
@@ -53,8 +58,10 @@ class ContextReuse {
   // A missing or damaged entry: the caller falls back to full prefill. Empty: no failure.
   std::string failure() const;
 
-  double load_ms() const;        // wall time of the transfer thread
+  double load_ms() const;  // wall time of the transfer thread
+
   double recompute_ms() const { return recompute_ms_; }
+
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
 

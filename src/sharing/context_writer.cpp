@@ -6,7 +6,10 @@
 
 namespace droidspeak {
 
-CacheIdentity exact_identity(const Variant& variant, std::string salt, const KvLayout& layout, DType input_dtype) {
+CacheIdentity exact_identity(const Variant& variant,
+                             std::string salt,
+                             const KvLayout& layout,
+                             DType input_dtype) {
   return {.model = variant.model_digest,
           .adapter = variant.adapter_digest,
           .salt = std::move(salt),
@@ -16,7 +19,10 @@ CacheIdentity exact_identity(const Variant& variant, std::string salt, const KvL
           .input_columns = variant.transformer->config().d_model};
 }
 
-ContextWriter::ContextWriter(Device& device, const KvCache& kv, CacheStore& store, std::vector<int32_t> captured_layers)
+ContextWriter::ContextWriter(Device& device,
+                             const KvCache& kv,
+                             CacheStore& store,
+                             std::vector<int32_t> captured_layers)
     : device_(device), kv_(kv), store_(store), captured_layers_(std::move(captured_layers)) {
   std::ranges::sort(captured_layers_);
   auto repeated = std::ranges::unique(captured_layers_);
@@ -33,7 +39,10 @@ void ContextWriter::capture(int32_t layer, int32_t first_position, TensorView hi
   device_.to_host(rows.data() + begin, hidden.data, bytes);
 }
 
-void ContextWriter::write(std::span<const Digest> keys, std::span<const int32_t> blocks, int32_t first_block, int32_t num_tokens) {
+void ContextWriter::write(std::span<const Digest> keys,
+                          std::span<const int32_t> blocks,
+                          int32_t first_block,
+                          int32_t num_tokens) {
   auto lane = device_.make_copy_lane();
   lane->wait_for_compute();
   const KvLayout& layout = kv_.layout();
@@ -50,10 +59,11 @@ void ContextWriter::write(std::span<const Digest> keys, std::span<const int32_t>
     size_t begin = block * kBlockTokens * row_bytes_;
     size_t size = kBlockTokens * row_bytes_;
     for (const auto& [layer, rows] : inputs_) {
-      if (rows.size() >= begin + size) entries.push_back({{EntryKind::kLayerInput, layer}, std::span(rows).subspan(begin, size)});
+      if (rows.size() >= begin + size)
+        entries.push_back({{EntryKind::kLayerInput, layer}, std::span(rows).subspan(begin, size)});
     }
     lane->synchronize();
-    store_.put(keys[block], entries);
+    store_.put(keys[block], entries, static_cast<uint32_t>(block));
   }
 }
 

@@ -1,5 +1,5 @@
-// Puts what a variant computed by itself into the store: K/V of every layer of full blocks, and E at the
-// captured layers.
+// Puts what a variant computed by itself into the store: K/V of every layer of full blocks, and E
+// at the captured layers.
 #pragma once
 
 #include <map>
@@ -13,20 +13,30 @@
 namespace droidspeak {
 
 // Identity of exact caches that `variant` writes.
-CacheIdentity exact_identity(const Variant& variant, std::string salt, const KvLayout& layout, DType input_dtype);
+CacheIdentity exact_identity(const Variant& variant,
+                             std::string salt,
+                             const KvLayout& layout,
+                             DType input_dtype);
 
 // Collects E of full blocks while a context is read, then writes blocks with their K/V.
 class ContextWriter {
  public:
   // `captured_layers`: where E is kept.
-  ContextWriter(Device& device, const KvCache& kv, CacheStore& store, std::vector<int32_t> captured_layers);
+  ContextWriter(Device& device,
+                const KvCache& kv,
+                CacheStore& store,
+                std::vector<int32_t> captured_layers);
 
   const std::vector<int32_t>& captured_layers() const { return captured_layers_; }
+
   // Input of `layer` for positions [first_position, first_position + hidden.rows).
   void capture(int32_t layer, int32_t first_position, TensorView hidden);
-  // Writes the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`; captured rows of
-  // those blocks go with them.
-  void write(std::span<const Digest> keys, std::span<const int32_t> blocks, int32_t first_block, int32_t num_tokens);
+  // Writes the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`; captured rows
+  // of those blocks go with them.
+  void write(std::span<const Digest> keys,
+             std::span<const int32_t> blocks,
+             int32_t first_block,
+             int32_t num_tokens);
 
  private:
   Device& device_;

@@ -63,35 +63,49 @@ void read_digests(const json& in, Digest& model, Digest& adapter) {
 }
 
 json to_json(const PlanBook& book) {
-  json out{{"format", "droidspeak plan book"},
-           {"version", kVersion},
-           {"sender", {{"name", book.sender}, {"digests", digests(book.sender_model, book.sender_adapter)}}},
-           {"receiver", {{"name", book.receiver}, {"digests", digests(book.receiver_model, book.receiver_adapter)}}},
-           {"num_layers", book.num_layers},
-           {"data",
-            {{"name", book.data_name}, {"sha256", book.data_digest.hex()}, {"contexts", book.num_contexts}, {"context_tokens_median", book.context_tokens_median}}},
-           {"metric", book.metric},
-           {"full_score", book.full_score},
-           {"maps", book.maps_file.filename().string()},
-           {"profile_seconds", book.profile_seconds},
-           {"prefill_equivalents", book.prefill_equivalents},
-           {"frontier", json::array()},
-           {"heat_map", json::array()},
-           {"sensitivity", json::array()}};
-  for (const PlanEntry& entry : book.frontier) out["frontier"].push_back(to_json(entry, book.num_layers));
+  json out{
+      {"format", "droidspeak plan book"},
+      {"version", kVersion},
+      {"sender",
+       {{"name", book.sender}, {"digests", digests(book.sender_model, book.sender_adapter)}}},
+      {"receiver",
+       {{"name", book.receiver}, {"digests", digests(book.receiver_model, book.receiver_adapter)}}},
+      {"num_layers", book.num_layers},
+      {"data",
+       {{"name", book.data_name},
+        {"sha256", book.data_digest.hex()},
+        {"contexts", book.num_contexts},
+        {"context_tokens_median", book.context_tokens_median}}},
+      {"metric", book.metric},
+      {"full_score", book.full_score},
+      {"maps", book.maps_file.filename().string()},
+      {"profile_seconds", book.profile_seconds},
+      {"prefill_equivalents", book.prefill_equivalents},
+      {"frontier", json::array()},
+      {"heat_map", json::array()},
+      {"sensitivity", json::array()}};
+  for (const PlanEntry& entry : book.frontier)
+    out["frontier"].push_back(to_json(entry, book.num_layers));
   for (const HeatCell& cell : book.heat_map) {
-    out["heat_map"].push_back({{"b", cell.b}, {"c", cell.c}, {"translated", cell.translated}, {"kl", cell.kl}, {"agreement", cell.agreement}});
+    out["heat_map"].push_back({{"b", cell.b},
+                               {"c", cell.c},
+                               {"translated", cell.translated},
+                               {"kl", cell.kl},
+                               {"agreement", cell.agreement}});
   }
   for (const LayerSensitivity& layer : book.sensitivity) {
-    out["sensitivity"].push_back({{"layer", layer.layer}, {"kl", layer.kl}, {"spread", layer.spread}});
+    out["sensitivity"].push_back(
+        {{"layer", layer.layer}, {"kl", layer.kl}, {"spread", layer.spread}});
   }
   return out;
 }
 
 PlanBook from_json(const json& in, const std::filesystem::path& path) {
   if (in.at("format") != "droidspeak plan book" || in.at("version") != kVersion) {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
-                                                           in.at("format").dump(), in.at("version").dump(), kVersion));
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
+                    in.at("format").dump(), in.at("version").dump(), kVersion));
   }
   PlanBook book;
   book.sender = in.at("sender").at("name").get<std::string>();
@@ -99,7 +113,9 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
   read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
   book.num_layers = in.at("num_layers").get<int32_t>();
-  if (book.num_layers < 1 || book.num_layers > 1024) throw Failure(ErrorCode::kInvalidArgument, fmt::format("num_layers is {}: expected 1 to 1024", book.num_layers));
+  if (book.num_layers < 1 || book.num_layers > 1024)
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("num_layers is {}: expected 1 to 1024", book.num_layers));
   const json& data = in.at("data");
   book.data_name = data.at("name").get<std::string>();
   book.data_digest = Digest::from_hex(data.at("sha256").get<std::string>());
@@ -110,14 +126,21 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.profile_seconds = in.at("profile_seconds").get<double>();
   book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
   std::filesystem::path maps = in.at("maps").get<std::string>();
-  if (maps != maps.filename()) throw Failure(ErrorCode::kInvalidArgument, fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
+  if (maps != maps.filename())
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
   if (!maps.empty()) book.maps_file = path.parent_path() / maps;
-  for (const json& entry : in.at("frontier")) book.frontier.push_back(entry_from_json(entry, book.num_layers));
+  for (const json& entry : in.at("frontier"))
+    book.frontier.push_back(entry_from_json(entry, book.num_layers));
   for (const json& cell : in.at("heat_map")) {
-    book.heat_map.push_back({cell.at("b").get<int32_t>(), cell.at("c").get<int32_t>(), cell.at("translated").get<bool>(), cell.at("kl").get<double>(), cell.at("agreement").get<double>()});
+    book.heat_map.push_back({cell.at("b").get<int32_t>(), cell.at("c").get<int32_t>(),
+                             cell.at("translated").get<bool>(), cell.at("kl").get<double>(),
+                             cell.at("agreement").get<double>()});
   }
   for (const json& layer : in.at("sensitivity")) {
-    book.sensitivity.push_back({layer.at("layer").get<int32_t>(), layer.at("kl").get<double>(), layer.at("spread").get<double>()});
+    book.sensitivity.push_back({layer.at("layer").get<int32_t>(), layer.at("kl").get<double>(),
+                                layer.at("spread").get<double>()});
   }
   return book;
 }
@@ -127,7 +150,9 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
 const PlanEntry* PlanBook::cheapest(double floor) const {
   const PlanEntry* best = nullptr;
   for (const PlanEntry& entry : frontier) {
-    if (entry.quality_index >= floor && (best == nullptr || entry.relative_cost < best->relative_cost)) best = &entry;
+    if (entry.quality_index >= floor &&
+        (best == nullptr || entry.relative_cost < best->relative_cost))
+      best = &entry;
   }
   return best;
 }
@@ -146,7 +171,8 @@ PlanBook load_plan_book(const std::filesystem::path& path) {
     if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
     return from_json(in, path);
   } catch (const json::exception& error) {
-    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: plan book: {}", path.string(), error.what()));
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: plan book: {}", path.string(), error.what()));
   } catch (const Failure& failure) {
     throw Failure(failure.code(), fmt::format("{}: plan book: {}", path.string(), failure.what()));
   }

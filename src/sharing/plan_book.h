@@ -15,12 +15,12 @@
 namespace droidspeak {
 
 struct PlanQuality {
-  double kl = 0;         // mean KL(full prefill || plan) per answer token, nats
-  double kl_low = 0;     // 95 % interval over contexts
+  double kl = 0;      // mean KL(full prefill || plan) per answer token, nats
+  double kl_low = 0;  // 95 % interval over contexts
   double kl_high = 0;
-  double agreement = 1;  // share of answer tokens whose greedy choice equals full prefill's
-  std::optional<double> score;       // task metric by generation, 0..1
-  std::optional<double> score_low;   // 95 % interval of the paired difference to full prefill
+  double agreement = 1;         // share of answer tokens whose greedy choice equals full prefill's
+  std::optional<double> score;  // task metric by generation, 0..1
+  std::optional<double> score_low;  // 95 % interval of the paired difference to full prefill
   std::optional<double> score_high;
 };
 
@@ -28,9 +28,10 @@ struct PlanEntry {
   ReusePlan plan;
   bool translated = false;
   PlanQuality quality;
-  double relative_cost = 1;  // predicted prefill time as a share of full prefill at the profiled length
-  // What the chooser compares with min_quality: 1 = as good as full prefill. Score ratio to full prefill
-  // when there is a score, else the agreement.
+  double relative_cost =
+      1;  // predicted prefill time as a share of full prefill at the profiled length
+  // What the chooser compares with min_quality: 1 = as good as full prefill. Score ratio to full
+  // prefill when there is a score, else the agreement.
   double quality_index = 1;
 };
 
@@ -58,8 +59,8 @@ struct PlanBook {
   Digest data_digest;
   int32_t num_contexts = 0;
   int32_t context_tokens_median = 0;
-  std::string metric;      // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
-  double full_score = 0;   // of full prefill
+  std::string metric;     // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
+  double full_score = 0;  // of full prefill
   std::vector<PlanEntry> frontier;  // by recomputed layers, ascending; full prefill is not listed
   std::vector<HeatCell> heat_map;
   std::vector<LayerSensitivity> sensitivity;

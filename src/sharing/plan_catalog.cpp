@@ -15,7 +15,8 @@ bool is_sender(const PlanBook& book, const Variant& variant) {
 }
 
 bool is_receiver(const PlanBook& book, const Variant& variant) {
-  return book.receiver_model == variant.model_digest && book.receiver_adapter == variant.adapter_digest;
+  return book.receiver_model == variant.model_digest &&
+         book.receiver_adapter == variant.adapter_digest;
 }
 
 }  // namespace
@@ -28,15 +29,22 @@ PlanRequest parse_plan_request(std::string_view text, int32_t num_layers) {
 }
 
 PlanCatalog::PlanCatalog(Ops& ops, const ModelFamily& family)
-    : ops_(ops), num_layers_(family.config().num_layers), kv_columns_(family.config().kv_columns()), d_model_(family.config().d_model) {
+    : ops_(ops),
+      num_layers_(family.config().num_layers),
+      kv_columns_(family.config().kv_columns()),
+      d_model_(family.config().d_model) {
   for (const std::filesystem::path& path : family.file().plan_books) {
     PlanBook book = load_plan_book(path);
     auto sender = family.find(book.sender);
     auto receiver = family.find(book.receiver);
     if (sender == nullptr || receiver == nullptr) {
-      skipped_.push_back(fmt::format("{}: \"{}\" is not loaded", path.string(), sender == nullptr ? book.sender : book.receiver));
-    } else if (book.num_layers != num_layers_ || !is_sender(book, *sender) || !is_receiver(book, *receiver)) {
-      skipped_.push_back(fmt::format("{}: made for other weights of \"{}\"; profile the pair again", path.string(), is_sender(book, *sender) ? book.receiver : book.sender));
+      skipped_.push_back(fmt::format("{}: \"{}\" is not loaded", path.string(),
+                                     sender == nullptr ? book.sender : book.receiver));
+    } else if (book.num_layers != num_layers_ || !is_sender(book, *sender) ||
+               !is_receiver(book, *receiver)) {
+      skipped_.push_back(fmt::format("{}: made for other weights of \"{}\"; profile the pair again",
+                                     path.string(),
+                                     is_sender(book, *sender) ? book.receiver : book.sender));
     } else {
       books_.push_back(std::move(book));
     }
@@ -44,7 +52,9 @@ PlanCatalog::PlanCatalog(Ops& ops, const ModelFamily& family)
 }
 
 const PlanBook* PlanCatalog::find(const Variant& sender, const Variant& receiver) const {
-  auto found = std::ranges::find_if(books_, [&](const PlanBook& book) { return is_sender(book, sender) && is_receiver(book, receiver); });
+  auto found = std::ranges::find_if(books_, [&](const PlanBook& book) {
+    return is_sender(book, sender) && is_receiver(book, receiver);
+  });
   return found == books_.end() ? nullptr : &*found;
 }
 
@@ -52,23 +62,32 @@ std::shared_ptr<const Translator> PlanCatalog::translator(const PlanBook& book) 
   if (book.maps_file.empty()) return nullptr;
   std::lock_guard lock(mutex_);
   auto& cached = translators_[book.maps_file.string()];
-  if (!cached) cached = std::make_shared<Translator>(ops_, load_translation(book.maps_file, num_layers_, kv_columns_, d_model_));
+  if (!cached)
+    cached = std::make_shared<Translator>(
+        ops_, load_translation(book.maps_file, num_layers_, kv_columns_, d_model_));
   return cached;
 }
 
-ChosenPlan PlanCatalog::choose(const PlanRequest& request, const Variant& sender, const Variant& receiver, double floor) const {
+ChosenPlan PlanCatalog::choose(const PlanRequest& request,
+                               const Variant& sender,
+                               const Variant& receiver,
+                               double floor) const {
   const PlanBook* book = find(sender, receiver);
   if (!request.is_auto) {
     bool is_plain_reuse = request.is_raw && request.plan.is_reuse_all();
-    auto maps = request.is_raw || book == nullptr || request.plan.is_full(num_layers_) ? nullptr : translator(*book);
-    std::string shown = is_plain_reuse || request.plan.is_full(num_layers_)
-                            ? request.plan.to_string(num_layers_)
-                            : fmt::format("{},{},{}", request.plan.a, request.plan.b, request.plan.c);
+    auto maps = request.is_raw || book == nullptr || request.plan.is_full(num_layers_)
+                    ? nullptr
+                    : translator(*book);
+    std::string shown =
+        is_plain_reuse || request.plan.is_full(num_layers_)
+            ? request.plan.to_string(num_layers_)
+            : fmt::format("{},{},{}", request.plan.a, request.plan.b, request.plan.c);
     return {request.plan, maps, shown};
   }
   const PlanEntry* entry = book == nullptr ? nullptr : book->cheapest(floor);
   if (entry == nullptr) return {ReusePlan::full(num_layers_), nullptr, "full"};
-  return {entry->plan, entry->translated ? translator(*book) : nullptr, fmt::format("{},{},{}", entry->plan.a, entry->plan.b, entry->plan.c)};
+  return {entry->plan, entry->translated ? translator(*book) : nullptr,
+          fmt::format("{},{},{}", entry->plan.a, entry->plan.b, entry->plan.c)};
 }
 
 std::vector<int32_t> PlanCatalog::captured_layers(const Variant& sender) const {

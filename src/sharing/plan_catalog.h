@@ -1,5 +1,5 @@
-// The plan books of a family, checked against the models that are loaded: a book whose digests do not
-// match is not used, and says why.
+// The plan books of a family, checked against the models that are loaded: a book whose digests do
+// not match is not used, and says why.
 #pragma once
 
 #include <map>
@@ -20,6 +20,7 @@ struct PlanRequest {
   bool is_raw = false;
   ReusePlan plan;
 };
+
 PlanRequest parse_plan_request(std::string_view text, int32_t num_layers);  // throws Failure
 
 struct ChosenPlan {
@@ -30,8 +31,8 @@ struct ChosenPlan {
 
 class PlanCatalog {
  public:
-  // Throws Failure for a file that is no plan book; a book of absent or other models is skipped with a
-  // reason.
+  // Throws Failure for a file that is no plan book; a book of absent or other models is skipped
+  // with a reason.
   PlanCatalog(Ops& ops, const ModelFamily& family);
 
   // The book for this pair of loaded variants, or null.
@@ -41,11 +42,17 @@ class PlanCatalog {
 
   // Resolves a request for a pair. `auto` takes the cheapest plan with quality_index >= floor, full
   // prefill when there is none.
-  ChosenPlan choose(const PlanRequest& request, const Variant& sender, const Variant& receiver, double floor = 0.99) const;
+  ChosenPlan choose(const PlanRequest& request,
+                    const Variant& sender,
+                    const Variant& receiver,
+                    double floor = 0.99) const;
 
   const std::vector<PlanBook>& books() const { return books_; }
+
   const std::vector<std::string>& skipped() const { return skipped_; }  // file and reason
-  // Where a variant must capture E when it reads: transition layers of the books that name it as sender.
+
+  // Where a variant must capture E when it reads: transition layers of the books that name it as
+  // sender.
   std::vector<int32_t> captured_layers(const Variant& sender) const;
 
  private:

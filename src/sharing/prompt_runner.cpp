@@ -15,27 +15,36 @@ namespace droidspeak {
 PromptRunner::PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens)
     : ops_(ops), kv_(kv), store_(store), chunk_tokens_(chunk_tokens) {}
 
-std::vector<Digest> PromptRunner::keys_of(const Variant& variant, std::span<const int32_t> tokens, const std::string& salt) const {
+std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
+                                          std::span<const int32_t> tokens,
+                                          const std::string& salt) const {
   return block_keys(exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype()), tokens);
 }
 
-PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens, const PromptPlan& plan, BlockTable& table, const Visit& visit) {
+PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens,
+                                    const PromptPlan& plan,
+                                    BlockTable& table,
+                                    const Visit& visit) {
   check(!tokens.empty(), "a prompt has at least one token");
   if (!table.reserve(kv_.pool(), static_cast<int32_t>(tokens.size()))) {
     throw Failure(ErrorCode::kExhausted,
-                  fmt::format("prompt of {} tokens: K/V memory has room for {} (raise --kv-memory)", tokens.size(), kv_.pool().num_free() * kBlockTokens));
+                  fmt::format("prompt of {} tokens: K/V memory has room for {} (raise --kv-memory)",
+                              tokens.size(), kv_.pool().num_free() * kBlockTokens));
   }
   PromptTimings timings;
   Stopwatch watch;
   // At least one token is always computed.
-  int32_t shared = std::min(plan.context_tokens, static_cast<int32_t>(tokens.size()) - 1) / kBlockTokens * kBlockTokens;
+  int32_t shared = std::min(plan.context_tokens, static_cast<int32_t>(tokens.size()) - 1) /
+                   kBlockTokens * kBlockTokens;
   if (plan.sender == nullptr || plan.plan.is_full(kv_.layout().num_layers)) shared = 0;
   if (shared > 0) {
-    ContextReuse reuse(ops_, kv_, store_, reuse_job(tokens.first(static_cast<size_t>(shared)), plan, table));
+    ContextReuse reuse(ops_, kv_, store_,
+                       reuse_job(tokens.first(static_cast<size_t>(shared)), plan, table));
     while (reuse.recompute_chunk(chunk_tokens_) > 0) {
     }
     timings.recompute_ms = watch.ms();
-    bool is_done = reuse.is_recomputed() && forward_rows(tokens, shared, plan, table, &reuse, visit);
+    bool is_done =
+        reuse.is_recomputed() && forward_rows(tokens, shared, plan, table, &reuse, visit);
     timings.load_ms = reuse.load_ms();
     timings.tier = reuse.slowest_tier();
     timings.fallback = is_done ? "" : reuse.failure();
@@ -49,7 +58,9 @@ PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens, const Promp
   return timings;
 }
 
-ReuseJob PromptRunner::reuse_job(std::span<const int32_t> context, const PromptPlan& plan, const BlockTable& table) const {
+ReuseJob PromptRunner::reuse_job(std::span<const int32_t> context,
+                                 const PromptPlan& plan,
+                                 const BlockTable& table) const {
   return {.receiver = plan.receiver,
           .context = {context.begin(), context.end()},
           .sender_keys = keys_of(*plan.sender, context),
@@ -58,14 +69,21 @@ ReuseJob PromptRunner::reuse_job(std::span<const int32_t> context, const PromptP
           .blocks = {table.blocks().begin(), table.blocks().end()}};
 }
 
-bool PromptRunner::forward_rows(std::span<const int32_t> tokens, int32_t begin, const PromptPlan& plan, const BlockTable& table, ContextReuse* reuse, const Visit& visit) {
+bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
+                                int32_t begin,
+                                const PromptPlan& plan,
+                                const BlockTable& table,
+                                ContextReuse* reuse,
+                                const Visit& visit) {
   Transformer& transformer = *plan.receiver->transformer;
   auto total = static_cast<int32_t>(tokens.size());
   int32_t num_layers = transformer.config().num_layers;
   for (int32_t first = begin; first < total; first += chunk_tokens_) {
     int32_t rows = std::min(chunk_tokens_, total - first);
-    TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
-    transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)), hidden);
+    TensorView hidden =
+        hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
+    transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
+                      hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, plan.receiver->adapter.get()};
     for (int32_t layer = 0; layer < num_layers; ++layer) {
       if (reuse != nullptr && !reuse->wait_layer(layer)) return false;
@@ -76,23 +94,33 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens, int32_t begin, 
   return true;
 }
 
-TensorView PromptRunner::decode(const Variant& variant, int32_t token, int32_t position, BlockTable& table) {
+TensorView PromptRunner::decode(const Variant& variant,
+                                int32_t token,
+                                int32_t position,
+                                BlockTable& table) {
   if (!table.reserve(kv_.pool(), position + 1)) {
-    throw Failure(ErrorCode::kExhausted, fmt::format("K/V memory is full at {} tokens (raise --kv-memory)", position));
+    throw Failure(ErrorCode::kExhausted,
+                  fmt::format("K/V memory is full at {} tokens (raise --kv-memory)", position));
   }
   Transformer& transformer = *variant.transformer;
-  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), 1, transformer.config().d_model);
+  TensorView hidden =
+      hidden_.reshape(ops_.device(), ops_.activation_dtype(), 1, transformer.config().d_model);
   transformer.embed(std::span(&token, 1), hidden);
   BatchSlice slice{{0, 1, position, table.blocks()}, variant.adapter.get()};
-  transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_, hidden);
+  transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
+                             hidden);
   return hidden;
 }
 
-double PromptRunner::ensure_cached(const Variant& variant, std::span<const int32_t> tokens, const std::vector<int32_t>& layers, const std::string& salt) {
+double PromptRunner::ensure_cached(const Variant& variant,
+                                   std::span<const int32_t> tokens,
+                                   const std::vector<int32_t>& layers,
+                                   const std::string& salt) {
   tokens = tokens.first(tokens.size() / kBlockTokens * kBlockTokens);
   std::vector<Digest> keys = keys_of(variant, tokens, salt);
   std::vector<EntryId> wanted;
-  for (int32_t layer = 0; layer < kv_.layout().num_layers; ++layer) wanted.push_back({EntryKind::kKeyValue, layer});
+  for (int32_t layer = 0; layer < kv_.layout().num_layers; ++layer)
+    wanted.push_back({EntryKind::kKeyValue, layer});
   for (int32_t layer : layers) wanted.push_back({EntryKind::kLayerInput, layer});
   if (keys.empty() || store_.longest_prefix(keys, wanted) == keys.size()) return 0;
 
@@ -100,15 +128,20 @@ double PromptRunner::ensure_cached(const Variant& variant, std::span<const int32
   BlockTable table;
   auto total = static_cast<int32_t>(tokens.size());
   if (!table.reserve(kv_.pool(), total)) {
-    throw Failure(ErrorCode::kExhausted, fmt::format("context of {} tokens does not fit into the K/V memory (raise --kv-memory)", total));
+    throw Failure(
+        ErrorCode::kExhausted,
+        fmt::format("context of {} tokens does not fit into the K/V memory (raise --kv-memory)",
+                    total));
   }
   ContextWriter writer(ops_.device(), kv_, store_, layers);
   Transformer& transformer = *variant.transformer;
   int32_t num_layers = transformer.config().num_layers;
   for (int32_t first = 0; first < total; first += chunk_tokens_) {
     int32_t rows = std::min(chunk_tokens_, total - first);
-    TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
-    transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)), hidden);
+    TensorView hidden =
+        hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
+    transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
+                      hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get()};
     int32_t done = 0;
     for (int32_t layer : writer.captured_layers()) {

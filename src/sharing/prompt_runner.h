@@ -23,17 +23,18 @@ struct PromptPlan {
   std::shared_ptr<const Variant> sender;
   ReusePlan plan;
   std::shared_ptr<const Translator> translator;
-  int32_t context_tokens = 0;  // at most this many leading tokens are shared; rounded down to blocks
+  int32_t context_tokens =
+      0;  // at most this many leading tokens are shared; rounded down to blocks
 };
 
 struct PromptTimings {
   double load_ms = 0;       // transfer thread
   double recompute_ms = 0;  // context layers of the plan
   double suffix_ms = 0;
-  double prefill_ms = 0;    // wall time until the last hidden row
+  double prefill_ms = 0;  // wall time until the last hidden row
   int32_t reused_tokens = 0;
   Tier tier = Tier::kHost;
-  std::string fallback;     // why a planned reuse became a full prefill
+  std::string fallback;  // why a planned reuse became a full prefill
 };
 
 class PromptRunner {
@@ -42,32 +43,49 @@ class PromptRunner {
   PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens = 512);
 
   Ops& ops() { return ops_; }
+
   KvCache& kv() { return kv_; }
+
   CacheStore& store() { return store_; }
 
   // Hidden rows after the last layer, as they are computed: positions from `first_position`.
   using Visit = std::function<void(int32_t first_position, TensorView hidden)>;
 
-  // Runs the tokens that the plan does not take from the sender; `table` then holds K/V of all of them
-  // and grows as needed. Throws Failure(kExhausted) when the K/V memory is too small. `visit` sees at
-  // least the last token's row.
-  PromptTimings prefill(std::span<const int32_t> tokens, const PromptPlan& plan, BlockTable& table, const Visit& visit);
+  // Runs the tokens that the plan does not take from the sender; `table` then holds K/V of all of
+  // them and grows as needed. Throws Failure(kExhausted) when the K/V memory is too small. `visit`
+  // sees at least the last token's row.
+  PromptTimings prefill(std::span<const int32_t> tokens,
+                        const PromptPlan& plan,
+                        BlockTable& table,
+                        const Visit& visit);
 
-  // Hidden row of one more token at `position`. Throws Failure(kExhausted) when the table cannot grow.
+  // Hidden row of one more token at `position`. Throws Failure(kExhausted) when the table cannot
+  // grow.
   TensorView decode(const Variant& variant, int32_t token, int32_t position, BlockTable& table);
 
   // Makes sure the store holds the variant's own caches of all full blocks of `tokens` and E at
   // `layers`; reads the context when it does not. Returns milliseconds spent, 0 when all was there.
-  double ensure_cached(const Variant& variant, std::span<const int32_t> tokens, const std::vector<int32_t>& layers, const std::string& salt = "");
+  double ensure_cached(const Variant& variant,
+                       std::span<const int32_t> tokens,
+                       const std::vector<int32_t>& layers,
+                       const std::string& salt = "");
 
-  std::vector<Digest> keys_of(const Variant& variant, std::span<const int32_t> tokens, const std::string& salt = "") const;
+  std::vector<Digest> keys_of(const Variant& variant,
+                              std::span<const int32_t> tokens,
+                              const std::string& salt = "") const;
 
  private:
-  ReuseJob reuse_job(std::span<const int32_t> context, const PromptPlan& plan, const BlockTable& table) const;
-  // Rows from `begin` on through all layers; a reused layer is waited for when the first rows reach it.
-  // False when loading failed: nothing was visited then.
-  bool forward_rows(std::span<const int32_t> tokens, int32_t begin, const PromptPlan& plan, const BlockTable& table,
-                    ContextReuse* reuse, const Visit& visit);
+  ReuseJob reuse_job(std::span<const int32_t> context,
+                     const PromptPlan& plan,
+                     const BlockTable& table) const;
+  // Rows from `begin` on through all layers; a reused layer is waited for when the first rows reach
+  // it. False when loading failed: nothing was visited then.
+  bool forward_rows(std::span<const int32_t> tokens,
+                    int32_t begin,
+                    const PromptPlan& plan,
+                    const BlockTable& table,
+                    ContextReuse* reuse,
+                    const Visit& visit);
 
   Ops& ops_;
   KvCache& kv_;

@@ -26,8 +26,10 @@ ReusePlan parse_plan(std::string_view text, int32_t num_layers) {
   if (text == "full") return ReusePlan::full(num_layers);
   if (text == "reuse") return ReusePlan::reuse_all();
   auto refuse = [&]() {
-    return Failure(ErrorCode::kInvalidArgument,
-                   fmt::format("plan \"{}\": expected full, reuse, or a,b,c with 0 <= a <= b <= c <= {}", text, num_layers));
+    return Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("plan \"{}\": expected full, reuse, or a,b,c with 0 <= a <= b <= c <= {}", text,
+                    num_layers));
   };
   int32_t numbers[3] = {};
   const char* at = text.data();
@@ -35,7 +37,8 @@ ReusePlan parse_plan(std::string_view text, int32_t num_layers) {
   for (int i = 0; i < 3; ++i) {
     auto [next, error] = std::from_chars(at, end, numbers[i]);
     bool is_last = i == 2;
-    if (error != std::errc() || (is_last ? next != end : next == end || *next != ',')) throw refuse();
+    if (error != std::errc() || (is_last ? next != end : next == end || *next != ','))
+      throw refuse();
     at = is_last ? next : next + 1;
   }
   ReusePlan plan{numbers[0], numbers[1], numbers[2]};

@@ -21,13 +21,19 @@ struct ReusePlan {
   int32_t c = 0;
 
   static ReusePlan full(int32_t num_layers) { return {num_layers, num_layers, num_layers}; }
+
   static ReusePlan reuse_all() { return {0, 0, 0}; }
 
   bool is_full(int32_t num_layers) const { return recomputed_layers() == num_layers; }
+
   bool is_reuse_all() const { return a == 0 && b == c; }
+
   bool recomputes(int32_t layer) const { return layer < a || (layer >= b && layer < c); }
+
   bool needs_layer_input() const { return b < c && b > a; }
+
   int32_t recomputed_layers() const { return a + (c - b); }
+
   // Reused layers in the order in which a suffix needs them.
   std::vector<int32_t> reused_layers(int32_t num_layers) const;
 

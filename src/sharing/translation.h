@@ -1,5 +1,5 @@
-// Translation of a sender's caches towards a receiver: per layer a low-rank map on [K before RoPE | V],
-// and one on E at each transition layer. x += (x A) B + bias, applied while a layer is loaded.
+// Translation of a sender's caches towards a receiver: per layer a low-rank map on [K before RoPE |
+// V], and one on E at each transition layer. x += (x A) B + bias, applied while a layer is loaded.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +26,10 @@ struct TranslationMaps {
 };
 
 // Throws Failure naming file, tensor and what is wrong (shape, NaN).
-TranslationMaps load_translation(const std::filesystem::path& path, int32_t num_layers, int32_t kv_columns, int32_t d_model);
+TranslationMaps load_translation(const std::filesystem::path& path,
+                                 int32_t num_layers,
+                                 int32_t kv_columns,
+                                 int32_t d_model);
 void save_translation(const std::filesystem::path& path, const TranslationMaps& maps);
 
 // Packed for one Ops; views stay valid while this lives.

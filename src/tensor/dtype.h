@@ -30,8 +30,15 @@ struct DTypeTraits {
 };
 
 const DTypeTraits& traits(DType dtype);
-inline std::string_view name_of(DType dtype) { return traits(dtype).name; }
-inline bool is_block_format(DType dtype) { return traits(dtype).block_elements > 1; }
+
+inline std::string_view name_of(DType dtype) {
+  return traits(dtype).name;
+}
+
+inline bool is_block_format(DType dtype) {
+  return traits(dtype).block_elements > 1;
+}
+
 // `elements` is a multiple of the block size.
 inline size_t bytes_of(DType dtype, int64_t elements) {
   const DTypeTraits& t = traits(dtype);

@@ -1,5 +1,5 @@
-// Matrices of activations: views that never own, and tensors that do. Everything a transformer moves
-// is rows (tokens) by columns, so two dimensions and a row stride are all there is.
+// Matrices of activations: views that never own, and tensors that do. Everything a transformer
+// moves is rows (tokens) by columns, so two dimensions and a row stride are all there is.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,18 @@ struct TensorView {
     return {static_cast<std::byte*>(data) + bytes_of(dtype, begin * row_stride), dtype, end - begin,
             columns, row_stride};
   }
+
   TensorView column_range(int64_t begin, int64_t end) const {
     debug_check(begin >= 0 && begin <= end && end <= columns, "column range inside the tensor");
     return {static_cast<std::byte*>(data) + bytes_of(dtype, begin), dtype, rows, end - begin,
             row_stride};
   }
+
   float* f32() const {
     debug_check(dtype == DType::kF32, "tensor holds f32");
     return static_cast<float*>(data);
   }
+
   float* f32_row(int64_t row) const { return f32() + row * row_stride; }
 };
 
@@ -40,6 +43,7 @@ struct TensorView {
 class Tensor {
  public:
   Tensor() = default;
+
   Tensor(Device& device, DType dtype, int64_t rows, int64_t columns)
       : dtype_(dtype), rows_(rows), columns_(columns) {
     buffer_ = device.allocate(droidspeak::bytes_of(dtype, rows * columns));
@@ -59,8 +63,11 @@ class Tensor {
   }
 
   TensorView view() const { return {buffer_.data(), dtype_, rows_, columns_, columns_}; }
+
   size_t bytes() const { return buffer_.bytes(); }
+
   int64_t rows() const { return rows_; }
+
   int64_t columns() const { return columns_; }
 
  private:

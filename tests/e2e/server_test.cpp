@@ -200,7 +200,9 @@ Json ask(TinyServer& server, const std::string& model, const std::string& fields
 }
 
 TEST(Server, SharesContextsAcrossVariantsAndSaysSo) {
-  TinyServer server({.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha});
+  TinyServerOptions options;
+  options.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha;
+  TinyServer server(options);
   EXPECT_TRUE(ask(server, "base", "")["droidspeak"]["sender"].is_null());
   Json plain = ask(server, "alpha", R"(, "sharing": {"sender": "base", "plan": "reuse"})");
   EXPECT_EQ(plain["droidspeak"]["sender"], "base");
@@ -222,7 +224,9 @@ TEST(Server, SharesContextsAcrossVariantsAndSaysSo) {
 }
 
 TEST(Server, NeverSharesAcrossSalts) {
-  TinyServer server({.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha});
+  TinyServerOptions options;
+  options.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha;
+  TinyServer server(options);
   ask(server, "base", R"(, "cache_salt": "one")");
   Json other = ask(server, "alpha", R"(, "cache_salt": "two")");
   EXPECT_TRUE(other["droidspeak"]["sender"].is_null());

@@ -1,4 +1,5 @@
-// Runs a fuzz entry over every file of its corpus, so that past findings stay tested without libFuzzer.
+// Runs a fuzz entry over every file of its corpus, so that past findings stay tested without
+// libFuzzer.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

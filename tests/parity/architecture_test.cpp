@@ -1,5 +1,5 @@
-// Every architecture against Hugging Face transformers: tests/data/models holds tiny checkpoints and the
-// logits transformers computed for them (tools/make_tiny_models.py).
+// Every architecture against Hugging Face transformers: tests/data/models holds tiny checkpoints
+// and the logits transformers computed for them (tools/make_tiny_models.py).
 #include <cmath>
 #include <fstream>
 
@@ -21,10 +21,13 @@ struct Golden {
 
 Golden read_golden(const std::filesystem::path& path) {
   nlohmann::json json = nlohmann::json::parse(read_file(path));
-  return {json["tokens"].get<std::vector<int32_t>>(), json["logits"].get<std::vector<std::vector<float>>>()};
+  return {json["tokens"].get<std::vector<int32_t>>(),
+          json["logits"].get<std::vector<std::vector<float>>>()};
 }
 
-std::filesystem::path models() { return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models"; }
+std::filesystem::path models() {
+  return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models";
+}
 
 class ArchitectureParity : public testing::TestWithParam<const char*> {};
 
@@ -33,7 +36,8 @@ void expect_golden(SingleModel& model, const Golden& golden, int32_t chunk, floa
   size_t first = golden.tokens.size() - golden.logits.size();
   for (size_t i = 0; i < golden.logits.size(); ++i) {
     for (size_t j = 0; j < golden.logits[i].size(); ++j) {
-      ASSERT_NEAR(logits[first + i][j], golden.logits[i][j], tolerance) << "position " << first + i << " token " << j << " chunk " << chunk;
+      ASSERT_NEAR(logits[first + i][j], golden.logits[i][j], tolerance)
+          << "position " << first + i << " token " << j << " chunk " << chunk;
     }
   }
 }
@@ -45,7 +49,11 @@ TEST_P(ArchitectureParity, LogitsEqualTransformers) {
   for (int32_t chunk : {512, 64, 7}) expect_golden(model, golden, chunk, 2e-3f);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ArchitectureParity, testing::Values("llama2", "llama3", "smollm2", "mistral", "qwen2", "qwen3", "phi3", "phi3-long"));
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    ArchitectureParity,
+    testing::Values(
+        "llama2", "llama3", "smollm2", "mistral", "qwen2", "qwen3", "phi3", "phi3-long"));
 
 TEST(AdapterParity, LogitsEqualPeft) {
   std::filesystem::path folder = models() / "smollm2";

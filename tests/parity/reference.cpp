@@ -18,7 +18,9 @@ std::vector<Row> to_matrix(const FileTensor& tensor) {
   std::vector<float> values(rows * columns);
   dequantize(tensor.dtype, tensor.bytes, values);
   std::vector<Row> matrix(rows);
-  for (size_t i = 0; i < rows; ++i) matrix[i].assign(values.begin() + static_cast<int64_t>(i * columns), values.begin() + static_cast<int64_t>((i + 1) * columns));
+  for (size_t i = 0; i < rows; ++i)
+    matrix[i].assign(values.begin() + static_cast<int64_t>(i * columns),
+                     values.begin() + static_cast<int64_t>((i + 1) * columns));
   return matrix;
 }
 
@@ -35,7 +37,8 @@ Row multiply(const std::vector<Row>& matrix, const Row& x) {
 }
 
 Row normalize(const Row& x, const Row& weight, double epsilon) {
-  double scale = 1 / std::sqrt(dot(x.data(), x.data(), x.size()) / static_cast<double>(x.size()) + epsilon);
+  double scale =
+      1 / std::sqrt(dot(x.data(), x.data(), x.size()) / static_cast<double>(x.size()) + epsilon);
   Row out(x.size());
   for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * weight[i];
   return out;
@@ -43,16 +46,22 @@ Row normalize(const Row& x, const Row& weight, double epsilon) {
 
 }  // namespace
 
-ReferenceModel::ReferenceModel(const std::filesystem::path& checkpoint, const std::filesystem::path& adapter)
+ReferenceModel::ReferenceModel(const std::filesystem::path& checkpoint,
+                               const std::filesystem::path& adapter)
     : checkpoint_(checkpoint), adapter_(adapter), config_(load_config(checkpoint)) {
-  check(config_.architecture == "llama" && config_.rope_scaling.kind == RopeScaling::Kind::kNone, "the reference knows plain Llama");
-  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"}) weights_[name] = load(name);
+  check(config_.architecture == "llama" && config_.rope_scaling.kind == RopeScaling::Kind::kNone,
+        "the reference knows plain Llama");
+  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"})
+    weights_[name] = load(name);
   SafetensorsFolder folder(checkpoint);
-  weights_["output"] = folder.find_tensor("lm_head.weight") ? load("lm_head.weight") : weights_["model.embed_tokens.weight"];
+  weights_["output"] = folder.find_tensor("lm_head.weight") ? load("lm_head.weight")
+                                                            : weights_["model.embed_tokens.weight"];
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     std::string prefix = "model.layers." + std::to_string(i) + ".";
-    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"}) weights_[prefix + name] = load(prefix + name);
-    for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+      weights_[prefix + name] = load(prefix + name);
+    for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                             "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
       weights_[prefix + name] = load_linear(i, name);
     }
   }
@@ -65,7 +74,8 @@ ReferenceModel::Matrix ReferenceModel::load(const std::string& name) const {
   return to_matrix(*tensor);
 }
 
-ReferenceModel::Matrix ReferenceModel::load_linear(int32_t layer_index, const std::string& name) const {
+ReferenceModel::Matrix ReferenceModel::load_linear(int32_t layer_index,
+                                                   const std::string& name) const {
   std::string module = "model.layers." + std::to_string(layer_index) + "." + name;
   Matrix matrix = load(module + ".weight");
   if (adapter_.empty()) return matrix;
@@ -79,7 +89,8 @@ ReferenceModel::Matrix ReferenceModel::load_linear(int32_t layer_index, const st
   double scale = json.get_double("lora_alpha") / static_cast<double>(down.size());
   for (size_t row = 0; row < matrix.size(); ++row) {
     for (size_t r = 0; r < down.size(); ++r) {
-      for (size_t column = 0; column < matrix[row].size(); ++column) matrix[row][column] += scale * up[row][r] * down[r][column];
+      for (size_t column = 0; column < matrix[row].size(); ++column)
+        matrix[row][column] += scale * up[row][r] * down[r][column];
     }
   }
   return matrix;
@@ -87,7 +98,8 @@ ReferenceModel::Matrix ReferenceModel::load_linear(int32_t layer_index, const st
 
 Rows ReferenceModel::embed(const std::vector<int32_t>& tokens) const {
   Rows rows;
-  for (int32_t token : tokens) rows.push_back(weights_.at("model.embed_tokens.weight")[static_cast<size_t>(token)]);
+  for (int32_t token : tokens)
+    rows.push_back(weights_.at("model.embed_tokens.weight")[static_cast<size_t>(token)]);
   return rows;
 }
 
@@ -113,7 +125,8 @@ Rows ReferenceModel::layer(int32_t index, const Rows& hidden, ReferenceCache& ca
     Rows& keys = cache.keys[at];
     Rows& values = cache.values[at];
     auto position = static_cast<int32_t>(keys.size());
-    Row normed = normalize(input, weight("input_layernorm.weight")[0], static_cast<double>(config_.norm_epsilon));
+    Row normed = normalize(input, weight("input_layernorm.weight")[0],
+                           static_cast<double>(config_.norm_epsilon));
     Row q = multiply(weight("self_attn.q_proj"), normed);
     Row k = multiply(weight("self_attn.k_proj"), normed);
     for (size_t head = 0; head < q.size() / dim; ++head) rotate(q.data() + head * dim, position);
@@ -124,18 +137,22 @@ Rows ReferenceModel::layer(int32_t index, const Rows& hidden, ReferenceCache& ca
     for (size_t head = 0; head < q.size() / dim; ++head) {
       size_t kv = head / group * dim;
       Row scores;
-      for (const Row& key : keys) scores.push_back(dot(q.data() + head * dim, key.data() + kv, dim) / std::sqrt(static_cast<double>(dim)));
+      for (const Row& key : keys)
+        scores.push_back(dot(q.data() + head * dim, key.data() + kv, dim) /
+                         std::sqrt(static_cast<double>(dim)));
       double top = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - top);
       for (size_t token = 0; token < scores.size(); ++token) {
-        for (size_t i = 0; i < dim; ++i) attended[head * dim + i] += scores[token] / sum * values[token][kv + i];
+        for (size_t i = 0; i < dim; ++i)
+          attended[head * dim + i] += scores[token] / sum * values[token][kv + i];
       }
     }
     Row x = input;
     Row projected = multiply(weight("self_attn.o_proj"), attended);
     for (size_t i = 0; i < x.size(); ++i) x[i] += projected[i];
-    normed = normalize(x, weight("post_attention_layernorm.weight")[0], static_cast<double>(config_.norm_epsilon));
+    normed = normalize(x, weight("post_attention_layernorm.weight")[0],
+                       static_cast<double>(config_.norm_epsilon));
     Row gate = multiply(weight("mlp.gate_proj"), normed);
     Row up = multiply(weight("mlp.up_proj"), normed);
     for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
@@ -148,12 +165,16 @@ Rows ReferenceModel::layer(int32_t index, const Rows& hidden, ReferenceCache& ca
 
 ReferenceCache ReferenceModel::read(const std::vector<int32_t>& tokens) const {
   auto layers = static_cast<size_t>(config_.num_layers);
-  ReferenceCache cache{std::vector<Rows>(layers), std::vector<Rows>(layers), std::vector<Rows>(layers)};
+  ReferenceCache cache{std::vector<Rows>(layers), std::vector<Rows>(layers),
+                       std::vector<Rows>(layers)};
   recompute(0, config_.num_layers, embed(tokens), cache);
   return cache;
 }
 
-void ReferenceModel::recompute(int32_t begin, int32_t end, Rows input, ReferenceCache& cache) const {
+void ReferenceModel::recompute(int32_t begin,
+                               int32_t end,
+                               Rows input,
+                               ReferenceCache& cache) const {
   for (int32_t i = begin; i < end; ++i) {
     auto at = static_cast<size_t>(i);
     cache.inputs[at] = input;
@@ -168,16 +189,24 @@ Rows ReferenceModel::suffix_logits(const std::vector<int32_t>& suffix, Reference
   for (int32_t i = 0; i < config_.num_layers; ++i) hidden = layer(i, hidden, cache);
   Rows logits;
   for (const Row& row : hidden) {
-    logits.push_back(multiply(weights_.at("output"), normalize(row, weights_.at("model.norm.weight")[0], static_cast<double>(config_.norm_epsilon))));
+    logits.push_back(
+        multiply(weights_.at("output"), normalize(row, weights_.at("model.norm.weight")[0],
+                                                  static_cast<double>(config_.norm_epsilon))));
   }
   return logits;
 }
 
-ReferenceCache mixed_cache(const ReferenceModel& receiver, const ReferenceCache& sender, const std::vector<int32_t>& context, int32_t a, int32_t b, int32_t c) {
+ReferenceCache mixed_cache(const ReferenceModel& receiver,
+                           const ReferenceCache& sender,
+                           const std::vector<int32_t>& context,
+                           int32_t a,
+                           int32_t b,
+                           int32_t c) {
   ReferenceCache cache = sender;
   if (a > 0) receiver.recompute(0, a, receiver.embed(context), cache);
   if (b < c) {
-    // Right behind [0, a) the receiver's own hidden state flows on; else the sender's input of layer b.
+    // Right behind [0, a) the receiver's own hidden state flows on; else the sender's input of
+    // layer b.
     if (a == b && a > 0) {
       receiver.recompute(0, c, receiver.embed(context), cache);
     } else {

@@ -1,5 +1,5 @@
-// The slow, obvious transformer: double precision, one token at a time over plain vectors, written from
-// the definition. Llama architecture, Hugging Face checkpoint, optional LoRA merged by hand.
+// The slow, obvious transformer: double precision, one token at a time over plain vectors, written
+// from the definition. Llama architecture, Hugging Face checkpoint, optional LoRA merged by hand.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace droidspeak {
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
 
-// What a model leaves behind for a context: per layer its input, keys (rotated) and values per token.
+// What a model leaves behind for a context: per layer its input, keys (rotated) and values per
+// token.
 struct ReferenceCache {
   std::vector<Rows> inputs;  // [layer][token][d_model]
   std::vector<Rows> keys;    // [layer][token][kv columns]
@@ -52,7 +53,11 @@ class ReferenceModel {
 };
 
 // Partial prefill by the definition: what `receiver` holds for the context under plan (a, b, c).
-ReferenceCache mixed_cache(const ReferenceModel& receiver, const ReferenceCache& sender, const std::vector<int32_t>& context,
-                           int32_t a, int32_t b, int32_t c);
+ReferenceCache mixed_cache(const ReferenceModel& receiver,
+                           const ReferenceCache& sender,
+                           const std::vector<int32_t>& context,
+                           int32_t a,
+                           int32_t b,
+                           int32_t c);
 
 }  // namespace droidspeak

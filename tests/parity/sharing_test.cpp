@@ -1,4 +1,5 @@
-// Partial prefill against the slow reference: random plans, lengths, splits and tiers on a tiny model.
+// Partial prefill against the slow reference: random plans, lengths, splits and tiers on a tiny
+// model.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -17,7 +18,8 @@ class SharingParity : public testing::Test {
  protected:
   SharingParity() : device_(make_cpu_device()), ops_(make_cpu_ops(*device_, 2)) {
     std::filesystem::path path = write_tiny_family(folder_.path());
-    family_ = std::make_unique<ModelFamily>(*ops_, read_family_file(path), FamilyOptions{Precision::kExact, 0});
+    family_ = std::make_unique<ModelFamily>(*ops_, read_family_file(path),
+                                            FamilyOptions{Precision::kExact, 0});
     KvLayout layout = family_->config().kv_layout(DType::kF32);
     kv_ = std::make_unique<KvCache>(*device_, layout, 32 * layout.block_bytes());
     open_store(1 << 26);
@@ -32,11 +34,15 @@ class SharingParity : public testing::Test {
   }
 
   ReferenceModel reference(const std::string& name) const {
-    std::filesystem::path adapter = name == "base" ? std::filesystem::path() : folder_.path() / "adapters" / name;
+    std::filesystem::path adapter =
+        name == "base" ? std::filesystem::path() : folder_.path() / "adapters" / name;
     return {folder_.path() / "base", adapter};
   }
 
-  std::vector<std::vector<float>> run(const std::vector<int32_t>& tokens, const PromptPlan& plan, int32_t chunk, PromptTimings& timings) {
+  std::vector<std::vector<float>> run(const std::vector<int32_t>& tokens,
+                                      const PromptPlan& plan,
+                                      int32_t chunk,
+                                      PromptTimings& timings) {
     PromptRunner runner(*ops_, *kv_, *store_, chunk);
     BlockTable table;
     std::vector<std::vector<float>> rows;
@@ -44,7 +50,8 @@ class SharingParity : public testing::Test {
     timings = runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
       Tensor out(*device_, DType::kF32, hidden.rows, transformer.config().vocab_size);
       transformer.logits(hidden, out.view());
-      for (int64_t i = 0; i < hidden.rows; ++i) rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + out.columns());
+      for (int64_t i = 0; i < hidden.rows; ++i)
+        rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + out.columns());
     });
     return rows;
   }
@@ -66,7 +73,8 @@ class SharingParity : public testing::Test {
 
 void expect_close(const std::vector<float>& ours, const Row& expected, double tolerance) {
   ASSERT_EQ(ours.size(), expected.size());
-  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(static_cast<double>(ours[i]), expected[i], tolerance) << "token " << i;
+  for (size_t i = 0; i < ours.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(ours[i]), expected[i], tolerance) << "token " << i;
 }
 
 TEST_F(SharingParity, EveryPlanEqualsTheDefinition) {
@@ -82,15 +90,23 @@ TEST_F(SharingParity, EveryPlanEqualsTheDefinition) {
     auto context = static_cast<size_t>(blocks * kBlockTokens);
     auto suffix = static_cast<int32_t>(1 + random() % 20);
     std::vector<int32_t> tokens = random_tokens(random, static_cast<int32_t>(context) + suffix);
-    int32_t cuts[3] = {static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)), static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)), static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1))};
+    int32_t cuts[3] = {static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
+                       static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
+                       static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1))};
     std::sort(cuts, cuts + 3);
-    PromptPlan plan{family_->get(receiver_name), family_->get(sender_name), {cuts[0], cuts[1], cuts[2]}, nullptr, static_cast<int32_t>(context)};
+    PromptPlan plan{family_->get(receiver_name),
+                    family_->get(sender_name),
+                    {cuts[0], cuts[1], cuts[2]},
+                    nullptr,
+                    static_cast<int32_t>(context)};
     SCOPED_TRACE(sender_name + " -> " + receiver_name + " " + plan.plan.to_string(layers));
 
     std::vector<int32_t> inputs;
     if (plan.plan.needs_layer_input()) inputs.push_back(plan.plan.b);
-    PromptRunner(*ops_, *kv_, *store_).ensure_cached(*plan.sender, std::span(tokens).first(context), inputs);
-    if (random() % 2 == 0) open_store(random() % 2 == 0 ? 0 : 1 << 26);  // a restart in between, from disk
+    PromptRunner(*ops_, *kv_, *store_)
+        .ensure_cached(*plan.sender, std::span(tokens).first(context), inputs);
+    if (random() % 2 == 0)
+      open_store(random() % 2 == 0 ? 0 : 1 << 26);  // a restart in between, from disk
     PromptTimings timings;
     auto chunk = static_cast<int32_t>(1 + random() % 100);
     std::vector<std::vector<float>> ours = run(tokens, plan, chunk, timings);
@@ -100,7 +116,9 @@ TEST_F(SharingParity, EveryPlanEqualsTheDefinition) {
     std::vector<int32_t> tail(tokens.begin() + static_cast<int64_t>(context), tokens.end());
     ReferenceModel receiver = reference(receiver_name);
     bool is_full = plan.plan.is_full(layers);
-    ReferenceCache cache = is_full ? receiver.read(head) : mixed_cache(receiver, reference(sender_name).read(head), head, cuts[0], cuts[1], cuts[2]);
+    ReferenceCache cache = is_full ? receiver.read(head)
+                                   : mixed_cache(receiver, reference(sender_name).read(head), head,
+                                                 cuts[0], cuts[1], cuts[2]);
     expect_close(ours.back(), receiver.suffix_logits(tail, cache).back(), 2e-3);
   }
 }
@@ -116,10 +134,12 @@ TEST_F(SharingParity, SenderEqualToReceiverEqualsFullPrefill) {
   for (int32_t b = 0; b <= 4; ++b) {
     for (int32_t c = b; c <= 4; ++c) {
       PromptPlan plan{variant, variant, {0, b, c}, nullptr, 128};
-      PromptRunner(*ops_, *kv_, *store_).ensure_cached(*variant, std::span(tokens).first(128), {b % 4});
+      PromptRunner(*ops_, *kv_, *store_)
+          .ensure_cached(*variant, std::span(tokens).first(128), {b % 4});
       std::vector<float> ours = run(tokens, plan, 64, timings).back();
       EXPECT_EQ(timings.fallback, "") << b << "," << c;
-      for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f) << b << "," << c;
+      for (size_t i = 0; i < ours.size(); ++i)
+        ASSERT_NEAR(ours[i], expected[i], 1e-3f) << b << "," << c;
     }
   }
 }
@@ -136,7 +156,8 @@ TEST_F(SharingParity, PartialHitTreatsTheRestAsSuffix) {
   EXPECT_EQ(timings.reused_tokens, 64);
   std::vector<int32_t> head(tokens.begin(), tokens.begin() + 64);
   std::vector<int32_t> tail(tokens.begin() + 64, tokens.end());
-  expect_close(ours, reference("beta").suffix_logits(tail, reference("base").read(head)).back(), 2e-3);
+  expect_close(ours, reference("beta").suffix_logits(tail, reference("base").read(head)).back(),
+               2e-3);
 }
 
 TEST_F(SharingParity, MissingCacheMeansFullPrefill) {
@@ -174,16 +195,21 @@ TEST_F(SharingParity, BatchOfAdaptersEqualsOneAtATime) {
   for (size_t i = 0; i < names.size(); ++i) {
     variants.push_back(family_->get(names[i]));
     ASSERT_TRUE(tables[i].reserve(kv_->pool(), static_cast<int32_t>(prompts[i].size())));
-    slices.push_back({{static_cast<int64_t>(tokens.size()), static_cast<int32_t>(prompts[i].size()), 0, tables[i].blocks()}, variants.back()->adapter.get()});
+    slices.push_back({{static_cast<int64_t>(tokens.size()), static_cast<int32_t>(prompts[i].size()),
+                       0, tables[i].blocks()},
+                      variants.back()->adapter.get()});
     tokens.insert(tokens.end(), prompts[i].begin(), prompts[i].end());
   }
-  Tensor hidden(*device_, DType::kF32, static_cast<int64_t>(tokens.size()), transformer.config().d_model);
+  Tensor hidden(*device_, DType::kF32, static_cast<int64_t>(tokens.size()),
+                transformer.config().d_model);
   transformer.embed(tokens, hidden.view());
   transformer.forward_layers({0, transformer.config().num_layers}, slices, *kv_, hidden.view());
-  Tensor logits(*device_, DType::kF32, static_cast<int64_t>(tokens.size()), transformer.config().vocab_size);
+  Tensor logits(*device_, DType::kF32, static_cast<int64_t>(tokens.size()),
+                transformer.config().vocab_size);
   transformer.logits(hidden.view(), logits.view());
   for (size_t i = 0; i < names.size(); ++i) {
-    const float* row = logits.view().f32_row(slices[i].sequence.first_row + slices[i].sequence.num_rows - 1);
+    const float* row =
+        logits.view().f32_row(slices[i].sequence.first_row + slices[i].sequence.num_rows - 1);
     EXPECT_EQ(std::vector<float>(row, row + logits.columns()), alone[i]) << names[i];
   }
 }

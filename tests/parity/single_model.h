@@ -15,12 +15,16 @@ namespace droidspeak {
 
 class SingleModel {
  public:
-  SingleModel(const std::filesystem::path& checkpoint, const std::filesystem::path& adapter, Precision precision, DType kv_dtype)
+  SingleModel(const std::filesystem::path& checkpoint,
+              const std::filesystem::path& adapter,
+              Precision precision,
+              DType kv_dtype)
       : device_(make_cpu_device()), ops_(make_cpu_ops(*device_, 2)) {
     auto weights = load_weights(*ops_, checkpoint, precision);
     auto variant = std::make_shared<Variant>();
     variant->model_digest = weights->digest;
-    variant->transformer = std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
+    variant->transformer =
+        std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
     if (!adapter.empty()) variant->adapter = load_adapter(*ops_, adapter, weights->config);
     variant_ = variant;
     KvLayout layout = weights->config.kv_layout(kv_dtype);
@@ -39,7 +43,8 @@ class SingleModel {
     runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
       Tensor out(*device_, DType::kF32, hidden.rows, vocabulary);
       variant_->transformer->logits(hidden, out.view());
-      for (int64_t i = 0; i < hidden.rows; ++i) rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + vocabulary);
+      for (int64_t i = 0; i < hidden.rows; ++i)
+        rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + vocabulary);
     });
     return rows;
   }

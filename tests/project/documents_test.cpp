@@ -1,4 +1,5 @@
-// What README and docs name must exist: every back-quoted path, every `make` verb, every subcommand.
+// What README and docs name must exist: every back-quoted path, every `make` verb, every
+// subcommand.
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -26,7 +27,8 @@ std::vector<fs::path> documents() {
 
 std::vector<std::string> matches(const std::string& text, const std::regex& pattern) {
   std::vector<std::string> found;
-  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) found.push_back((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
+    found.push_back((*it)[1]);
   return found;
 }
 
@@ -39,12 +41,14 @@ bool is_made(const std::string& path) {
 }
 
 TEST(Documents, NamePathsThatExist) {
-  std::regex path(R"re(`((?:src|apps|tests|tools|bench|docs|web|families|cmake|\.ci)/[A-Za-z0-9_./-]*[A-Za-z0-9_/-])`)re");
+  std::regex path(
+      R"re(`((?:src|apps|tests|tools|bench|docs|web|families|cmake|\.ci)/[A-Za-z0-9_./-]*[A-Za-z0-9_/-])`)re");
   int count = 0;
   for (const fs::path& document : documents()) {
     for (const std::string& name : matches(read_file(document), path)) {
       ++count;
-      EXPECT_TRUE(is_made(name) || fs::exists(kRoot / name)) << document.filename() << " names " << name;
+      EXPECT_TRUE(is_made(name) || fs::exists(kRoot / name))
+          << document.filename() << " names " << name;
     }
   }
   EXPECT_GT(count, 20);
@@ -54,7 +58,8 @@ TEST(Documents, LinkToFilesThatExist) {
   std::regex link(R"re(\]\(([^)#:]+)(?:#[^)]*)?\))re");
   for (const fs::path& document : documents()) {
     for (const std::string& target : matches(read_file(document), link)) {
-      EXPECT_TRUE(fs::exists(document.parent_path() / target)) << document.filename() << " links to " << target;
+      EXPECT_TRUE(fs::exists(document.parent_path() / target))
+          << document.filename() << " links to " << target;
     }
   }
 }
@@ -62,17 +67,22 @@ TEST(Documents, LinkToFilesThatExist) {
 TEST(Documents, NameMakeVerbsThatExist) {
   std::string makefile = read_file(kRoot / "Makefile");
   for (const fs::path& document : documents()) {
-    for (const std::string& verb : matches(read_file(document), std::regex(R"re(`make ([a-z-]+))re"))) {
-      EXPECT_NE(makefile.find("\n" + verb + ":"), std::string::npos) << document.filename() << " names make " << verb;
+    for (const std::string& verb :
+         matches(read_file(document), std::regex(R"re(`make ([a-z-]+))re"))) {
+      EXPECT_NE(makefile.find("\n" + verb + ":"), std::string::npos)
+          << document.filename() << " names make " << verb;
     }
   }
 }
 
 TEST(Documents, NameSubcommandsThatExist) {
-  std::set<std::string> commands{"serve", "generate", "score", "tokenize", "profile", "evaluate", "bench", "inspect"};
+  std::set<std::string> commands{"serve",   "generate", "score", "tokenize",
+                                 "profile", "evaluate", "bench", "inspect"};
   for (const fs::path& document : documents()) {
-    for (const std::string& command : matches(read_file(document), std::regex(R"re(build/droidspeak ([a-z]+))re"))) {
-      EXPECT_TRUE(commands.contains(command)) << document.filename() << " names droidspeak " << command;
+    for (const std::string& command :
+         matches(read_file(document), std::regex(R"re(build/droidspeak ([a-z]+))re"))) {
+      EXPECT_TRUE(commands.contains(command))
+          << document.filename() << " names droidspeak " << command;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The layering rules, checked mechanically: an include points to the own folder or a declared dependency;
-// CUDA stays under device/cuda and ops/cuda; nlohmann/json stays out of headers.
+// The layering rules, checked mechanically: an include points to the own folder or a declared
+// dependency; CUDA stays under device/cuda and ops/cuda; nlohmann/json stays out of headers.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -36,7 +36,8 @@ std::vector<fs::path> source_files() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(kSource)) {
     std::string extension = entry.path().extension();
-    if (extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh") files.push_back(entry.path());
+    if (extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh")
+      files.push_back(entry.path());
   }
   return files;
 }
@@ -47,12 +48,15 @@ TEST(Layering, IncludesPointToDeclaredDependencies) {
   std::regex include(R"re(#include "([a-z_]+)/)re");
   for (const fs::path& file : source_files()) {
     std::string module = fs::relative(file, kSource).begin()->string();
-    bool is_test = file.stem().string().ends_with("_test") || file.stem().string().ends_with("_fixture");
+    bool is_test =
+        file.stem().string().ends_with("_test") || file.stem().string().ends_with("_fixture");
     std::string text = read_file(file);
     for (std::sregex_iterator it(text.begin(), text.end(), include), end; it != end; ++it) {
       std::string target = (*it)[1];
       if (target == module || !table.contains(target)) continue;
-      EXPECT_TRUE(table[module].contains(target) || is_test) << fs::relative(file, kSource) << " includes " << target << ", which " << module << " does not declare";
+      EXPECT_TRUE(table[module].contains(target) || is_test)
+          << fs::relative(file, kSource) << " includes " << target << ", which " << module
+          << " does not declare";
     }
   }
 }
@@ -84,7 +88,8 @@ TEST(Layering, CudaStaysInItsTwoFolders) {
 TEST(Layering, JsonLibraryStaysOutOfHeaders) {
   for (const fs::path& file : source_files()) {
     if (file.extension() != ".h") continue;
-    EXPECT_EQ(read_file(file).find("<nlohmann/json.hpp>"), std::string::npos) << fs::relative(file, kSource);
+    EXPECT_EQ(read_file(file).find("<nlohmann/json.hpp>"), std::string::npos)
+        << fs::relative(file, kSource);
   }
 }
 

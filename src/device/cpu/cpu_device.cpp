@@ -32,37 +32,52 @@ class CpuCopyLane final : public CopyLane {
   void to_device(void* device_data, const void* host_data, size_t bytes) override {
     std::memcpy(device_data, host_data, bytes);
   }
+
   void to_host(void* host_data, const void* device_data, size_t bytes) override {
     std::memcpy(host_data, device_data, bytes);
   }
+
   std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(); }
+
   void wait_for_compute() override {}
+
   void synchronize() override {}
 };
 
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::kCpu; }
+
   std::string name() const override { return "cpu"; }
+
   Buffer allocate(size_t bytes) override { return allocate_mapped(bytes); }
+
   Buffer allocate_host(size_t bytes) override { return allocate_mapped(bytes); }
+
   size_t free_bytes() const override {
     return static_cast<size_t>(::sysconf(_SC_AVPHYS_PAGES)) *
            static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   }
+
   void to_device(void* device_data, const void* host_data, size_t bytes) override {
     std::memcpy(device_data, host_data, bytes);
   }
+
   void to_host(void* host_data, const void* device_data, size_t bytes) override {
     std::memcpy(host_data, device_data, bytes);
   }
+
   void synchronize() override {}
+
   void wait(const Event&) override {}
+
   std::unique_ptr<CopyLane> make_copy_lane() override { return std::make_unique<CpuCopyLane>(); }
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> make_cpu_device() {
+  return std::make_unique<CpuDevice>();
+}
 
 }  // namespace droidspeak

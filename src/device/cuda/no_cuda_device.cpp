@@ -6,9 +6,12 @@ namespace droidspeak {
 
 std::unique_ptr<Device> make_cuda_device() {
   throw Failure(ErrorCode::kUnavailable,
-                "device \"cuda\": this build has no CUDA backend; use --device cpu or build with the cuda preset");
+                "device \"cuda\": this build has no CUDA backend; use --device cpu or build with "
+                "the cuda preset");
 }
 
-bool cuda_is_available() { return false; }
+bool cuda_is_available() {
+  return false;
+}
 
 }  // namespace droidspeak

@@ -28,7 +28,8 @@ void read_long_rope(const JsonFields& json, const JsonFields& rope, ModelConfig&
   scaling.attention_factor = rope.get_double_or("attention_factor", 0);
   auto expected = static_cast<size_t>(config.rotary_dim / 2);
   if (scaling.short_factors.size() != expected || scaling.long_factors.size() != expected) {
-    rope.refuse("short_factor", fmt::format("{} numbers in short_factor and in long_factor", expected));
+    rope.refuse("short_factor",
+                fmt::format("{} numbers in short_factor and in long_factor", expected));
   }
 }
 
@@ -54,24 +55,28 @@ void read_hf_rope_scaling(const JsonFields& json, ModelConfig& config) {
   } else if (kind == "longrope" || kind == "su") {
     read_long_rope(json, *rope, config);
   } else {
-    rope->refuse(rope->has("rope_type") ? "rope_type" : "type", "default, linear, llama3 or longrope");
+    rope->refuse(rope->has("rope_type") ? "rope_type" : "type",
+                 "default, linear, llama3 or longrope");
   }
 }
 
-void read_gguf_rope_factors(const GgufFile& file, std::string_view tensor, std::vector<float>& factors) {
+void read_gguf_rope_factors(const GgufFile& file,
+                            std::string_view tensor,
+                            std::vector<float>& factors) {
   const FileTensor* found = file.find_tensor(tensor);
   if (found == nullptr || found->dtype != DType::kF32 || found->shape.size() != 1) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: tensor \"{}\": expected a vector of f32", file.path().string(), tensor));
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: tensor \"{}\": expected a vector of f32", file.path().string(), tensor));
   }
   factors.resize(static_cast<size_t>(found->shape[0]));
   dequantize(found->dtype, found->bytes, factors);
 }
 
 std::span<const Architecture* const> all_architectures() {
-  static const std::array<const Architecture*, 5> all{&llama_architecture(), &mistral_architecture(),
-                                                      &qwen2_architecture(), &qwen3_architecture(),
-                                                      &phi3_architecture()};
+  static const std::array<const Architecture*, 5> all{
+      &llama_architecture(), &mistral_architecture(), &qwen2_architecture(), &qwen3_architecture(),
+      &phi3_architecture()};
   return all;
 }
 

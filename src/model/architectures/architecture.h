@@ -1,5 +1,6 @@
 // What distinguishes one transformer architecture from another: names, optional parts and how its
-// configuration is read. One file each beside this header; the forward pass is common (transformer.cpp).
+// configuration is read. One file each beside this header; the forward pass is common
+// (transformer.cpp).
 #pragma once
 
 #include <span>
@@ -37,6 +38,8 @@ std::span<const Architecture* const> all_architectures();
 
 // Shared pieces of the readers.
 void read_hf_rope_scaling(const JsonFields& json, ModelConfig& config);
-void read_gguf_rope_factors(const GgufFile& file, std::string_view tensor, std::vector<float>& factors);
+void read_gguf_rope_factors(const GgufFile& file,
+                            std::string_view tensor,
+                            std::vector<float>& factors);
 
 }  // namespace droidspeak

@@ -12,7 +12,8 @@ void read_hf(const JsonFields& json, ModelConfig& config) {
 }  // namespace
 
 const Architecture& mistral_architecture() {
-  static const Architecture architecture{.name = "mistral", .hf_model_types = {"mistral"}, .read_hf = read_hf};
+  static const Architecture architecture{
+      .name = "mistral", .hf_model_types = {"mistral"}, .read_hf = read_hf};
   return architecture;
 }
 

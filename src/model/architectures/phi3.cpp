@@ -1,4 +1,5 @@
-// Phi-3 and Phi-3.5 mini: fused qkv and gate_up tensors, longrope, a sliding window, partial rotation.
+// Phi-3 and Phi-3.5 mini: fused qkv and gate_up tensors, longrope, a sliding window, partial
+// rotation.
 #include "model/architectures/architecture.h"
 
 namespace droidspeak {

@@ -159,7 +159,7 @@ struct DecodeTask {
   float* partial = nullptr;  // [group][partial_stride(head_dim)]: sums, then maximum, then weight
 };
 
-inline constexpr int kDecodeKeys = 2 * kBlockTokens;
+inline constexpr int kDecodeKeys = 4 * kBlockTokens;
 inline int64_t partial_stride(int32_t head_dim) { return head_dim + 2; }
 
 struct Kernels {

@@ -5,9 +5,10 @@
 namespace droidspeak {
 
 std::unique_ptr<Ops> make_cuda_ops(Device&) {
-  throw Failure(ErrorCode::kUnavailable,
-                "device \"cuda\": this build has no CUDA backend; use --device cpu or build with the "
-                "cuda preset");
+  throw Failure(
+      ErrorCode::kUnavailable,
+      "device \"cuda\": this build has no CUDA backend; use --device cpu or build with the "
+      "cuda preset");
 }
 
 }  // namespace droidspeak

@@ -23,8 +23,6 @@ namespace {
 constexpr int kMaxHeads = 4;  // heads of a group that are taken together
 constexpr float kLog2E = 1.44269504f;
 constexpr float kMasked = -1e30f;
-// Keys are fetched so many rows ahead.
-constexpr int kKeysAhead = 16;
 // Vectors of a head's sums that stay in registers.
 constexpr int kSumVectors = HWY_MAX_BYTES == 64 ? 4 : 2;
 
@@ -82,10 +80,11 @@ HWY_INLINE void store_sums(D d, const hn::Vec<D>* v, float* out) {
 #endif
 
 // scores[h][k] = query[h] * key[k] for the keys of a run, four at a time: up to three scores behind
-// the last are written and mean nothing. Fetches the values of the same keys meanwhile.
+// the last are written and mean nothing. Meanwhile fetches as many rows of the next keys and of the
+// values of these.
 template <int kHeads, class D, class T>
-HWY_INLINE void score(D d, KeyRun<T> run, const T* values, int64_t dim, const float* queries,
-                      float* scores) {
+HWY_INLINE void score(D d, KeyRun<T> run, const T* next_keys, const T* values, int64_t dim,
+                      const float* queries, float* scores) {
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
   for (int32_t k = 0; k < run.count; k += 4) {
@@ -93,7 +92,7 @@ HWY_INLINE void score(D d, KeyRun<T> run, const T* values, int64_t dim, const fl
     for (int i = 0; i < 4; ++i) rows[i] = run.rows + std::min(k + i, run.count - 1) * dim;
     for (int64_t e = 0; e < 4 * dim; e += static_cast<int64_t>(64 / sizeof(T))) {
       hwy::Prefetch(values + k * dim + e);
-      hwy::Prefetch(run.rows + (k + kKeysAhead) * dim + e);
+      hwy::Prefetch(next_keys + k * dim + e);
     }
     V acc[kHeads][4];
     HWY_UNROLL(4)
@@ -192,7 +191,10 @@ void decode_heads(D d, const AttentionProblem& problem, const DecodeTask& task, 
   for (int32_t key = task.key_begin; key < task.key_end;) {
     const auto run = run_of<T>(kv, kv.k, kv.k_scale, task, key);
     const auto values = run_of<T>(kv, kv.v, kv.v_scale, task, key);
-    score<kHeads>(d, run, values.rows, dim, partial, scores + (key - task.key_begin));
+    // Often the next task of this thread or of another.
+    const int32_t next_key = std::min(key + run.count, task.slice->first_position);
+    const auto next = run_of<T>(kv, kv.k, kv.k_scale, task, next_key);
+    score<kHeads>(d, run, next.rows, values.rows, dim, partial, scores + (key - task.key_begin));
     key += run.count;
   }
   const int32_t count = task.key_end - task.key_begin;
