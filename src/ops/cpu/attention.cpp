@@ -14,10 +14,10 @@ struct Task {
   DecodeTask decode;
 };
 
-// The partial results of one decoded row and one K/V head, merged when all of them are there.
+// The partial results of one query head of a decoded row, merged when all of them are there.
 struct Merge {
   const SequenceSlice* slice;
-  int32_t kv_head;
+  int32_t head;
   int64_t first_partial;
   int64_t num_partials;
 };
@@ -29,57 +29,67 @@ class Attention {
 
   void run(std::span<const SequenceSlice> slices) {
     for (const SequenceSlice& slice : slices) {
-      for (int32_t head = 0; head < problem_.kv.num_kv_heads; ++head) {
-        if (slice.num_rows == 1) {
-          add_decode(slice, head);
-        } else {
-          add_prefill(slice, head);
-        }
+      if (slice.num_rows == 1) {
+        add_decode(slice);
+      } else {
+        add_prefill(slice);
       }
     }
     std::stable_sort(tasks_.begin(), tasks_.end(),
                      [](const Task& a, const Task& b) { return a.cost > b.cost; });
+    const size_t score_bytes =
+        static_cast<size_t>(problem_.options.num_heads) * kBlockTokens * sizeof(float);
     context_.scratch.reserve_per_thread(
-        has_prefill_ ? context_.kernels.prefill_scratch_bytes(problem_) : 0);
-    const auto partial_bytes = static_cast<size_t>(num_partials_ * group_floats()) * sizeof(float);
+        has_prefill_ ? std::max(score_bytes, context_.kernels.prefill_scratch_bytes(problem_))
+                     : score_bytes);
+    const auto partial_bytes = static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
     partials_ = reinterpret_cast<float*>(context_.scratch.shared(partial_bytes));
-    context_.pool.run([this](int thread) { work(thread); });
+    if (std::ssize(tasks_) > 1) {
+      context_.pool.run([this](int thread) { work(thread); });
+    } else {
+      work_alone();
+    }
   }
 
  private:
-  int64_t group_floats() const { return problem_.group() * partial_stride(problem_.kv.head_dim); }
+  // Of one task: all heads.
+  int64_t partial_floats() const {
+    return problem_.options.num_heads * partial_stride(problem_.kv.head_dim);
+  }
 
-  void add_prefill(const SequenceSlice& slice, int32_t head) {
+  void add_prefill(const SequenceSlice& slice) {
     has_prefill_ = true;
     const int32_t step = context_.kernels.prefill_rows(problem_);
     for (int32_t begin = 0; begin < slice.num_rows; begin += step) {
       const int32_t end = std::min(begin + step, slice.num_rows);
       const int32_t position = slice.first_position + begin;
       const int64_t keys = slice.first_position + end - problem_.first_key(position);
-      tasks_.push_back({.cost = keys * ((end - begin) * problem_.group() + 8),
-                        .is_decode = false,
-                        .prefill = {.slice = &slice, .kv_head = head, .begin = begin, .end = end},
-                        .decode = {}});
+      for (int32_t head = 0; head < problem_.kv.num_kv_heads; ++head) {
+        tasks_.push_back({.cost = keys * ((end - begin) * problem_.group() + 8),
+                          .is_decode = false,
+                          .prefill = {.slice = &slice, .kv_head = head, .begin = begin, .end = end},
+                          .decode = {}});
+      }
     }
   }
 
-  void add_decode(const SequenceSlice& slice, int32_t head) {
+  void add_decode(const SequenceSlice& slice) {
     const int32_t position = slice.first_position;
-    Merge merge{&slice, head, num_partials_, 0};
-    for (int32_t key = problem_.first_key(position); key <= position; ++merge.num_partials) {
-      const int32_t end = std::min(position + 1, (key / kDecodeKeys + 1) * kDecodeKeys);
-      tasks_.push_back({.cost = static_cast<int64_t>(end - key) * (problem_.group() + 2),
+    const int64_t first_partial = num_partials_;
+    for (int32_t key = problem_.first_key(position); key <= position;) {
+      const int32_t end = std::min(position + 1, (key / kBlockTokens + 1) * kBlockTokens);
+      tasks_.push_back({.cost = static_cast<int64_t>(end - key) * problem_.options.num_heads,
                         .is_decode = true,
                         .prefill = {},
                         .decode = {.slice = &slice,
-                                   .row = 0,
-                                   .kv_head = head,
                                    .key_begin = key,
                                    .key_end = end,
                                    .partial_index = num_partials_++}});
       key = end;
     }
-    merges_.push_back(merge);
+    for (int32_t head = 0; head < problem_.options.num_heads; ++head) {
+      merges_.push_back({&slice, head, first_partial, num_partials_ - first_partial});
+    }
   }
 
   void work(int thread) {
@@ -95,24 +105,29 @@ class Attention {
     }
   }
 
+  void work_alone() {
+    for (Task& task : tasks_) run_task(task, 0);
+    for (const Merge& merge : merges_) run_merge(merge);
+  }
+
   void run_task(Task& task, int thread) {
+    std::byte* scratch = context_.scratch.of_thread(thread);
     if (task.is_decode) {
-      task.decode.partial = partials_ + task.decode.partial_index * group_floats();
+      task.decode.partial = partials_ + task.decode.partial_index * partial_floats();
+      task.decode.scratch = reinterpret_cast<float*>(scratch);
       context_.kernels.decode(problem_, task.decode);
     } else {
-      task.prefill.scratch = context_.scratch.of_thread(thread);
+      task.prefill.scratch = scratch;
       context_.kernels.prefill(problem_, task.prefill);
     }
   }
 
   void run_merge(const Merge& merge) const {
     const int64_t dim = problem_.kv.head_dim;
-    float* out = problem_.out.f32_row(merge.slice->first_row) + merge.kv_head * problem_.group() * dim;
-    const float* partials = partials_ + merge.first_partial * group_floats();
-    for (int32_t h = 0; h < problem_.group(); ++h) {
-      context_.kernels.merge(partials + h * partial_stride(problem_.kv.head_dim), group_floats(),
-                             merge.num_partials, dim, out + h * dim);
-    }
+    context_.kernels.merge(partials_ + merge.first_partial * partial_floats() +
+                               merge.head * partial_stride(problem_.kv.head_dim),
+                           partial_floats(), merge.num_partials, dim,
+                           problem_.out.f32_row(merge.slice->first_row) + merge.head * dim);
   }
 
   const AttentionContext& context_;

@@ -1,5 +1,5 @@
 // Splits causal attention over the threads: slices of many rows into tiles of query rows, slices of
-// one row into chunks of keys.
+// one row into blocks of keys.
 #pragma once
 
 #include <span>

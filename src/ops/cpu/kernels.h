@@ -148,18 +148,17 @@ struct PrefillTask {
   std::byte* scratch = nullptr;
 };
 
-// One query row over keys [key_begin, key_end), which lie in one block of kDecodeKeys positions.
+// One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are read
+// front to back.
 struct DecodeTask {
   const SequenceSlice* slice = nullptr;
-  int32_t row = 0;  // of the slice
-  int32_t kv_head = 0;
   int32_t key_begin = 0;
   int32_t key_end = 0;
   int64_t partial_index = 0;
-  float* partial = nullptr;  // [group][partial_stride(head_dim)]: sums, then maximum, then weight
+  float* scratch = nullptr;  // [num_heads][kBlockTokens], of this thread
+  float* partial = nullptr;  // [num_heads][partial_stride(head_dim)]: sums, then maximum, then weight
 };
 
-inline constexpr int kDecodeKeys = 4 * kBlockTokens;
 inline int64_t partial_stride(int32_t head_dim) { return head_dim + 2; }
 
 struct Kernels {

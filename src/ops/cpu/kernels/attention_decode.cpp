@@ -1,6 +1,6 @@
-// Attention of one query row over a chunk of keys, all query heads of one K/V head; K and V are read
-// once, in the cache's own layout. Chunks lie at fixed positions and are merged in order, so the
-// result does not depend on the number of threads or on the rest of the batch.
+// Attention of one query row over the keys of one block; K and V are read once, front to back, in the
+// cache's own layout and dtype. The blocks of a sequence are merged in order, so the result does not
+// depend on the number of threads or on the rest of the batch.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels/attention_decode.cpp"
 #include <hwy/foreach_target.h>
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/dispatch.h"
@@ -26,24 +25,23 @@ constexpr float kMasked = -1e30f;
 // Vectors of a head's sums that stay in registers.
 constexpr int kSumVectors = HWY_MAX_BYTES == 64 ? 4 : 2;
 
-// A run of keys inside one block.
+// The keys or values of one head that a task reads.
 template <class T>
-struct KeyRun {
+struct HeadRows {
   const T* rows;        // [count][head_dim]
   const float* scales;  // [count], or null
   int32_t count;
 };
 
 template <class T>
-KeyRun<T> run_of(const KvLayerView& kv, const void* cache, const float* scales,
-                 const DecodeTask& task, int32_t key) {
-  const int32_t block = task.slice->blocks[static_cast<size_t>(key / kBlockTokens)];
-  const int64_t offset = kv.offset(block, task.kv_head) +
-                         static_cast<int64_t>(key % kBlockTokens) * kv.head_dim;
-  const int32_t block_end = (key / kBlockTokens + 1) * kBlockTokens;
+HeadRows<T> rows_of(const KvLayerView& kv, const void* cache, const float* scales,
+                    const DecodeTask& task, int32_t kv_head) {
+  const int32_t block = task.slice->blocks[static_cast<size_t>(task.key_begin / kBlockTokens)];
+  const int64_t offset = kv.offset(block, kv_head) +
+                         static_cast<int64_t>(task.key_begin % kBlockTokens) * kv.head_dim;
   return {static_cast<const T*>(cache) + offset,
           scales == nullptr ? nullptr : scales + offset / kv.head_dim,
-          std::min(block_end, task.key_end) - key};
+          task.key_end - task.key_begin};
 }
 
 #if HWY_TARGET == HWY_SCALAR
@@ -79,21 +77,14 @@ HWY_INLINE void store_sums(D d, const hn::Vec<D>* v, float* out) {
 }
 #endif
 
-// scores[h][k] = query[h] * key[k] for the keys of a run, four at a time: up to three scores behind
-// the last are written and mean nothing. Meanwhile fetches as many rows of the next keys and of the
-// values of these.
+// scores[h][k] = query[h] * key[k], four keys at a time; scores behind the last key mean nothing.
 template <int kHeads, class D, class T>
-HWY_INLINE void score(D d, KeyRun<T> run, const T* next_keys, const T* values, int64_t dim,
-                      const float* queries, float* scores) {
+HWY_INLINE void score(D d, HeadRows<T> keys, int64_t dim, const float* queries, float* scores) {
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
-  for (int32_t k = 0; k < run.count; k += 4) {
+  for (int32_t k = 0; k < keys.count; k += 4) {
     const T* rows[4];
-    for (int i = 0; i < 4; ++i) rows[i] = run.rows + std::min(k + i, run.count - 1) * dim;
-    for (int64_t e = 0; e < 4 * dim; e += static_cast<int64_t>(64 / sizeof(T))) {
-      hwy::Prefetch(values + k * dim + e);
-      hwy::Prefetch(next_keys + k * dim + e);
-    }
+    for (int i = 0; i < 4; ++i) rows[i] = keys.rows + std::min(k + i, keys.count - 1) * dim;
     V acc[kHeads][4];
     HWY_UNROLL(4)
     for (int h = 0; h < kHeads; ++h) {
@@ -112,55 +103,59 @@ HWY_INLINE void score(D d, KeyRun<T> run, const T* next_keys, const T* values, i
       }
     }
     HWY_UNROLL(4)
-    for (int h = 0; h < kHeads; ++h) store_sums(d, acc[h], scores + h * kDecodeKeys + k);
+    for (int h = 0; h < kHeads; ++h) store_sums(d, acc[h], scores + h * kBlockTokens + k);
   }
   if constexpr (std::is_same_v<T, int8_t>) {
     for (int h = 0; h < kHeads; ++h) {
-      for (int32_t k = 0; k < run.count; ++k) scores[h * kDecodeKeys + k] *= run.scales[k];
+      for (int32_t k = 0; k < keys.count; ++k) scores[h * kBlockTokens + k] *= keys.scales[k];
     }
   }
 }
 
-// Scores become weights; returns their sum.
-float soften(float* scores, int32_t count, float maximum) {
+// One head's scores become weights. partial: maximum and sum of the weights behind head_dim sums.
+void soften(float* scores, int32_t count, int64_t dim, float* partial) {
   const hn::CappedTag<float, 16> d;
   constexpr auto kStep = static_cast<int32_t>(hn::MaxLanes(d));
+  const int32_t padded = (count + kStep - 1) / kStep * kStep;
+  std::fill(scores + count, scores + padded, kMasked);
+  auto largest = hn::Set(d, kMasked);
+  for (int32_t k = 0; k < padded; k += kStep) largest = hn::Max(largest, hn::LoadU(d, scores + k));
+  const float maximum = max_of(d, largest);
   auto total = hn::Zero(d);
-  for (int32_t k = 0; k < count; k += kStep) {
+  for (int32_t k = 0; k < padded; k += kStep) {
     const auto x = hn::Sub(hn::LoadU(d, scores + k), hn::Set(d, maximum));
     const auto weight = hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -126.0f)), exp2(d, x));
     total = hn::Add(total, weight);
     hn::StoreU(weight, d, scores + k);
   }
-  return sum_of(d, total);
+  partial[dim] = maximum;
+  partial[dim + 1] = sum_of(d, total);
 }
 
-// Adds weights[h][k] * value[k] to kVectors vectors of every head's sums, from element e on.
+// kVectors vectors of every head's sums of weights[h][k] * value[k], from element e on.
 template <int kHeads, int kVectors, class D, class T>
-HWY_INLINE void add_values(D d, KeyRun<T> run, int64_t dim, int64_t e, const float* weights,
-                           float* sums, int64_t sums_stride) {
+HWY_INLINE void sum_values(D d, HeadRows<T> values, int64_t dim, int64_t e, const float* weights,
+                           float* sums) {
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
   V acc[kHeads][kVectors];
   HWY_UNROLL(4)
   for (int h = 0; h < kHeads; ++h) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kVectors; ++j) {
-      acc[h][j] = hn::LoadU(d, sums + h * sums_stride + e + j * kStep);
-    }
+    for (int j = 0; j < kVectors; ++j) acc[h][j] = hn::Zero(d);
   }
-  for (int32_t k = 0; k < run.count; ++k) {
+  for (int32_t k = 0; k < values.count; ++k) {
     V value[kVectors];
     HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
-      value[j] = load_as_float(d, run.rows + k * dim + e + j * kStep);
+      value[j] = load_as_float(d, values.rows + k * dim + e + j * kStep);
       if constexpr (std::is_same_v<T, int8_t>) {
-        value[j] = hn::Mul(value[j], hn::Set(d, run.scales[k]));
+        value[j] = hn::Mul(value[j], hn::Set(d, values.scales[k]));
       }
     }
     HWY_UNROLL(4)
     for (int h = 0; h < kHeads; ++h) {
-      const V weight = hn::Set(d, weights[h * kDecodeKeys + k]);
+      const V weight = hn::Set(d, weights[h * kBlockTokens + k]);
       HWY_UNROLL(4)
       for (int j = 0; j < kVectors; ++j) acc[h][j] = hn::MulAdd(weight, value[j], acc[h][j]);
     }
@@ -169,76 +164,76 @@ HWY_INLINE void add_values(D d, KeyRun<T> run, int64_t dim, int64_t e, const flo
   for (int h = 0; h < kHeads; ++h) {
     HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
-      hn::StoreU(acc[h][j], d, sums + h * sums_stride + e + j * kStep);
+      hn::StoreU(acc[h][j], d, sums + h * (dim + 2) + e + j * kStep);
     }
+  }
+}
+
+// kHeads query heads of one K/V head, from `head` on.
+template <int kHeads, class D, class T>
+void score_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head,
+                 float* scores) {
+  const KvLayerView& kv = problem.kv;
+  const int64_t dim = kv.head_dim;
+  const float* query = problem.qkv.f32_row(task.slice->first_row) + head * dim;
+  float* partial = task.partial + head * partial_stride(kv.head_dim);
+  // The place of the sums holds the scaled queries until the values come.
+  convert_row(query, kHeads * dim, problem.options.scale * kLog2E, partial);
+  const auto keys = rows_of<T>(kv, kv.k, kv.k_scale, task, head / problem.group());
+  score<kHeads>(d, keys, dim, partial, scores);
+  for (int h = 0; h < kHeads; ++h) {
+    soften(scores + h * kBlockTokens, keys.count, dim, partial + h * partial_stride(kv.head_dim));
   }
 }
 
 template <int kHeads, class D, class T>
-void decode_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int32_t first_head) {
+void sum_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head,
+               const float* weights) {
   const KvLayerView& kv = problem.kv;
   const int64_t dim = kv.head_dim;
-  const int64_t stride = partial_stride(kv.head_dim);
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
-  const float* query = problem.qkv.f32_row(task.slice->first_row + task.row) +
-                       (task.kv_head * problem.group() + first_head) * dim;
-  float* partial = task.partial + first_head * stride;
-  // The sums' place holds the scaled queries first.
-  HWY_ALIGN float scores[kHeads * kDecodeKeys + 4];
-  for (int h = 0; h < kHeads; ++h) {
-    convert_row(query + h * dim, dim, problem.options.scale * kLog2E, partial + h * dim);
+  const auto values = rows_of<T>(kv, kv.v, kv.v_scale, task, head / problem.group());
+  float* partial = task.partial + head * partial_stride(kv.head_dim);
+  int64_t e = 0;
+  for (; e + kSumVectors * kStep <= dim; e += kSumVectors * kStep) {
+    sum_values<kHeads, kSumVectors>(d, values, dim, e, weights, partial);
   }
-  for (int32_t key = task.key_begin; key < task.key_end;) {
-    const auto run = run_of<T>(kv, kv.k, kv.k_scale, task, key);
-    const auto values = run_of<T>(kv, kv.v, kv.v_scale, task, key);
-    // Often the next task of this thread or of another.
-    const int32_t next_key = std::min(key + run.count, task.slice->first_position);
-    const auto next = run_of<T>(kv, kv.k, kv.k_scale, task, next_key);
-    score<kHeads>(d, run, next.rows, values.rows, dim, partial, scores + (key - task.key_begin));
-    key += run.count;
-  }
-  const int32_t count = task.key_end - task.key_begin;
-  const int32_t padded = (count + 15) / 16 * 16;
-  for (int h = 0; h < kHeads; ++h) {
-    float* row = scores + h * kDecodeKeys;
-    std::fill(row + count, row + padded, kMasked);
-    float* head = partial + h * stride;
-    const float maximum = *std::max_element(row, row + count);
-    std::fill_n(head, dim, 0.0f);
-    head[dim] = maximum;
-    head[dim + 1] = soften(row, padded, maximum);
-  }
-  for (int32_t key = task.key_begin; key < task.key_end;) {
-    const auto run = run_of<T>(kv, kv.v, kv.v_scale, task, key);
-    const float* weights = scores + (key - task.key_begin);
-    int64_t e = 0;
-    for (; e + kSumVectors * kStep <= dim; e += kSumVectors * kStep) {
-      add_values<kHeads, kSumVectors>(d, run, dim, e, weights, partial, stride);
+  for (; e < dim; e += kStep) sum_values<kHeads, 1>(d, values, dim, e, weights, partial);
+}
+
+// Calls body.operator()<kHeads>(head) for the heads of every group, up to kMaxHeads at a time.
+template <class Body>
+HWY_INLINE void for_heads(const AttentionProblem& problem, Body body) {
+  const int32_t group = problem.group();
+  for (int32_t first = 0; first < problem.options.num_heads; first += group) {
+    for (int32_t h = 0; h < group; h += kMaxHeads) {
+      switch (std::min(kMaxHeads, group - h)) {
+        case 1: body.template operator()<1>(first + h); break;
+        case 2: body.template operator()<2>(first + h); break;
+        case 3: body.template operator()<3>(first + h); break;
+        default: body.template operator()<4>(first + h); break;
+      }
     }
-    for (; e < dim; e += kStep) add_values<kHeads, 1>(d, run, dim, e, weights, partial, stride);
-    key += run.count;
   }
 }
 
 template <class D, class T>
-void decode_group(D d, const AttentionProblem& problem, const DecodeTask& task) {
-  const int32_t group = problem.group();
-  for (int32_t head = 0; head < group; head += kMaxHeads) {
-    switch (std::min(kMaxHeads, group - head)) {
-      case 1: decode_heads<1, D, T>(d, problem, task, head); break;
-      case 2: decode_heads<2, D, T>(d, problem, task, head); break;
-      case 3: decode_heads<3, D, T>(d, problem, task, head); break;
-      default: decode_heads<4, D, T>(d, problem, task, head); break;
-    }
-  }
+void decode_block(D d, const AttentionProblem& problem, const DecodeTask& task) {
+  float* scores = task.scratch;  // [num_heads][kBlockTokens]
+  for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+    score_heads<kHeads, D, T>(d, problem, task, head, scores + head * kBlockTokens);
+  });
+  for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+    sum_heads<kHeads, D, T>(d, problem, task, head, scores + head * kBlockTokens);
+  });
 }
 
 template <class T>
 void decode_as(const AttentionProblem& problem, const DecodeTask& task) {
   if (problem.kv.head_dim % 16 == 0) {
-    decode_group<hn::CappedTag<float, 16>, T>({}, problem, task);
+    decode_block<hn::CappedTag<float, 16>, T>({}, problem, task);
   } else {
-    decode_group<hn::CappedTag<float, 8>, T>({}, problem, task);
+    decode_block<hn::CappedTag<float, 8>, T>({}, problem, task);
   }
 }
 
