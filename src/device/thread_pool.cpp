@@ -1,24 +1,48 @@
 #include "device/thread_pool.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
+#include <fstream>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include <immintrin.h>
 #include <sched.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "base/check.h"
 
 namespace droidspeak {
 namespace {
 
+// Cores that the control group may use at a time; a container often sees more than it may use.
+int cores_of_quota() {
+  double quota = 0;
+  double period = 0;
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0) {
+    return std::max(1, static_cast<int>(std::ceil(quota / period)));
+  }
+  return std::numeric_limits<int>::max();  // none, or "max"
+}
+
 int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cores = CPU_COUNT(&set);
+  return std::min(cores, cores_of_quota());
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
 }
 
 // How long a thread spins before it sleeps: operations of one layer follow each other within
@@ -55,7 +79,7 @@ struct ThreadPool::State {
 
   // False when the pool stops.
   bool wait_for_work(uint64_t seen) {
-    for (int i = 0; i < kSpinRounds && !has_work(seen); ++i) _mm_pause();
+    for (int i = 0; i < kSpinRounds && !has_work(seen); ++i) pause_briefly();
     if (!has_work(seen)) {
       std::unique_lock lock(mutex);
       sleepers.fetch_add(1);
@@ -100,7 +124,7 @@ void ThreadPool::run(const std::function<void(int thread)>& body) {
   body(0);
   for (int i = 0; s.unfinished.load(std::memory_order_acquire) > 0; ++i) {
     if (i < kSpinRounds) {
-      _mm_pause();
+      pause_briefly();
     } else {
       std::this_thread::yield();
     }
@@ -133,7 +157,7 @@ void ThreadPool::barrier() {
   }
   for (int i = 0; s.barrier_phase.load(std::memory_order_acquire) == phase; ++i) {
     if (i < kSpinRounds) {
-      _mm_pause();
+      pause_briefly();
     } else {
       std::this_thread::yield();
     }

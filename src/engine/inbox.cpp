@@ -62,12 +62,13 @@ void Inbox::stop() {
   has_mail_.notify_one();
 }
 
+bool Inbox::is_empty() const {
+  return !mail_.is_stopped && mail_.sequences.empty() && mail_.commands.empty();
+}
+
 Inbox::Mail Inbox::take(Wait wait) {
   MutexLock lock(mutex_);
-  auto has_mail = [&] {
-    return mail_.is_stopped || !mail_.sequences.empty() || !mail_.commands.empty();
-  };
-  while (wait == Wait::kUntilMail && !has_mail()) has_mail_.wait(mutex_);
+  while (wait == Wait::kUntilMail && is_empty()) has_mail_.wait(mutex_);
   num_waiting_ += mail_.sequences.size();
   bool is_stopped = mail_.is_stopped;
   Mail taken = std::exchange(mail_, {});

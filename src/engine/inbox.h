@@ -46,6 +46,8 @@ class Inbox {
   void break_down(const Error& error);
 
  private:
+  bool is_empty() const REQUIRES(mutex_);
+
   const size_t max_waiting_;
   Mutex mutex_;
   Condition has_mail_;

@@ -79,7 +79,8 @@ void draw_heat_panel(Svg& svg, const HeatPanel& panel) {
   double unit = panel.cell / panel.step;
   for (const HeatCell& cell : book.heat_map) {
     if (cell.translated != panel.translated || cell.b >= cell.c) continue;
-    Box box{panel.area.x + (cell.c - panel.step) * unit, panel.area.y + cell.b * unit, panel.cell,
+    double column = std::ceil(static_cast<double>(cell.c) / panel.step) - 1;
+    Box box{panel.area.x + column * panel.cell, panel.area.y + cell.b * unit, panel.cell,
             panel.cell};
     double share = panel.scale.share(cell.kl);
     std::string tooltip = fmt::format("recompute {}-{}: KL {:.4f}, agreement {:.1f} %", cell.b,
@@ -109,11 +110,11 @@ void draw_reuse_note(Svg& svg, const HeatPanel& panel) {
   }
 }
 
+// Layers per cell: transitions are its multiples. The last cell of a row may be narrower.
 int32_t heat_step(const PlanBook& book) {
   int32_t step = book.num_layers;
   for (const HeatCell& cell : book.heat_map) {
     if (cell.b > 0) step = std::min(step, cell.b);
-    if (cell.c > cell.b) step = std::min(step, cell.c - cell.b);
   }
   return std::max(1, step);
 }
@@ -124,7 +125,8 @@ struct PlotArea {
   LogScale scale;
 
   Point at(double x, double kl) const {
-    return {box.x + box.width * x / x_max, box.y + box.height * (1 - scale.share(kl))};
+    double share = std::clamp(scale.share(kl), 0.0, 1.0);
+    return {box.x + box.width * x / x_max, box.y + box.height * (1 - share)};
   }
 };
 
@@ -150,7 +152,9 @@ void draw_layer_ticks(Svg& svg, const PlotArea& area, int32_t num_layers) {
   }
 }
 
-void draw_entry(Svg& svg, const PlotArea& area, const PlanEntry& entry) {
+enum class LabelSide { kAbove, kBelow };
+
+void draw_entry(Svg& svg, const PlotArea& area, const PlanEntry& entry, LabelSide side) {
   const char* style = entry.translated ? "translated" : "raw";
   int32_t layers = entry.plan.recomputed_layers();
   std::string interval = fmt::format("{} interval", style);
@@ -164,7 +168,8 @@ void draw_entry(Svg& svg, const PlotArea& area, const PlanEntry& entry) {
   svg.circle(area.at(layers, entry.quality.kl), 5, style, tooltip);
   if (entry.plan.b < entry.plan.c) {
     Point at = area.at(layers, entry.quality.kl);
-    svg.text({at.x + 7, at.y - 6}, fmt::format("{}-{}", entry.plan.b, entry.plan.c), "tick");
+    svg.text({at.x + 7, at.y + (side == LabelSide::kAbove ? -7 : 16)},
+             fmt::format("{}-{}", entry.plan.b, entry.plan.c), "tick");
   }
 }
 
@@ -203,9 +208,11 @@ std::string heat_map_svg(const PlanBook& book) {
 std::string pareto_svg(const PlanBook& book) {
   std::vector<double> values;
   for (const PlanEntry& entry : book.frontier) {
-    values.insert(values.end(), {entry.quality.kl, entry.quality.kl_low, entry.quality.kl_high});
+    values.insert(values.end(), {0.7 * entry.quality.kl, entry.quality.kl_high});
   }
-  for (const HeatCell& cell : book.heat_map) values.push_back(cell.kl);
+  for (const HeatCell& cell : book.heat_map) {
+    if (cell.c - cell.b < book.num_layers) values.push_back(cell.kl);
+  }
   std::string title = fmt::format("{}: layers recomputed against divergence", pair_name(book));
   Svg svg(760, 440, title);
   PlotArea area{{kLeft + 6, kTop, 760 - kLeft - 40, 440 - kTop - 60},
@@ -227,7 +234,11 @@ std::string pareto_svg(const PlanBook& book) {
     front += fmt::format("{}{:.2f} {:.2f} ", front.empty() ? "M" : "L", at.x, at.y);
   }
   if (!front.empty()) svg.path(front, "front");
-  for (const PlanEntry& entry : book.frontier) draw_entry(svg, area, entry);
+  LabelSide side = LabelSide::kAbove;  // in turns, so that neighbours stay readable
+  for (const PlanEntry& entry : book.frontier) {
+    draw_entry(svg, area, entry, side);
+    side = side == LabelSide::kAbove ? LabelSide::kBelow : LabelSide::kAbove;
+  }
   svg.text({area.box.x + area.box.width / 2, 440 - 14},
            fmt::format("recomputed layers of {}", book.num_layers), "label", TextAnchor::kMiddle);
   svg.turned_text({16, area.box.y + area.box.height / 2}, "KL from full prefill, nats per token",

@@ -77,6 +77,8 @@ GenerationRequest common_request(const Service& service,
   request.wants_prompt_logprobs = options.wants_prompt_logprobs;
   request.cache_salt = fields.cache_salt;
   request.sharing = fields.sharing;
+  if (auto sender = service.find_model(fields.sharing.sender))
+    request.sharing.sender = sender->variant;
   request.ttft_slo_ms = fields.ttft_slo_ms;
   request.min_quality = fields.min_quality;
   return request;

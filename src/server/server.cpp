@@ -84,6 +84,8 @@ class HttpServer::Application final : public HttpApplication {
   HttpResponse respond(HttpRequest& request) override {
     Stopwatch watch;
     auto in_flight = std::make_shared<InFlight>(*this);
+    // Again, because draining may have begun while the body was read.
+    if (auto refused = screen(request)) return *refused;
     HttpResponse response = run_handler(request);
     if (!response.stream) {
       finish(request, response, watch);
@@ -104,15 +106,15 @@ class HttpServer::Application final : public HttpApplication {
     return response;
   }
 
+  // Requests in work may still submit to the engine (choices of one request start one after
+  // another), so it closes its door last.
   void drain(std::chrono::milliseconds limit) {
     auto deadline = std::chrono::steady_clock::now() + limit;
     service_.begin_draining();
-    service_.engine().drain(limit);
-    MutexLock lock(mutex_);
-    while (num_in_flight_ > 0) {
-      auto left = deadline - std::chrono::steady_clock::now();
-      if (left <= left.zero() || !changed_.wait_for(mutex_, left)) return;
-    }
+    wait_for_requests(deadline);
+    auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    service_.engine().drain(std::max(left, std::chrono::milliseconds(0)));
   }
 
  private:
@@ -136,6 +138,14 @@ class HttpServer::Application final : public HttpApplication {
    private:
     Application& application_;
   };
+
+  void wait_for_requests(std::chrono::steady_clock::time_point deadline) {
+    MutexLock lock(mutex_);
+    while (num_in_flight_ > 0) {
+      auto left = deadline - std::chrono::steady_clock::now();
+      if (left <= left.zero() || !changed_.wait_for(mutex_, left)) return;
+    }
+  }
 
   std::optional<HttpResponse> refusal(const HttpRequest& head) const {
     if (head.method == "OPTIONS") return preflight(head);

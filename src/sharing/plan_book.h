@@ -30,8 +30,8 @@ struct PlanEntry {
   PlanQuality quality;
   double relative_cost =
       1;  // predicted prefill time as a share of full prefill at the profiled length
-  // What the chooser compares with min_quality: 1 = as good as full prefill. Score ratio to full
-  // prefill when there is a score, else the agreement.
+  // What the chooser compares with min_quality: 1 = as good as full prefill. From KL, and
+  // from the score where that is worse beyond doubt; see docs/plan_book.md.
   double quality_index = 1;
 };
 

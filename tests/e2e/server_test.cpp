@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr const char* kLongRequest =
@@ -243,7 +244,7 @@ TEST(Server, DrainsRunningRequestsAndRefusesNewOnes) {
       {"POST",
        "/v1/completions",
        {},
-       R"({"model": "base", "prompt": "x", "max_tokens": 600, "stream": true, "ignore_eos": true})"}));
+       R"({"model": "base", "prompt": "x", "max_tokens": 300, "n": 2, "stream": true, "ignore_eos": true})"}));
   EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
   std::thread drain([&] { server.server().drain(std::chrono::seconds(60)); });
   EXPECT_TRUE(holds_soon([&] { return server.get("/health").status == 503; }));
@@ -251,7 +252,9 @@ TEST(Server, DrainsRunningRequestsAndRefusesNewOnes) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "shutting_down");
   EXPECT_EQ(server.get("/metrics").status, 200);
-  EXPECT_THAT(client.read_all(), HasSubstr("data: [DONE]"));
+  std::string rest = client.read_all();
+  EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
+  EXPECT_THAT(rest, Not(HasSubstr("\"error\"")));
   drain.join();
 }
 

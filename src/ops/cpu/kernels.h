@@ -90,10 +90,10 @@ struct InputRows {
   int32_t zero_point = 0;  // of the weights the tile is for
 };
 
-// Rows per tile when `rows` are cut into as few even tiles of at most `most` rows as possible.
-inline int64_t even_tile_rows(int64_t rows, int64_t most) {
-  const int64_t tiles = (rows + most - 1) / most;
-  return (rows + tiles - 1) / tiles;
+// Size of the parts when `count` things are cut into as few even parts of at most `most` as possible.
+inline int64_t even_part(int64_t count, int64_t most) {
+  const int64_t parts = (count + most - 1) / most;
+  return (count + parts - 1) / parts;
 }
 
 // One way to multiply: how rows are packed into tiles, and the product.

@@ -12,7 +12,7 @@ constexpr int64_t kSerialWork = 1 << 16;
 // Packing so few rows takes less time than waiting for another thread to have done it.
 constexpr int64_t kPackedAlone = 8;
 // Tasks per thread: enough to even out threads that run at different speeds.
-constexpr int64_t kTasksPerThread = 6;
+constexpr int64_t kTasksPerThread = 8;
 
 const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
   switch (kind) {
@@ -66,7 +66,7 @@ class Product {
     Job job{.segment = &segment, .kernel = &kernel};
     job.tile_rows = kernel.tile_rows(in_.rows);
     job.num_tiles = (in_.rows + job.tile_rows - 1) / job.tile_rows;
-    job.tiles_per_task = std::min(job.num_tiles, kMaxTaskRows / job.tile_rows);
+    job.tiles_per_task = even_part(job.num_tiles, kMaxTaskRows / job.tile_rows);
     const int64_t row_groups = (job.num_tiles + job.tiles_per_task - 1) / job.tiles_per_task;
     const int64_t wanted = std::max<int64_t>(1, num_threads_ * kTasksPerThread / row_groups);
     job.panels_per_task = num_threads_ == 1 ? segment.num_panels()

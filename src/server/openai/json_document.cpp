@@ -14,7 +14,7 @@ const Json& as_json(const void* node) {
   return *static_cast<const Json*>(node);
 }
 
-ApiError unparsable(std::string message) {
+ApiError unparsable(const std::string& message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
 }
 

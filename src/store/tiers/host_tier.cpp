@@ -22,9 +22,9 @@ std::shared_ptr<HostExtent> HostTier::allocate(size_t bytes) {
 }
 
 bool HostTier::evict_one() {
-  const auto& blocks = blocks_;
-  std::optional<Digest> key = policy_->evict([&blocks](const Digest& candidate) {
-    const auto& extents = blocks.at(candidate).extents;
+  const auto* blocks = &blocks_;
+  std::optional<Digest> key = policy_->evict([blocks](const Digest& candidate) {
+    const auto& extents = blocks->at(candidate).extents;
     return std::all_of(extents.begin(), extents.end(),
                        [](const auto& extent) { return extent.use_count() == 1; });
   });

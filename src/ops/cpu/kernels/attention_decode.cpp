@@ -22,8 +22,9 @@ namespace {
 constexpr int kMaxHeads = 4;  // heads of a group that are taken together
 constexpr float kLog2E = 1.44269504f;
 constexpr float kMasked = -1e30f;
-// Vectors of a head's sums that stay in registers.
-constexpr int kSumVectors = HWY_MAX_BYTES == 64 ? 4 : 2;
+// Vectors of every head's sums that fit into the registers beside the weights of the heads.
+template <int kHeads>
+constexpr int kSumVectors = HWY_MAX_BYTES == 64 || kHeads < 4 ? 4 : 2;
 
 // The keys or values of one head that a task reads.
 template <class T>
@@ -145,19 +146,17 @@ HWY_INLINE void sum_values(D d, HeadRows<T> values, int64_t dim, int64_t e, cons
     for (int j = 0; j < kVectors; ++j) acc[h][j] = hn::Zero(d);
   }
   for (int32_t k = 0; k < values.count; ++k) {
-    V value[kVectors];
-    HWY_UNROLL(4)
-    for (int j = 0; j < kVectors; ++j) {
-      value[j] = load_as_float(d, values.rows + k * dim + e + j * kStep);
-      if constexpr (std::is_same_v<T, int8_t>) {
-        value[j] = hn::Mul(value[j], hn::Set(d, values.scales[k]));
-      }
-    }
+    V weight[kHeads];
     HWY_UNROLL(4)
     for (int h = 0; h < kHeads; ++h) {
-      const V weight = hn::Set(d, weights[h * kBlockTokens + k]);
+      const float scale = std::is_same_v<T, int8_t> ? values.scales[k] : 1.0f;
+      weight[h] = hn::Set(d, weights[h * kBlockTokens + k] * scale);
+    }
+    HWY_UNROLL(4)
+    for (int j = 0; j < kVectors; ++j) {
+      const V value = load_as_float(d, values.rows + k * dim + e + j * kStep);
       HWY_UNROLL(4)
-      for (int j = 0; j < kVectors; ++j) acc[h][j] = hn::MulAdd(weight, value[j], acc[h][j]);
+      for (int h = 0; h < kHeads; ++h) acc[h][j] = hn::MulAdd(weight[h], value, acc[h][j]);
     }
   }
   HWY_UNROLL(4)
@@ -195,8 +194,9 @@ void sum_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int
   const auto values = rows_of<T>(kv, kv.v, kv.v_scale, task, head / problem.group());
   float* partial = task.partial + head * partial_stride(kv.head_dim);
   int64_t e = 0;
-  for (; e + kSumVectors * kStep <= dim; e += kSumVectors * kStep) {
-    sum_values<kHeads, kSumVectors>(d, values, dim, e, weights, partial);
+  constexpr int kVectors = kSumVectors<kHeads>;
+  for (; e + kVectors * kStep <= dim; e += kVectors * kStep) {
+    sum_values<kHeads, kVectors>(d, values, dim, e, weights, partial);
   }
   for (; e < dim; e += kStep) sum_values<kHeads, 1>(d, values, dim, e, weights, partial);
 }

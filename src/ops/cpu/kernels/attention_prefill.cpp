@@ -202,40 +202,58 @@ struct Visible {
   int32_t end;
 };
 
-// One row's scores over [range.begin, range.end), multiples of 16, become weights; what is outside
-// `seen` becomes 0. Keeps the running maximum and rescales the row's sums when it grows.
-void soften(float* scores, Visible range, Visible seen, const Scratch& scratch, int64_t row,
-            int64_t width) {
+// What a row has gathered over the tiles so far.
+struct RowState {
+  float* maximum;
+  float* weight;
+  float* sums;
+  int64_t width;
+};
+
+// Raises the running maximum to `maximum` and rescales what was summed under the old one.
+HWY_INLINE void raise_maximum(const RowState& row, float maximum) {
   const D d;
-  if (seen.begin >= seen.end) {
-    std::fill(scores + range.begin, scores + range.end, 0.0f);
-    return;
+  const V factor = exp2(d, hn::Set(d, *row.maximum - maximum));
+  *row.maximum = maximum;
+  *row.weight *= hn::GetLane(factor);
+  for (int64_t i = 0; i < row.width; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, row.sums + i), factor), d, row.sums + i);
   }
-  std::fill(scores + range.begin, scores + std::max(seen.begin, range.begin), kMasked);
-  std::fill(scores + seen.end, scores + range.end, kMasked);
+}
+
+// Scores in [range.begin, range.end) become weights. kEdge: some of them are masked and become 0.
+template <bool kEdge>
+HWY_INLINE void soften(float* scores, Visible range, const RowState& row) {
+  const D d;
   V largest = hn::Set(d, kMasked);
   for (int32_t k = range.begin; k < range.end; k += kLanes) {
     largest = hn::Max(largest, hn::LoadU(d, scores + k));
   }
-  const float before = scratch.maxima[row];
-  const float maximum = std::max(before, max_of(d, largest));
-  if (maximum > before) {
-    const V factor = exp2(d, hn::Set(d, before - maximum));
-    scratch.maxima[row] = maximum;
-    scratch.weights[row] *= hn::GetLane(factor);
-    float* sums = scratch.sums + row * width;
-    for (int64_t i = 0; i < width; i += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, sums + i), factor), d, sums + i);
-    }
-  }
+  const float maximum = max_of(d, largest);
+  if (maximum > *row.maximum) raise_maximum(row, maximum);
+  const V shift = hn::Set(d, *row.maximum);
   V total = hn::Zero(d);
   for (int32_t k = range.begin; k < range.end; k += kLanes) {
-    const V x = hn::Sub(hn::LoadU(d, scores + k), hn::Set(d, maximum));
-    const V weight = hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -126.0f)), exp2(d, x));
+    const V x = hn::Sub(hn::LoadU(d, scores + k), shift);
+    V weight = exp2(d, x);
+    if constexpr (kEdge) weight = hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -126.0f)), weight);
     total = hn::Add(total, weight);
     hn::StoreU(weight, d, scores + k);
   }
-  scratch.weights[row] += sum_of(d, total);
+  *row.weight += sum_of(d, total);
+}
+
+// The same with the scores outside `seen` masked first.
+void soften(float* scores, Visible range, Visible seen, const RowState& row) {
+  if (seen.begin >= seen.end) {
+    std::fill(scores + range.begin, scores + range.end, 0.0f);
+  } else if (seen.begin <= range.begin && seen.end == range.end) {
+    soften<false>(scores, range, row);
+  } else {
+    std::fill(scores + range.begin, scores + std::max(seen.begin, range.begin), kMasked);
+    std::fill(scores + seen.end, scores + range.end, kMasked);
+    soften<true>(scores, range, row);
+  }
 }
 
 class PrefillRows {
@@ -301,8 +319,9 @@ class PrefillRows {
       kScoreFunctions[index](dim_, queries, scratch_.keys + k * dim_, scratch_.scores + k, kTileKeys);
     }
     for (int64_t i = 0; i < rows; ++i) {
-      soften(scratch_.scores + i * kTileKeys, range, seen_by(first_row + i, tile), scratch_,
-             first_row + i, width_);
+      const int64_t row = first_row + i;
+      soften(scratch_.scores + i * kTileKeys, range, seen_by(row, tile),
+             {scratch_.maxima + row, scratch_.weights + row, scratch_.sums + row * width_, width_});
     }
     const int64_t depth = seen.end - range.begin;
     for (int64_t column = 0; column < width_; column += kPanelWidth) {

@@ -32,7 +32,7 @@ inline constexpr int kInt8TileRows = kSumsLanes == 16 ? 12 : 6;
 inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 
 inline int64_t int8_tile_rows(int64_t total_rows) {
-  return total_rows <= kFewRows ? even_tile_rows(total_rows, kMaxPackedRows) : kInt8TileRows;
+  return total_rows <= kFewRows ? even_part(total_rows, kMaxPackedRows) : kInt8TileRows;
 }
 
 HWY_INLINE int32_t load_four(const void* from) {

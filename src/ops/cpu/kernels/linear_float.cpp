@@ -40,7 +40,7 @@ size_t scratch_bytes(int64_t) {
 }
 
 int64_t tile_rows(int64_t total_rows) {
-  return total_rows <= kFewRows ? even_tile_rows(total_rows, kTileRows) : kTileRows;
+  return total_rows <= kFewRows ? even_part(total_rows, kTileRows) : kTileRows;
 }
 
 // [columns][interleave]; rows that are missing at the end repeat the last one. Few rows are
