@@ -12,6 +12,7 @@ class BenchClock {
       : kind_(num_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC), start_(now()) {}
 
   double ms() const { return now() - start_; }
+
   double restart() {
     const double elapsed = ms();
     start_ += elapsed;

@@ -22,6 +22,7 @@ __attribute__((target("avx2,fma")))
 #endif
 float spin_fma(float seed) {
   Vector acc[kChains];
+#pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) acc[i] = Vector{} + seed * static_cast<float>(i);
   const Vector x = Vector{} + 0.9999999f;
   for (int64_t round = 0; round < kRounds; ++round) {
@@ -35,7 +36,8 @@ float spin_fma(float seed) {
     }
   }
   float sum = 0;
-  for (const Vector& v : acc) sum += v[0];
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) sum += acc[i][0];
   return sum;
 }
 

@@ -3,7 +3,7 @@
 
 namespace droidspeak::bench {
 
-double fma_gflops(int num_threads);       // f32 fused multiply-adds in registers
-double read_gigabytes(int num_threads);   // streaming reads of memory, per second
+double fma_gflops(int num_threads);      // f32 fused multiply-adds in registers
+double read_gigabytes(int num_threads);  // streaming reads of memory, per second
 
 }  // namespace droidspeak::bench

@@ -59,7 +59,8 @@ std::vector<std::byte> random_bytes(DType dtype, int64_t elements) {
   const float whole = 0.01f;
   uint32_t state = 1;
   if (is_block_format(dtype)) {
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>((state = state * 1664525u + 1013904223u) >> 24);
+    for (std::byte& byte : bytes)
+      byte = static_cast<std::byte>((state = state * 1664525u + 1013904223u) >> 24);
     const auto step = static_cast<size_t>(traits(dtype).block_bytes);
     for (size_t at = 0; at < bytes.size(); at += step) {
       std::memcpy(bytes.data() + at, &half, 2);
@@ -80,12 +81,15 @@ void run_linear(const Settings& settings, std::vector<Machine>& all, DType dtype
   const MatrixPart part{dtype, s.outputs, s.columns, bytes, {}};
   std::vector<std::unique_ptr<WeightMatrix>> matrices;
   // As many copies as do not fit into the caches, as in a whole model.
-  const int64_t copies = s.rows <= 16 ? std::max<int64_t>(1, (int64_t{96} << 20) / std::ssize(bytes)) : 1;
-  for (int64_t i = 0; i < copies; ++i) matrices.push_back(all.front().ops->pack({&part, 1}, Precision::kFast));
+  const int64_t copies =
+      s.rows <= 16 ? std::max<int64_t>(1, (int64_t{96} << 20) / std::ssize(bytes)) : 1;
+  for (int64_t i = 0; i < copies; ++i)
+    matrices.push_back(all.front().ops->pack({&part, 1}, Precision::kFast));
   Device& device = all.front().ops->device();
   Tensor in(device, DType::kF32, s.rows, s.columns);
   Tensor out(device, DType::kF32, s.rows, s.outputs);
-  for (int64_t i = 0; i < s.rows * s.columns; ++i) in.view().f32()[i] = static_cast<float>(i % 97) * 0.01f - 0.4f;
+  for (int64_t i = 0; i < s.rows * s.columns; ++i)
+    in.view().f32()[i] = static_cast<float>(i % 97) * 0.01f - 0.4f;
   const double flops = 2.0 * static_cast<double>(s.rows * s.outputs * s.columns);
   const int64_t calls = std::max<int64_t>(copies, static_cast<int64_t>(2e8 / flops));
   std::vector<double> best(all.size(), 1e30);
@@ -98,26 +102,35 @@ void run_linear(const Settings& settings, std::vector<Machine>& all, DType dtype
       best[m] = std::min(best[m], watch.ms() / static_cast<double>(calls));
     }
   }
-  std::printf("%-5s %5ld x %5ld x %5ld  GFLOP/s", std::string(name_of(dtype)).c_str(), s.rows, s.outputs, s.columns);
+  std::printf("%-5s %5ld x %5ld x %5ld  GFLOP/s", std::string(name_of(dtype)).c_str(), s.rows,
+              s.outputs, s.columns);
   for (double ms : best) std::printf("%14.1f", flops / ms / 1e6);
   if (s.rows <= 16) {
     std::printf("   GB/s");
-    for (double ms : best) std::printf("%8.1f", static_cast<double>(matrices[0]->bytes()) / ms / 1e6);
+    for (double ms : best)
+      std::printf("%8.1f", static_cast<double>(matrices[0]->bytes()) / ms / 1e6);
   }
   std::printf("\n");
 }
 
-void run_model(const Settings& settings, std::vector<Machine>& all, DType weights, const char* part) {
+void run_model(const Settings& settings,
+               std::vector<Machine>& all,
+               DType weights,
+               const char* part) {
   std::vector<std::unique_ptr<SmolLm2Shape>> models;
   for (Machine& machine : all) {
-    models.push_back(std::make_unique<SmolLm2Shape>(*machine.ops, settings.threads, weights, DType::kF16));
+    models.push_back(
+        std::make_unique<SmolLm2Shape>(*machine.ops, settings.threads, weights, DType::kF16));
   }
+
   struct Run {
     int32_t sequences, position, rows;
   };
+
   const bool is_prefill = std::strcmp(part, "prefill") == 0;
-  const std::vector<Run> runs = is_prefill ? std::vector<Run>{{1, 0, 512}, {1, 0, 1024}, {1, 0, 4096}}
-                                           : std::vector<Run>{{1, 64, 1}, {1, 1024, 1}, {1, 4096, 1}, {4, 64, 1}, {8, 64, 1}};
+  const std::vector<Run> runs =
+      is_prefill ? std::vector<Run>{{1, 0, 512}, {1, 0, 1024}, {1, 0, 4096}}
+                 : std::vector<Run>{{1, 64, 1}, {1, 1024, 1}, {1, 4096, 1}, {4, 64, 1}, {8, 64, 1}};
   // Real rows in the cache, in memory of its own.
   for (auto& model : models) {
     for (int32_t begin = 0; !is_prefill && begin < 4096; begin += 512) model->step(1, begin, 512);
@@ -133,7 +146,8 @@ void run_model(const Settings& settings, std::vector<Machine>& all, DType weight
           double ms = 0;
           std::array<double, SmolLm2Shape::kNumPhases> sum{};
           for (int32_t begin = 0; begin < run.rows; begin += 512) {
-            ms += models[m]->step(run.sequences, run.position + begin, std::min(512, run.rows - begin));
+            ms += models[m]->step(run.sequences, run.position + begin,
+                                  std::min(512, run.rows - begin));
             for (size_t i = 0; i < sum.size(); ++i) sum[i] += models[m]->phases()[i];
           }
           if (ms < best[m]) {
@@ -144,12 +158,14 @@ void run_model(const Settings& settings, std::vector<Machine>& all, DType weight
       }
     }
     for (size_t m = 0; m < all.size(); ++m) {
-      std::printf("%s %-5s %d x %d tokens at %d, %-12s %8.1f tokens/s", part, std::string(name_of(weights)).c_str(),
-                  run.sequences, run.rows, run.position, std::string(name_of(all[m].set)).c_str(),
+      std::printf("%s %-5s %d x %d tokens at %d, %-12s %8.1f tokens/s", part,
+                  std::string(name_of(weights)).c_str(), run.sequences, run.rows, run.position,
+                  std::string(name_of(all[m].set)).c_str(),
                   run.sequences * run.rows / best[m] * 1e3);
       const auto& p = phases[m];
-      std::printf("   %% linear %.1f attention %.1f elementwise %.1f head %.1f\n", 100 * p[0] / best[m],
-                  100 * p[1] / best[m], 100 * p[2] / best[m], 100 * p[3] / best[m]);
+      std::printf("   %% linear %.1f attention %.1f elementwise %.1f head %.1f\n",
+                  100 * p[0] / best[m], 100 * p[1] / best[m], 100 * p[2] / best[m],
+                  100 * p[3] / best[m]);
     }
   }
 }
@@ -157,16 +173,23 @@ void run_model(const Settings& settings, std::vector<Machine>& all, DType weight
 void run(const Settings& settings) {
   auto device = make_cpu_device();
   if (settings.wants("limits")) {
-    std::printf("limits: %.0f GFLOP/s f32, %.1f GB/s read, %d threads\n", fma_gflops(settings.threads),
-                read_gigabytes(settings.threads), settings.threads);
+    std::printf("limits: %.0f GFLOP/s f32, %.1f GB/s read, %d threads\n",
+                fma_gflops(settings.threads), read_gigabytes(settings.threads), settings.threads);
   }
   auto all = machines(*device, settings.threads);
   if (settings.wants("linear")) {
     std::printf("%41s", "");
     print_names(all);
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-      for (Shape s : {Shape{512, 960, 576}, {512, 3072, 576}, {512, 576, 1536}, {512, 2048, 2048}, {1, 3072, 576},
-                      {1, 576, 1536}, {1, 49152, 576}, {8, 3072, 576}}) {
+    for (DType dtype :
+         {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+      for (Shape s : {Shape{512, 960, 576},
+                      {512, 3072, 576},
+                      {512, 576, 1536},
+                      {512, 2048, 2048},
+                      {1, 3072, 576},
+                      {1, 576, 1536},
+                      {1, 49152, 576},
+                      {8, 3072, 576}}) {
         run_linear(settings, all, dtype, s);
       }
     }
@@ -174,7 +197,8 @@ void run(const Settings& settings) {
   if (settings.wants("rows")) {
     print_names(all);
     for (DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kBF16}) {
-      for (int64_t rows : {1, 2, 4, 5, 6, 8, 12, 16, 24, 48, 96}) run_linear(settings, all, dtype, {rows, 3072, 576});
+      for (int64_t rows : {1, 2, 4, 5, 6, 8, 12, 16, 24, 48, 96})
+        run_linear(settings, all, dtype, {rows, 3072, 576});
     }
   }
   for (const char* part : {"prefill", "decode"}) {

@@ -10,7 +10,8 @@
 namespace droidspeak::bench {
 namespace {
 
-constexpr int32_t kQkv = (SmolLm2Shape::kHeads + 2 * SmolLm2Shape::kKvHeads) * SmolLm2Shape::kHeadDim;
+constexpr int32_t kQkv =
+    (SmolLm2Shape::kHeads + 2 * SmolLm2Shape::kKvHeads) * SmolLm2Shape::kHeadDim;
 constexpr int32_t kMaxSequences = 8;
 
 std::unique_ptr<WeightMatrix> random_weights(Ops& ops, DType dtype, int64_t rows, int64_t columns) {
@@ -47,7 +48,8 @@ KvLayout layout_of(DType dtype) {
 SmolLm2Shape::SmolLm2Shape(Ops& ops, int num_threads, DType weights, DType cache)
     : ops_(ops),
       num_threads_(num_threads),
-      cache_(ops.device(), layout_of(cache),
+      cache_(ops.device(),
+             layout_of(cache),
              layout_of(cache).block_bytes() * static_cast<size_t>(kMaxTokens / kBlockTokens + 64)),
       tables_(kMaxSequences),
       norm_(kDim, 1.0f) {
@@ -118,7 +120,8 @@ double SmolLm2Shape::step(int32_t num_sequences, int32_t position, int32_t rows)
   BenchClock watch(num_threads_);
   const TensorView x = x_.reshape(ops_.device(), DType::kF32, all_rows, kDim);
   std::vector<int32_t> tokens(static_cast<size_t>(all_rows));
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 7919 % kVocabulary);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<int32_t>(i * 7919 % kVocabulary);
   ops_.embed(*table_, tokens, x);
   phases_[kElementwise] += watch.restart();
   for (int32_t i = 0; i < kLayers; ++i) run_layer(i, slices, all_rows);

@@ -28,9 +28,10 @@ class SmolLm2Shape {
 
   SmolLm2Shape(Ops& ops, int num_threads, DType weights, DType cache);
 
-  // Runs `rows` tokens per sequence from `position` on through all layers, then the output matrix for
-  // each sequence's last row. Returns milliseconds.
+  // Runs `rows` tokens per sequence from `position` on through all layers, then the output matrix
+  // for each sequence's last row. Returns milliseconds.
   double step(int32_t num_sequences, int32_t position, int32_t rows);
+
   // Milliseconds of the last step by phase.
   const std::array<double, kNumPhases>& phases() const { return phases_; }
 
@@ -38,6 +39,7 @@ class SmolLm2Shape {
   struct Layer {
     std::unique_ptr<WeightMatrix> qkv, out, gate_up, down;
   };
+
   void run_layer(int32_t index, std::span<const SequenceSlice> slices, int64_t rows);
 
   Ops& ops_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/progress.h"
@@ -155,7 +156,7 @@ class Evaluation {
                     prompt.context_tokens};
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
-    first_choice();
+    int32_t first_token = first_choice();
     series.ttfts.push_back(watch.ms());
     series.prefills.push_back(timings.prefill_ms);
     if (!timings.fallback.empty()) {
@@ -167,6 +168,8 @@ class Evaluation {
     }
     run_answer(prompt, table);
     Divergence divergence = reference_->compare(host_);
+    check(divergence.first_difference > 0 || divergence.other_token == first_token,
+          "the first token is the first row's choice");
     series.kls.push_back(divergence.kl);
     series.agreements.push_back(divergence.agreement);
     // Up to the first other choice the answer is the reference's.

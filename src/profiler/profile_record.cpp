@@ -109,7 +109,13 @@ std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint,
 }
 
 void ProfileFolder::save(const ProfileRecord& record, const TranslationFit* fit) {
-  std::filesystem::create_directories(path_);
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) {
+    throw Failure(ErrorCode::kUnavailable,
+                  fmt::format("{}: cannot be made ({}); choose another --out", path_.string(),
+                              error.message()));
+  }
   bool has_new_sums = fit != nullptr && record.num_fitted > 0 && record.num_fitted != saved_sums_;
   if (has_new_sums) fit->save(sums_path(record.num_fitted));
   std::vector<uint8_t> bytes = json::to_msgpack(to_json(record));

@@ -130,7 +130,7 @@ def test_sigterm_drains(family):
         began = threading.Event()
 
         def read():
-            body = {"model": model, "prompt": "x", "max_tokens": 400, "stream": True, "ignore_eos": True}
+            body = {"model": model, "prompt": "x", "max_tokens": 1500, "stream": True, "ignore_eos": True}
             with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=120) as response:
                 for line in response.iter_lines():
                     lines.append(line)

@@ -8,7 +8,7 @@ namespace droidspeak::cpu {
 namespace {
 
 struct Task {
-  int64_t cost;   // about proportional to time
+  int64_t cost;  // about proportional to time
   bool is_decode;
   PrefillTask prefill;
   DecodeTask decode;
@@ -42,7 +42,8 @@ class Attention {
     context_.scratch.reserve_per_thread(
         has_prefill_ ? std::max(score_bytes, context_.kernels.prefill_scratch_bytes(problem_))
                      : score_bytes);
-    const auto partial_bytes = static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
+    const auto partial_bytes =
+        static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
     partials_ = reinterpret_cast<float*>(context_.scratch.shared(partial_bytes));
     if (std::ssize(tasks_) > 1) {
       context_.pool.run([this](int thread) { work(thread); });
@@ -143,7 +144,8 @@ class Attention {
 
 }  // namespace
 
-void attend(const AttentionContext& context, const AttentionProblem& problem,
+void attend(const AttentionContext& context,
+            const AttentionProblem& problem,
             std::span<const SequenceSlice> slices) {
   Attention(context, problem).run(slices);
 }

@@ -16,7 +16,8 @@ struct AttentionContext {
   Scratch& scratch;
 };
 
-void attend(const AttentionContext& context, const AttentionProblem& problem,
+void attend(const AttentionContext& context,
+            const AttentionProblem& problem,
             std::span<const SequenceSlice> slices);
 
 }  // namespace droidspeak::cpu

@@ -17,7 +17,9 @@ class AttentionTest : public testing::Test {
   // A batch of sequences with random K and V up to each one's last position.
   struct Batch {
     Batch(AttentionTest& test, const AttentionCase& shape, DType dtype, std::vector<Sequence> list)
-        : c(shape), sequences(std::move(list)), kv(*test.device_, dtype, c.num_kv_heads, c.head_dim, 200) {
+        : c(shape),
+          sequences(std::move(list)),
+          kv(*test.device_, dtype, c.num_kv_heads, c.head_dim, 200) {
       const int64_t heads = c.num_heads + 2 * c.num_kv_heads;
       columns = heads * c.head_dim;
       for (const Sequence& s : sequences) {
@@ -32,24 +34,32 @@ class AttentionTest : public testing::Test {
         row += sequences[i].num_rows;
       }
     }
+
     void fill(AttentionTest& test, int32_t tokens, const std::vector<int32_t>& ids) {
       auto ops = make_cpu_ops(*test.device_, 1);
       Floats rows = random_floats(test.random_, tokens * columns);
       const Floats table = identity_table(tokens, 2);
       const SequenceSlice slice{0, tokens, 0, ids};
       ops->rotate_and_store(view_of(rows, tokens, columns),
-                            {.num_heads = c.num_heads, .num_kv_heads = c.num_kv_heads,
-                             .head_dim = c.head_dim, .rotary_dim = 2, .table = table.data()},
+                            {.num_heads = c.num_heads,
+                             .num_kv_heads = c.num_kv_heads,
+                             .head_dim = c.head_dim,
+                             .rotary_dim = 2,
+                             .table = table.data()},
                             {&slice, 1}, kv.view());
     }
+
     Floats run(Ops& ops) { return run(ops, slices); }
+
     Floats run(Ops& ops, std::span<const SequenceSlice> some) {
       Floats out(static_cast<size_t>(num_rows * c.num_heads * c.head_dim), 0.0f);
-      ops.attention(view_of(qkv, num_rows, columns),
-                    {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window},
-                    some, kv.view(), view_of(out, num_rows, c.num_heads * c.head_dim));
+      ops.attention(
+          view_of(qkv, num_rows, columns),
+          {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window}, some,
+          kv.view(), view_of(out, num_rows, c.num_heads * c.head_dim));
       return out;
     }
+
     Floats expected() {
       Floats out;
       for (const SequenceSlice& slice : slices) {
@@ -80,7 +90,8 @@ class AttentionTest : public testing::Test {
   std::unique_ptr<Device> device_ = make_cpu_device();
 };
 
-const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1}, {100, 37}, {128, 1}, {63, 2}, {127, 1}};
+const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},  {100, 37},
+                                      {128, 1}, {63, 2},  {127, 1}};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
   const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80}, {5, 1, 96},
@@ -91,8 +102,9 @@ TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
       Batch batch(*this, c, dtype, kMixed);
       const Floats expected = batch.expected();
       for (const NamedOps& named : all_ops(*device_, 2)) {
-        SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << name_of(dtype) << " heads "
-                                        << c.num_heads << "/" << c.num_kv_heads << " dim " << c.head_dim);
+        SCOPED_TRACE(testing::Message()
+                     << name_of(named.set) << " " << name_of(dtype) << " heads " << c.num_heads
+                     << "/" << c.num_kv_heads << " dim " << c.head_dim);
         expect_near(batch.run(*named.ops), expected, 3e-6f);
       }
     }
@@ -101,7 +113,8 @@ TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
 
 TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
   for (int32_t window : {1, 5, 64, 100, 200, 1000}) {
-    Batch batch(*this, {4, 2, 32, 0.2f, window}, DType::kF32, {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {140, 1}});
+    Batch batch(*this, {4, 2, 32, 0.2f, window}, DType::kF32,
+                {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {140, 1}});
     const Floats expected = batch.expected();
     for (const NamedOps& named : all_ops(*device_, 2)) {
       SCOPED_TRACE(testing::Message() << name_of(named.set) << " window " << window);
@@ -113,7 +126,8 @@ TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
 TEST_F(AttentionTest, SurvivesLargeScores) {
   Batch batch(*this, {3, 1, 64, 40.0f, 0}, DType::kF16, {{0, 140}, {200, 1}});
   const Floats expected = batch.expected();
-  for (const NamedOps& named : all_ops(*device_, 2)) expect_near(batch.run(*named.ops), expected, 1e-3f);
+  for (const NamedOps& named : all_ops(*device_, 2))
+    expect_near(batch.run(*named.ops), expected, 1e-3f);
 }
 
 TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
@@ -124,7 +138,8 @@ TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
       auto ops = make_ops(*device_, {.num_threads = 1, .instruction_set = set});
       const Floats together = batch.run(*ops);
       for (int threads : {2, 3}) {
-        EXPECT_EQ(batch.run(*make_ops(*device_, {.num_threads = threads, .instruction_set = set})), together);
+        EXPECT_EQ(batch.run(*make_ops(*device_, {.num_threads = threads, .instruction_set = set})),
+                  together);
       }
       Floats apart(together.size(), 0.0f);
       for (const SequenceSlice& slice : batch.slices) {

@@ -34,9 +34,11 @@ class CpuOps final : public Ops {
         arena_(device) {}
 
   Device& device() override { return device_; }
+
   DType activation_dtype() const override { return DType::kF32; }
 
-  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision precision) override {
+  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
+                                     Precision precision) override {
     return std::make_unique<PackedMatrix>(arena_, pool_, parts, precision);
   }
 
@@ -47,7 +49,10 @@ class CpuOps final : public Ops {
     });
   }
 
-  void linear(const WeightMatrix& weights, TensorView in, TensorView out, Accumulate accumulate,
+  void linear(const WeightMatrix& weights,
+              TensorView in,
+              TensorView out,
+              Accumulate accumulate,
               const float* bias) override {
     check(in.dtype == DType::kF32 && out.dtype == DType::kF32, "linear works on f32 rows");
     check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
@@ -70,8 +75,10 @@ class CpuOps final : public Ops {
     });
   }
 
-  void rotate_and_store(TensorView qkv, const RopeOptions& options,
-                        std::span<const SequenceSlice> slices, const KvLayerView& kv) override {
+  void rotate_and_store(TensorView qkv,
+                        const RopeOptions& options,
+                        std::span<const SequenceSlice> slices,
+                        const KvLayerView& kv) override {
     check_heads(options, kv);
     const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
     check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
@@ -88,8 +95,10 @@ class CpuOps final : public Ops {
     }
   }
 
-  void attention(TensorView qkv, const AttentionOptions& options,
-                 std::span<const SequenceSlice> slices, const KvLayerView& kv,
+  void attention(TensorView qkv,
+                 const AttentionOptions& options,
+                 std::span<const SequenceSlice> slices,
+                 const KvLayerView& kv,
                  TensorView out) override {
     check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
     check(kv.head_dim % 8 == 0, "head dimension is a multiple of 8");
@@ -100,7 +109,9 @@ class CpuOps final : public Ops {
     attend({kernels_, pool_, scratch_}, {qkv, out, options, kv}, slices);
   }
 
-  void translate_kv(const LowRankMap& map, const RopeOptions& rope, const SequenceSlice& range,
+  void translate_kv(const LowRankMap& map,
+                    const RopeOptions& rope,
+                    const SequenceSlice& range,
                     const KvLayerView& kv) override {
     check_heads(rope, kv);
     const int32_t last = range.first_position + range.num_rows;
@@ -165,9 +176,11 @@ class CpuOps final : public Ops {
     check(options.rotary_dim % 2 == 0 && options.rotary_dim <= options.head_dim,
           "rotary dimension is even and inside the head");
   }
+
   static void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {
     for (const SequenceSlice& slice : slices) {
-      check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows, "slice inside the rows");
+      check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows,
+            "slice inside the rows");
       check((slice.first_position + slice.num_rows + kBlockTokens - 1) / kBlockTokens <=
                 std::ssize(slice.blocks),
             "slice inside its blocks");
@@ -180,6 +193,7 @@ class CpuOps final : public Ops {
     const int64_t grain = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, columns));
     pool_.for_each(rows, grain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
   }
+
   template <class Body>
   void for_rows(int64_t rows, int64_t columns, const Body& body) {
     for_ranges(rows, columns, [&](int64_t begin, int64_t end) {

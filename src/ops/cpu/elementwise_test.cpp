@@ -18,10 +18,12 @@ Floats normed(const Floats& in, const Floats& weight, int64_t columns, double ep
   Floats out(in.size());
   for (size_t row = 0; row < in.size(); row += static_cast<size_t>(columns)) {
     double squares = 0;
-    for (size_t i = 0; i < weight.size(); ++i) squares += std::pow(static_cast<double>(in[row + i]), 2);
+    for (size_t i = 0; i < weight.size(); ++i)
+      squares += std::pow(static_cast<double>(in[row + i]), 2);
     const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
     for (size_t i = 0; i < weight.size(); ++i) {
-      out[row + i] = static_cast<float>(static_cast<double>(in[row + i]) * factor * static_cast<double>(weight[i]));
+      out[row + i] = static_cast<float>(static_cast<double>(in[row + i]) * factor *
+                                        static_cast<double>(weight[i]));
     }
   }
   return out;
@@ -35,7 +37,8 @@ TEST_F(ElementwiseTest, NormsRowsAlsoInPlace) {
       const Floats weight = random_floats(random_, columns);
       const Floats expected = normed(in, weight, columns, 1e-5);
       Floats out(in.size());
-      named.ops->rms_norm(view_of(in, 50, columns), weight.data(), 1e-5f, view_of(out, 50, columns));
+      named.ops->rms_norm(view_of(in, 50, columns), weight.data(), 1e-5f,
+                          view_of(out, 50, columns));
       expect_near(out, expected, 1e-6f);
       named.ops->rms_norm(view_of(in, 50, columns), weight.data(), 1e-5f, view_of(in, 50, columns));
       EXPECT_EQ(in, out);
@@ -65,9 +68,11 @@ TEST_F(ElementwiseTest, GatesWithBothActivations) {
           }
         }
         Floats out(expected.size());
-        named.ops->gated_activation(view_of(in, 9, 2 * columns), activation, view_of(out, 9, columns));
+        named.ops->gated_activation(view_of(in, 9, 2 * columns), activation,
+                                    view_of(out, 9, columns));
         for (size_t i = 0; i < out.size(); ++i) {
-          ASSERT_NEAR(out[i], expected[i], 1e-6 * (1 + std::abs(static_cast<double>(expected[i])))) << i;
+          ASSERT_NEAR(out[i], expected[i], 1e-6 * (1 + std::abs(static_cast<double>(expected[i]))))
+              << i;
         }
       }
     }
@@ -85,7 +90,8 @@ TEST_F(ElementwiseTest, FindsTheFirstLargestValue) {
       in[static_cast<size_t>(2 * columns)] = 100;
       std::vector<int32_t> out(3);
       named.ops->argmax(view_of(in, 3, columns), out);
-      EXPECT_EQ(out, (std::vector<int32_t>{static_cast<int32_t>(at), static_cast<int32_t>(columns - 1), 0}));
+      EXPECT_EQ(out, (std::vector<int32_t>{static_cast<int32_t>(at),
+                                           static_cast<int32_t>(columns - 1), 0}));
     }
   }
 }

@@ -4,10 +4,14 @@ namespace droidspeak::cpu {
 
 std::string_view name_of(InstructionSet set) {
   switch (set) {
-    case InstructionSet::kPortable: return "portable";
-    case InstructionSet::kAvx2: return "avx2";
-    case InstructionSet::kAvx512: return "avx512";
-    case InstructionSet::kAvx512Vnni: return "avx512_vnni";
+    case InstructionSet::kPortable:
+      return "portable";
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kAvx512:
+      return "avx512";
+    case InstructionSet::kAvx512Vnni:
+      return "avx512_vnni";
   }
   return "";
 }

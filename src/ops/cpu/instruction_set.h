@@ -1,5 +1,5 @@
-// Which vector instructions the CPU kernels use. Chosen once when the operations are made; tests name
-// one to compare them all on one machine.
+// Which vector instructions the CPU kernels use. Chosen once when the operations are made; tests
+// name one to compare them all on one machine.
 #pragma once
 
 #include <string_view>
@@ -17,6 +17,9 @@ enum class InstructionSet {
 std::string_view name_of(InstructionSet set);
 // All that this machine can run, worst first.
 std::vector<InstructionSet> available_instruction_sets();
-inline InstructionSet best_instruction_set() { return available_instruction_sets().back(); }
+
+inline InstructionSet best_instruction_set() {
+  return available_instruction_sets().back();
+}
 
 }  // namespace droidspeak::cpu

@@ -1,7 +1,7 @@
 // The table of inner kernels for one instruction set, and the plain structs they work on. A kernel
-// runs on one thread over the part of the work it is given; the drivers in this folder split the work
-// over threads. Kernels keep the order of the sums of an output element fixed, whatever the other rows
-// of the call are: that makes a row's result independent of its batch.
+// runs on one thread over the part of the work it is given; the drivers in this folder split the
+// work over threads. Kernels keep the order of the sums of an output element fixed, whatever the
+// other rows of the call are: that makes a row's result independent of its batch.
 #pragma once
 
 #include <cstddef>
@@ -40,11 +40,15 @@ struct PanelFormat {
 inline int64_t quant_block_bytes(PanelKind kind) {
   return kQuantBlock * kPanelWidth / (kind == PanelKind::kU4 ? 2 : 1);
 }
-inline int64_t scale_bytes(ScaleKind kind) { return kind == ScaleKind::kF16 ? 2 : 4; }
+
+inline int64_t scale_bytes(ScaleKind kind) {
+  return kind == ScaleKind::kF16 ? 2 : 4;
+}
 
 // Consecutive rows of a matrix in one format. A panel holds
 //   floats: [columns][16]
-//   quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16 minima; quants
+//   quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16 minima;
+//   quants
 //           kU8: [8][16][4]
 //           kU4: [4][16][4] bytes; low nibbles are elements 0-3 of eight, high nibbles elements 4-7
 struct Segment {
@@ -90,7 +94,8 @@ struct InputRows {
   int32_t zero_point = 0;  // of the weights the tile is for
 };
 
-// Size of the parts when `count` things are cut into as few even parts of at most `most` as possible.
+// Size of the parts when `count` things are cut into as few even parts of at most `most` as
+// possible.
 inline int64_t even_part(int64_t count, int64_t most) {
   const int64_t parts = (count + most - 1) / most;
   return (count + parts - 1) / parts;
@@ -132,6 +137,7 @@ struct AttentionProblem {
   KvLayerView kv;
 
   int32_t group() const { return options.num_heads / kv.num_kv_heads; }
+
   // First position that the query at `position` sees.
   int32_t first_key(int32_t position) const {
     int32_t window = options.sliding_window;
@@ -148,18 +154,21 @@ struct PrefillTask {
   std::byte* scratch = nullptr;
 };
 
-// One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are read
-// front to back.
+// One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are
+// read front to back.
 struct DecodeTask {
   const SequenceSlice* slice = nullptr;
   int32_t key_begin = 0;
   int32_t key_end = 0;
   int64_t partial_index = 0;
   float* scratch = nullptr;  // [num_heads][kBlockTokens], of this thread
-  float* partial = nullptr;  // [num_heads][partial_stride(head_dim)]: sums, then maximum, then weight
+  float* partial =
+      nullptr;  // [num_heads][partial_stride(head_dim)]: sums, then maximum, then weight
 };
 
-inline int64_t partial_stride(int32_t head_dim) { return head_dim + 2; }
+inline int64_t partial_stride(int32_t head_dim) {
+  return head_dim + 2;
+}
 
 struct Kernels {
   LinearKernel linear_float;

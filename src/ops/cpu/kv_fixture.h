@@ -17,21 +17,28 @@ namespace droidspeak::cpu {
 class KvFixture {
  public:
   KvFixture(Device& device, DType dtype, int32_t num_kv_heads, int32_t head_dim, int32_t num_blocks)
-      : layout_{.num_layers = 1, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .dtype = dtype},
+      : layout_{.num_layers = 1,
+                .num_kv_heads = num_kv_heads,
+                .head_dim = head_dim,
+                .dtype = dtype},
         cache_(device, layout_, static_cast<size_t>(num_blocks) * layout_.block_bytes()) {
     for (int32_t i = 0; i < num_blocks; ++i) free_.push_back(i);
     std::shuffle(free_.begin(), free_.end(), random_);
   }
 
   KvLayerView view() const { return cache_.layer(0); }
+
   std::vector<int32_t> take_blocks(int32_t tokens) {
     const auto count = static_cast<size_t>(blocks_for(tokens));
     std::vector<int32_t> blocks(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
     free_.resize(free_.size() - count);
     return blocks;
   }
+
   // Rows of K (or of V) at positions [0, tokens), converted one element at a time.
-  Floats rows(const void* cache, const float* scales, std::span<const int32_t> blocks,
+  Floats rows(const void* cache,
+              const float* scales,
+              std::span<const int32_t> blocks,
               int32_t tokens) const {
     const KvLayerView kv = view();
     Floats out;
@@ -41,16 +48,19 @@ class KvFixture {
                               static_cast<int64_t>(p % kBlockTokens) * kv.head_dim;
         Floats row(static_cast<size_t>(kv.head_dim));
         const size_t bytes = bytes_of(kv.dtype, kv.head_dim);
-        dequantize(kv.dtype, {static_cast<const std::byte*>(cache) + bytes_of(kv.dtype, first), bytes}, row);
+        dequantize(kv.dtype,
+                   {static_cast<const std::byte*>(cache) + bytes_of(kv.dtype, first), bytes}, row);
         const float scale = scales == nullptr ? 1.0f : scales[first / kv.head_dim];
         for (float value : row) out.push_back(value * scale);
       }
     }
     return out;
   }
+
   Floats k_rows(std::span<const int32_t> blocks, int32_t tokens) const {
     return rows(view().k, view().k_scale, blocks, tokens);
   }
+
   Floats v_rows(std::span<const int32_t> blocks, int32_t tokens) const {
     return rows(view().v, view().v_scale, blocks, tokens);
   }

@@ -16,9 +16,12 @@ constexpr int64_t kTasksPerThread = 8;
 
 const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
   switch (kind) {
-    case PanelKind::kU4: return kernels.linear_u4;
-    case PanelKind::kU8: return kernels.linear_u8;
-    default: return kernels.linear_float;
+    case PanelKind::kU4:
+      return kernels.linear_u4;
+    case PanelKind::kU8:
+      return kernels.linear_u8;
+    default:
+      return kernels.linear_float;
   }
 }
 
@@ -37,12 +40,15 @@ struct Job {
   int64_t panel_groups() const {
     return (segment->num_panels() + panels_per_task - 1) / panels_per_task;
   }
+
   size_t tile_bytes() const { return kernel->tile_bytes(segment->columns); }
 };
 
 class Product {
  public:
-  Product(const LinearContext& context, const PackedMatrix& matrix, TensorView in,
+  Product(const LinearContext& context,
+          const PackedMatrix& matrix,
+          TensorView in,
           const LinearOutput& out)
       : context_(context), in_(in), out_(out) {
     const bool is_serial = in.rows * matrix.rows() * matrix.columns() < kSerialWork;
@@ -74,7 +80,8 @@ class Product {
     job.num_tasks = row_groups * job.panel_groups();
     share_input(job);
     num_tasks_ += job.num_tasks;
-    scratch_bytes_ = std::max(scratch_bytes_, (kernel.scratch_bytes(segment.columns) + 63) / 64 * 64);
+    scratch_bytes_ =
+        std::max(scratch_bytes_, (kernel.scratch_bytes(segment.columns) + 63) / 64 * 64);
     jobs_.push_back(job);
   }
 
@@ -105,7 +112,8 @@ class Product {
       }
       if (num_threads_ > 1) context_.pool.barrier();
     }
-    for (int64_t task = next_task_.fetch_add(1); task < num_tasks_; task = next_task_.fetch_add(1)) {
+    for (int64_t task = next_task_.fetch_add(1); task < num_tasks_;
+         task = next_task_.fetch_add(1)) {
       run_task(task, input, scratch);
     }
   }
@@ -155,7 +163,9 @@ class Product {
 
 }  // namespace
 
-void multiply(const LinearContext& context, const PackedMatrix& matrix, TensorView in,
+void multiply(const LinearContext& context,
+              const PackedMatrix& matrix,
+              TensorView in,
               const LinearOutput& out) {
   if (in.rows == 0) return;
   Product(context, matrix, in, out).run();

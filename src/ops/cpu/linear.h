@@ -15,7 +15,9 @@ struct LinearContext {
 };
 
 // in: f32 [rows, matrix.columns()].
-void multiply(const LinearContext& context, const PackedMatrix& matrix, TensorView in,
+void multiply(const LinearContext& context,
+              const PackedMatrix& matrix,
+              TensorView in,
               const LinearOutput& out);
 
 }  // namespace droidspeak::cpu

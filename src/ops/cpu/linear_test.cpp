@@ -21,9 +21,11 @@ class LinearTest : public testing::Test {
  protected:
   std::unique_ptr<WeightMatrix> make(Ops& ops, DType dtype, Shape s, Precision precision) {
     const auto bytes = random_matrix(random_, dtype, s.outputs, s.columns);
-    const MatrixPart part{.dtype = dtype, .rows = s.outputs, .columns = s.columns, .bytes = bytes, .row_order = {}};
+    const MatrixPart part{
+        .dtype = dtype, .rows = s.outputs, .columns = s.columns, .bytes = bytes, .row_order = {}};
     return ops.pack({&part, 1}, precision);
   }
+
   // The matrix as the kernels see it.
   Floats weights_of(Ops& ops, const WeightMatrix& matrix) {
     Floats out(static_cast<size_t>(matrix.rows() * matrix.columns()));
@@ -32,23 +34,25 @@ class LinearTest : public testing::Test {
     ops.embed(matrix, rows, view_of(out, matrix.rows(), matrix.columns()));
     return out;
   }
+
   Floats run(Ops& ops, const WeightMatrix& matrix, Floats& in, int64_t rows) {
     Floats out(static_cast<size_t>(rows * matrix.rows()));
     ops.linear(matrix, view_of(in, rows, matrix.columns()), view_of(out, rows, matrix.rows()));
     return out;
   }
+
   void compare(DType dtype, Shape s, Precision precision, int threads) {
     for (const NamedOps& named : all_ops(*device_, threads)) {
-      SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << name_of(named.set) << " " << s.rows
-                                      << " x " << s.outputs << " x " << s.columns << " threads "
-                                      << threads);
+      SCOPED_TRACE(testing::Message()
+                   << name_of(dtype) << " " << name_of(named.set) << " " << s.rows << " x "
+                   << s.outputs << " x " << s.columns << " threads " << threads);
       Ops& ops = *named.ops;
       const auto matrix = make(ops, dtype, s, precision);
       Floats in = random_floats(random_, s.rows * s.columns);
       const bool is_int8 = is_block_format(dtype) && precision == Precision::kFast;
       const Floats seen = is_int8 ? through_int8(in) : in;
-      expect_near(run(ops, *matrix, in, s.rows), multiply(seen, weights_of(ops, *matrix), s.columns),
-                  2e-6f);
+      expect_near(run(ops, *matrix, in, s.rows),
+                  multiply(seen, weights_of(ops, *matrix), s.columns), 2e-6f);
     }
   }
 
@@ -67,7 +71,8 @@ TEST_F(LinearTest, EqualsReferenceForEveryDtype) {
 
 TEST_F(LinearTest, EqualsReferenceForOddShapesOfFloats) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (Shape s : {Shape{1, 1, 1}, {2, 16, 576}, {7, 192, 16}, {5, 17, 3}, {30, 31, 65}, {14, 8, 1111}}) {
+    for (Shape s :
+         {Shape{1, 1, 1}, {2, 16, 576}, {7, 192, 16}, {5, 17, 3}, {30, 31, 65}, {14, 8, 1111}}) {
       compare(dtype, s, Precision::kFast, 3);
     }
   }
@@ -110,8 +115,10 @@ TEST_F(LinearTest, VectorInstructionSetsAgreeToTheBit) {
     Floats first;
     for (const NamedOps& named : all_ops(*device_, 1)) {
       if (named.set == InstructionSet::kPortable) continue;  // may lack fused multiply-add
-      const MatrixPart part{.dtype = dtype, .rows = s.outputs, .columns = s.columns, .bytes = bytes, .row_order = {}};
-      const Floats out = run(*named.ops, *named.ops->pack({&part, 1}, Precision::kFast), in, s.rows);
+      const MatrixPart part{
+          .dtype = dtype, .rows = s.outputs, .columns = s.columns, .bytes = bytes, .row_order = {}};
+      const Floats out =
+          run(*named.ops, *named.ops->pack({&part, 1}, Precision::kFast), in, s.rows);
       if (first.empty()) first = out;
       EXPECT_EQ(out, first) << name_of(named.set);
     }
@@ -139,8 +146,10 @@ TEST_F(LinearTest, AddsBiasAndAccumulatesIntoPartOfABiggerTensor) {
           const auto at = static_cast<size_t>(i * 50 + j);
           const bool is_inside = j >= 3 && j < 24;
           const auto column = static_cast<size_t>(j - 3);
-          const float sum = is_inside ? before[at] + (product[static_cast<size_t>(i * 21) + column] + bias[column])
-                                      : before[at];
+          const float sum =
+              is_inside
+                  ? before[at] + (product[static_cast<size_t>(i * 21) + column] + bias[column])
+                  : before[at];
           ASSERT_EQ(out[at], sum) << i << ", " << j;
         }
       }
@@ -163,10 +172,12 @@ TEST_F(LinearTest, MultipliesMatricesOfSeveralFormats) {
       const Floats out = run(*named.ops, *all, in, rows);
       int64_t column = 0;
       for (const MatrixPart& part : parts) {
-        const Floats alone = run(*named.ops, *named.ops->pack({&part, 1}, Precision::kFast), in, rows);
+        const Floats alone =
+            run(*named.ops, *named.ops->pack({&part, 1}, Precision::kFast), in, rows);
         for (int64_t i = 0; i < rows; ++i) {
           for (int64_t j = 0; j < part.rows; ++j) {
-            ASSERT_EQ(out[static_cast<size_t>(i * 73 + column + j)], alone[static_cast<size_t>(i * part.rows + j)]);
+            ASSERT_EQ(out[static_cast<size_t>(i * 73 + column + j)],
+                      alone[static_cast<size_t>(i * part.rows + j)]);
           }
         }
         column += part.rows;

@@ -51,7 +51,9 @@ std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
   return rows;
 }
 
-bool is_quantized(PanelKind kind) { return kind == PanelKind::kU4 || kind == PanelKind::kU8; }
+bool is_quantized(PanelKind kind) {
+  return kind == PanelKind::kU4 || kind == PanelKind::kU8;
+}
 
 // Bytes of 32 columns of a quantised panel.
 int64_t block_bytes(const PanelFormat& format) {
@@ -62,11 +64,17 @@ int64_t block_bytes(const PanelFormat& format) {
 size_t panel_bytes(const PanelFormat& format, int64_t columns) {
   int64_t bytes = 0;
   switch (format.kind) {
-    case PanelKind::kF32: bytes = columns * kPanelWidth * 4; break;
+    case PanelKind::kF32:
+      bytes = columns * kPanelWidth * 4;
+      break;
     case PanelKind::kF16:
-    case PanelKind::kBF16: bytes = columns * kPanelWidth * 2; break;
+    case PanelKind::kBF16:
+      bytes = columns * kPanelWidth * 2;
+      break;
     case PanelKind::kU4:
-    case PanelKind::kU8: bytes = columns / kQuantBlock * block_bytes(format); break;
+    case PanelKind::kU8:
+      bytes = columns / kQuantBlock * block_bytes(format);
+      break;
   }
   return static_cast<size_t>((bytes + 63) / 64 * 64);
 }
@@ -104,7 +112,8 @@ void store_block(const PanelFormat& format, const PanelBlock& to, int lane, cons
   if (format.has_minimum) store_scale(format, to.minima, lane, in.minimum);
   uint8_t* quants = to.quants + 4 * lane;
   if (format.kind == PanelKind::kU8) {
-    for (int k = 0; k < kQuantBlock; k += 4) std::memcpy(quants + k * kPanelWidth, in.quants + k, 4);
+    for (int k = 0; k < kQuantBlock; k += 4)
+      std::memcpy(quants + k * kPanelWidth, in.quants + k, 4);
     return;
   }
   for (int k = 0; k < kQuantBlock; k += 8, quants += 4 * kPanelWidth) {
@@ -122,7 +131,8 @@ bool pack_quants(const Segment& segment, std::span<const SourceRow> rows, std::b
       const QuantBlock block = read_block(rows[lane].dtype, rows[lane].bytes, b);
       const float scales[] = {block.scale, block.minimum};
       is_finite = is_finite && all_finite(scales);
-      store_block(segment.format, PanelBlock(segment.format, panel, b), static_cast<int>(lane), block);
+      store_block(segment.format, PanelBlock(segment.format, panel, b), static_cast<int>(lane),
+                  block);
     }
   }
   return is_finite;
@@ -160,21 +170,29 @@ bool pack_floats(const Segment& segment, std::span<const SourceRow> rows, std::b
 bool pack_panel(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
   switch (segment.format.kind) {
     case PanelKind::kU4:
-    case PanelKind::kU8: return pack_quants(segment, rows, panel);
+    case PanelKind::kU8:
+      return pack_quants(segment, rows, panel);
     case PanelKind::kF16:
-    case PanelKind::kBF16: return pack_halves(segment, rows, panel);
-    case PanelKind::kF32: return pack_floats(segment, rows, panel);
+    case PanelKind::kBF16:
+      return pack_halves(segment, rows, panel);
+    case PanelKind::kF32:
+      return pack_floats(segment, rows, panel);
   }
   return false;
 }
 
 std::string_view name_of(PanelKind kind) {
   switch (kind) {
-    case PanelKind::kF32: return "f32";
-    case PanelKind::kF16: return "f16";
-    case PanelKind::kBF16: return "bf16";
-    case PanelKind::kU4: return "q4";
-    case PanelKind::kU8: return "q8";
+    case PanelKind::kF32:
+      return "f32";
+    case PanelKind::kF16:
+      return "f16";
+    case PanelKind::kBF16:
+      return "bf16";
+    case PanelKind::kU4:
+      return "q4";
+    case PanelKind::kU8:
+      return "q8";
   }
   return "";
 }
@@ -205,14 +223,17 @@ void read_floats(const Segment& segment, const std::byte* panel, int64_t lane, f
       case PanelKind::kBF16:
         out[k] = float_from_bf16(reinterpret_cast<const uint16_t*>(panel)[index]);
         break;
-      default: out[k] = reinterpret_cast<const float*>(panel)[index];
+      default:
+        out[k] = reinterpret_cast<const float*>(panel)[index];
     }
   }
 }
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
+PackedMatrix::PackedMatrix(WeightArena& arena,
+                           ThreadPool& pool,
+                           std::span<const MatrixPart> parts,
                            Precision precision)
     : WeightMatrix(total_rows(parts), columns_of(parts)) {
   auto format_of = [&](const MatrixPart& part) {
@@ -227,14 +248,17 @@ PackedMatrix::PackedMatrix(WeightArena& arena, ThreadPool& pool, std::span<const
   }
 }
 
-void PackedMatrix::add_segment(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
+void PackedMatrix::add_segment(WeightArena& arena,
+                               ThreadPool& pool,
+                               std::span<const MatrixPart> parts,
                                const PanelFormat& format) {
   const std::vector<SourceRow> rows = rows_of(parts);
   Segment segment{.format = format,
                   .num_rows = std::ssize(rows),
                   .columns = columns(),
                   .panel_bytes = panel_bytes(format, columns())};
-  if (!segments_.empty()) segment.first_row = segments_.back().first_row + segments_.back().num_rows;
+  if (!segments_.empty())
+    segment.first_row = segments_.back().first_row + segments_.back().num_rows;
   WeightMemory memory = arena.take(static_cast<size_t>(segment.num_panels()) * segment.panel_bytes);
   std::byte* panels = memory.data();
   std::atomic<int64_t> bad_panel{-1};
@@ -248,10 +272,11 @@ void PackedMatrix::add_segment(WeightArena& arena, ThreadPool& pool, std::span<c
   });
   if (bad_panel >= 0) {
     const int64_t row = segment.first_row + bad_panel * kPanelWidth;
-    throw Failure(ErrorCode::kDataCorrupt,
-                  fmt::format("weights: a value in rows {} to {} is infinite or not a number; all must "
-                              "be finite",
-                              row, row + kPanelWidth - 1));
+    throw Failure(
+        ErrorCode::kDataCorrupt,
+        fmt::format("weights: a value in rows {} to {} is infinite or not a number; all must "
+                    "be finite",
+                    row, row + kPanelWidth - 1));
   }
   segment.panels = panels;
   segments_.push_back(segment);
@@ -280,7 +305,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
     if (index >= segment.num_rows) continue;
     std::byte* panel = const_cast<std::byte*>(segment.panels) +
                        static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
-    if (is_quantized(segment.format.kind)) return read_quants(segment, panel, index % kPanelWidth, out);
+    if (is_quantized(segment.format.kind))
+      return read_quants(segment, panel, index % kPanelWidth, out);
     return read_floats(segment, panel, index % kPanelWidth, out);
   }
 }

@@ -17,19 +17,24 @@ namespace droidspeak::cpu {
 class PackedMatrix final : public WeightMatrix {
  public:
   // Throws Failure when a scale or value is not finite.
-  PackedMatrix(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
+  PackedMatrix(WeightArena& arena,
+               ThreadPool& pool,
+               std::span<const MatrixPart> parts,
                Precision precision);
 
   size_t bytes() const override;
   std::string format() const override;
 
   std::span<const Segment> segments() const { return segments_; }
+
   // Row `row` as floats; out: columns() values.
   void read_row(int64_t row, float* out) const;
 
  private:
   // A run of parts that share a format.
-  void add_segment(WeightArena& arena, ThreadPool& pool, std::span<const MatrixPart> parts,
+  void add_segment(WeightArena& arena,
+                   ThreadPool& pool,
+                   std::span<const MatrixPart> parts,
                    const PanelFormat& format);
 
   std::vector<Segment> segments_;

@@ -32,7 +32,8 @@ TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButQ6K) {
   for (DType dtype : kAllDtypes) {
     SCOPED_TRACE(name_of(dtype));
     const auto bytes = random_matrix(random_, dtype, 37, 512);
-    const MatrixPart part{.dtype = dtype, .rows = 37, .columns = 512, .bytes = bytes, .row_order = {}};
+    const MatrixPart part{
+        .dtype = dtype, .rows = 37, .columns = 512, .bytes = bytes, .row_order = {}};
     const Floats expected = dequantized(dtype, bytes, 37 * 512);
     const auto fast = rows_of(*ops_->pack({&part, 1}, Precision::kFast));
     // Half a step of 1/127 of the largest value of a block.
@@ -56,7 +57,8 @@ TEST_F(PackedMatrixTest, StacksPartsOfDifferentDtypesInTheirOrder) {
   const Floats middle = dequantized(DType::kF16, second, 20 * 256);
   expected.insert(expected.end(), middle.begin(), middle.end());
   const Floats last = dequantized(DType::kQ8_0, third, 3 * 256);
-  for (int row : order) expected.insert(expected.end(), last.begin() + row * 256, last.begin() + row * 256 + 256);
+  for (int row : order)
+    expected.insert(expected.end(), last.begin() + row * 256, last.begin() + row * 256 + 256);
   EXPECT_EQ(rows_of(*matrix), expected);
 }
 
@@ -68,7 +70,8 @@ TEST_F(PackedMatrixTest, RefusesValuesThatAreNotFinite) {
     const size_t at = bytes_of(dtype, 18 * 256) + scale;
     bytes[at + (dtype == DType::kF32 ? 2 : 0)] = std::byte{0xff};
     bytes[at + (dtype == DType::kF32 ? 3 : 1)] = std::byte{0x7f};
-    const MatrixPart part{.dtype = dtype, .rows = 20, .columns = 256, .bytes = bytes, .row_order = {}};
+    const MatrixPart part{
+        .dtype = dtype, .rows = 20, .columns = 256, .bytes = bytes, .row_order = {}};
     EXPECT_THROW(ops_->pack({&part, 1}, Precision::kFast), Failure);
     EXPECT_THROW(ops_->pack({&part, 1}, Precision::kExact), Failure);
   }
@@ -76,7 +79,8 @@ TEST_F(PackedMatrixTest, RefusesValuesThatAreNotFinite) {
 
 TEST_F(PackedMatrixTest, FourBitWeightsTakeFiveBits) {
   const auto bytes = random_matrix(random_, DType::kQ4_1, 1024, 1024);
-  const MatrixPart part{.dtype = DType::kQ4_1, .rows = 1024, .columns = 1024, .bytes = bytes, .row_order = {}};
+  const MatrixPart part{
+      .dtype = DType::kQ4_1, .rows = 1024, .columns = 1024, .bytes = bytes, .row_order = {}};
   EXPECT_EQ(ops_->pack({&part, 1}, Precision::kFast)->bytes(), bytes.size());
 }
 

@@ -34,7 +34,8 @@ void add_fifth_bits(const uint8_t* bytes, uint8_t* quants) {
   }
 }
 
-// Scale and minimum of one of the eight blocks of a q4_k or q5_k super-block; see tensor/dequantize.
+// Scale and minimum of one of the eight blocks of a q4_k or q5_k super-block; see
+// tensor/dequantize.
 void read_k_scales(const uint8_t* super, int block, QuantBlock& out) {
   const uint8_t* packed = super + 4;
   int scale = packed[block & 3];
@@ -76,9 +77,12 @@ QuantBlock read_small_block(DType dtype, const uint8_t* bytes) {
   QuantBlock out{.quants = {}, .scale = load_f16(bytes), .minimum = 0};
   switch (dtype) {
     case DType::kQ8_0:
-      for (int i = 0; i < kQuantBlock; ++i) out.quants[i] = static_cast<uint8_t>(bytes[2 + i] + 128);
+      for (int i = 0; i < kQuantBlock; ++i)
+        out.quants[i] = static_cast<uint8_t>(bytes[2 + i] + 128);
       break;
-    case DType::kQ4_0: read_nibbles(bytes + 2, out.quants); break;
+    case DType::kQ4_0:
+      read_nibbles(bytes + 2, out.quants);
+      break;
     case DType::kQ4_1:
       out.minimum = load_f16(bytes + 2);
       read_nibbles(bytes + 4, out.quants);
@@ -115,28 +119,41 @@ PanelFormat packed_format(DType dtype) {
   using K = PanelKind;
   using S = ScaleKind;
   switch (dtype) {
-    case DType::kF16: return {.kind = K::kF16};
-    case DType::kBF16: return {.kind = K::kBF16};
-    case DType::kQ4_0: return {.kind = K::kU4, .scales = S::kF16, .zero_point = 8};
-    case DType::kQ4_1: return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
-    case DType::kQ4_K: return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
-    case DType::kQ5_0: return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
-    case DType::kQ5_1: return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
-    case DType::kQ5_K: return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
-    case DType::kQ8_0: return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
-    case DType::kQ6_K: return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
-    default: return {.kind = K::kF32};
+    case DType::kF16:
+      return {.kind = K::kF16};
+    case DType::kBF16:
+      return {.kind = K::kBF16};
+    case DType::kQ4_0:
+      return {.kind = K::kU4, .scales = S::kF16, .zero_point = 8};
+    case DType::kQ4_1:
+      return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
+    case DType::kQ4_K:
+      return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
+    case DType::kQ5_0:
+      return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
+    case DType::kQ5_1:
+      return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
+    case DType::kQ5_K:
+      return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
+    case DType::kQ8_0:
+      return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
+    case DType::kQ6_K:
+      return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
+    default:
+      return {.kind = K::kF32};
   }
 }
 
 QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
   const DTypeTraits& format = traits(dtype);
   const int64_t blocks_each = format.block_elements / kQuantBlock;
-  const auto* bytes = reinterpret_cast<const uint8_t*>(row) + index / blocks_each * format.block_bytes;
+  const auto* bytes =
+      reinterpret_cast<const uint8_t*>(row) + index / blocks_each * format.block_bytes;
   const auto block = static_cast<int>(index % blocks_each);
   switch (dtype) {
     case DType::kQ4_K:
-    case DType::kQ5_K: return read_k_block(dtype, bytes, block);
+    case DType::kQ5_K:
+      return read_k_block(dtype, bytes, block);
     case DType::kQ6_K: {
       float values[256];
       dequantize(dtype, {reinterpret_cast<const std::byte*>(bytes), 210}, values);

@@ -1,5 +1,6 @@
-// The GGUF block formats as runs of 32 unsigned quants with one scale and one minimum, which is what
-// the int8 kernels take. Exact for every format but q6_k, whose blocks of 16 are quantised anew.
+// The GGUF block formats as runs of 32 unsigned quants with one scale and one minimum, which is
+// what the int8 kernels take. Exact for every format but q6_k, whose blocks of 16 are quantised
+// anew.
 #pragma once
 
 #include <cstdint>

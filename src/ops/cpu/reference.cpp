@@ -19,7 +19,9 @@ Floats random_floats(std::mt19937& random, int64_t count, float deviation) {
   return values;
 }
 
-std::vector<std::byte> random_matrix(std::mt19937& random, DType dtype, int64_t rows,
+std::vector<std::byte> random_matrix(std::mt19937& random,
+                                     DType dtype,
+                                     int64_t rows,
                                      int64_t columns) {
   std::vector<std::byte> bytes(bytes_of(dtype, rows * columns));
   std::uniform_real_distribution<float> scale(0.001f, 0.01f);
@@ -45,7 +47,8 @@ std::vector<std::byte> random_matrix(std::mt19937& random, DType dtype, int64_t 
       continue;
     }
     store_f16(at, scale(random));
-    const bool has_minimum = dtype != DType::kQ8_0 && dtype != DType::kQ4_0 && dtype != DType::kQ5_0;
+    const bool has_minimum =
+        dtype != DType::kQ8_0 && dtype != DType::kQ4_0 && dtype != DType::kQ5_0;
     if (has_minimum) store_f16(at + 2, -8 * scale(random));
   }
   return bytes;
@@ -66,7 +69,8 @@ Floats through_int8(const Floats& rows) {
   Floats out(rows.size());
   for (size_t begin = 0; begin < rows.size(); begin += kQuantBlock) {
     float largest = 0;
-    for (size_t i = begin; i < begin + kQuantBlock; ++i) largest = std::max(largest, std::abs(rows[i]));
+    for (size_t i = begin; i < begin + kQuantBlock; ++i)
+      largest = std::max(largest, std::abs(rows[i]));
     for (size_t i = begin; i < begin + kQuantBlock; ++i) {
       const float quant = largest > 0 ? std::nearbyint(rows[i] * (127.0f / largest)) : 0.0f;
       out[i] = quant * (largest / 127.0f);
@@ -92,14 +96,18 @@ Floats multiply(const Floats& in, const Floats& weights, int64_t columns) {
   return out;
 }
 
-Floats attention(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
+Floats attention(const AttentionCase& c,
+                 const Floats& q,
+                 const Floats& k,
+                 const Floats& v,
                  int32_t first_position) {
   const int64_t q_columns = static_cast<int64_t>(c.num_heads) * c.head_dim;
   const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   Floats out(q.size());
   for (int64_t row = 0; row < std::ssize(q) / q_columns; ++row) {
     const int64_t position = first_position + row;
-    const int64_t first = c.sliding_window > 0 ? std::max<int64_t>(0, position - c.sliding_window + 1) : 0;
+    const int64_t first =
+        c.sliding_window > 0 ? std::max<int64_t>(0, position - c.sliding_window + 1) : 0;
     for (int64_t h = 0; h < c.num_heads; ++h) {
       const float* query = q.data() + row * q_columns + h * c.head_dim;
       const int64_t head = h / (c.num_heads / c.num_kv_heads) * c.head_dim;
@@ -119,9 +127,11 @@ Floats attention(const AttentionCase& c, const Floats& q, const Floats& k, const
         double sum = 0;
         for (size_t i = 0; i < weights.size(); ++i) {
           const int64_t key = first + static_cast<int64_t>(i);
-          sum += weights[i] * static_cast<double>(v[static_cast<size_t>(key * kv_columns + head + e)]);
+          sum +=
+              weights[i] * static_cast<double>(v[static_cast<size_t>(key * kv_columns + head + e)]);
         }
-        out[static_cast<size_t>(row * q_columns + h * c.head_dim + e)] = static_cast<float>(sum / total);
+        out[static_cast<size_t>(row * q_columns + h * c.head_dim + e)] =
+            static_cast<float>(sum / total);
       }
     }
   }

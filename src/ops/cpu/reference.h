@@ -18,7 +18,10 @@ using Floats = std::vector<float>;
 
 Floats random_floats(std::mt19937& random, int64_t count, float deviation = 1);
 // A matrix as a file holds it: random quants under scales of ordinary size.
-std::vector<std::byte> random_matrix(std::mt19937& random, DType dtype, int64_t rows, int64_t columns);
+std::vector<std::byte> random_matrix(std::mt19937& random,
+                                     DType dtype,
+                                     int64_t rows,
+                                     int64_t columns);
 Floats dequantized(DType dtype, std::span<const std::byte> bytes, int64_t elements);
 
 TensorView view_of(Floats& values, int64_t rows, int64_t columns);
@@ -39,7 +42,10 @@ struct AttentionCase {
 };
 
 // Query rows at positions [first_position, ...) over the keys [0, number of k rows).
-Floats attention(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
+Floats attention(const AttentionCase& c,
+                 const Floats& q,
+                 const Floats& k,
+                 const Floats& v,
                  int32_t first_position);
 
 // Ops of every instruction set of this machine; the portable one first.
@@ -47,6 +53,7 @@ struct NamedOps {
   InstructionSet set;
   std::unique_ptr<Ops> ops;
 };
+
 std::vector<NamedOps> all_ops(Device& device, int num_threads);
 
 // Fails when an element is further than `tolerance` times the largest expected magnitude away.

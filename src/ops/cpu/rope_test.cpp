@@ -27,7 +27,8 @@ class RopeTest : public testing::TestWithParam<RopeCase> {
       const double factor = 1 / std::sqrt(squares / c.head_dim + 1e-6);
       for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * static_cast<double>(norm[i]);
     }
-    for (int32_t i = 0; i < c.head_dim; ++i) head[i] = static_cast<float>(x[static_cast<size_t>(i)]);
+    for (int32_t i = 0; i < c.head_dim; ++i)
+      head[i] = static_cast<float>(x[static_cast<size_t>(i)]);
     const int32_t half = c.rotary_dim / 2;
     for (int32_t i = 0; i < half; ++i) {
       const double a = x[static_cast<size_t>(i)];
@@ -55,7 +56,8 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
     KvFixture kv(*device_, c.dtype, c.num_kv_heads, c.head_dim, 12);
     const auto blocks_a = kv.take_blocks(300);
     const auto blocks_b = kv.take_blocks(60);
-    const SequenceSlice slices[] = {{0, 130, 170, blocks_a}, {130, 1, 0, blocks_b}, {131, 20, 40, blocks_b}};
+    const SequenceSlice slices[] = {
+        {0, 130, 170, blocks_a}, {130, 1, 0, blocks_b}, {131, 20, 40, blocks_b}};
     Floats qkv = random_floats(random_, 151 * columns);
     Floats expected = qkv;
     for (const SequenceSlice& slice : slices) {
@@ -89,14 +91,17 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
           return std::span(from).subspan(static_cast<size_t>(first), static_cast<size_t>(size));
         };
         expect_near(span(qkv, row, q_columns), span(expected, row, q_columns), 1e-6f);
-        expect_near(span(k, at, kv_columns), span(expected, row + q_columns, kv_columns), tolerance);
-        expect_near(span(v, at, kv_columns), span(expected, row + q_columns + kv_columns, kv_columns), tolerance);
+        expect_near(span(k, at, kv_columns), span(expected, row + q_columns, kv_columns),
+                    tolerance);
+        expect_near(span(v, at, kv_columns),
+                    span(expected, row + q_columns + kv_columns, kv_columns), tolerance);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RopeTest,
+INSTANTIATE_TEST_SUITE_P(Cases,
+                         RopeTest,
                          testing::Values(RopeCase{DType::kF32, 9, 3, 64, 64, false},
                                          RopeCase{DType::kF16, 4, 2, 128, 128, true},
                                          RopeCase{DType::kBF16, 2, 2, 80, 32, false},

@@ -15,10 +15,12 @@ class Scratch {
 
   // At least `bytes`, 64-byte aligned; content undefined. Before the threads start.
   std::byte* shared(size_t bytes) { return grow(shared_, bytes); }
+
   // The same for every thread.
   void reserve_per_thread(size_t bytes) {
     for (Buffer& buffer : threads_) grow(buffer, bytes);
   }
+
   std::byte* of_thread(int thread) const {
     return static_cast<std::byte*>(threads_[static_cast<size_t>(thread)].data());
   }

@@ -15,6 +15,7 @@ class TranslateTest : public testing::Test {
                           .row_order = {}};
     return ops.pack({&part, 1}, Precision::kFast);
   }
+
   // x + (x down^T) up^T + bias
   static Floats mapped(const Floats& x, const Floats& down, const Floats& up, const Floats& bias) {
     const int64_t columns = std::ssize(bias);
@@ -38,7 +39,8 @@ TEST_F(TranslateTest, AddsALowRankMapToRows) {
     const Floats expected = mapped(rows, down, up, bias);
     const auto down_matrix = pack(*named.ops, down, 5);
     const auto up_matrix = pack(*named.ops, up, 60);
-    named.ops->translate_rows({down_matrix.get(), up_matrix.get(), bias.data()}, view_of(rows, 33, 60));
+    named.ops->translate_rows({down_matrix.get(), up_matrix.get(), bias.data()},
+                              view_of(rows, 33, 60));
     expect_near(rows, expected, 2e-6f);
   }
 }
@@ -54,7 +56,10 @@ TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
       const auto blocks = kv.take_blocks(tokens);
       Floats rows = random_floats(random_, tokens * 6 * 32);
       const Floats raw = rows;
-      const RopeOptions rope{.num_heads = 2, .num_kv_heads = 2, .head_dim = 32, .rotary_dim = 32,
+      const RopeOptions rope{.num_heads = 2,
+                             .num_kv_heads = 2,
+                             .head_dim = 32,
+                             .rotary_dim = 32,
                              .table = table.data()};
       const SequenceSlice all{0, tokens, 0, blocks};
       ops.rotate_and_store(view_of(rows, tokens, 6 * 32), rope, {&all, 1}, kv.view());
@@ -82,12 +87,15 @@ TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
       const SequenceSlice whole{0, tokens, 0, other};
       ops.rotate_and_store(view_of(fresh, tokens, 6 * 32), rope, {&whole, 1}, expected.view());
       const float tolerance = dtype == DType::kF32 ? 3e-6f : dtype == DType::kF16 ? 2e-3f : 3e-2f;
-      const auto part = [](const Floats& from) { return std::span(from).subspan(40 * 64, 600 * 64); };
+      const auto part = [](const Floats& from) {
+        return std::span(from).subspan(40 * 64, 600 * 64);
+      };
       expect_near(part(kv.k_rows(blocks, tokens)), part(expected.k_rows(other, tokens)), tolerance);
       expect_near(part(kv.v_rows(blocks, tokens)), part(expected.v_rows(other, tokens)), tolerance);
       const Floats k_after = kv.k_rows(blocks, tokens);
       EXPECT_TRUE(std::equal(k_before.begin(), k_before.begin() + 40 * 64, k_after.begin()));
-      EXPECT_TRUE(std::equal(k_before.begin() + 640 * 64, k_before.end(), k_after.begin() + 640 * 64));
+      EXPECT_TRUE(
+          std::equal(k_before.begin() + 640 * 64, k_before.end(), k_after.begin() + 640 * 64));
     }
   }
 }

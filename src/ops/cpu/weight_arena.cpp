@@ -9,7 +9,9 @@ namespace {
 constexpr size_t kPieceBytes = size_t{64} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+size_t round_up(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 }  // namespace
 

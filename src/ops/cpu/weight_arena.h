@@ -1,5 +1,5 @@
-// Memory of packed weights, taken from large pieces: a decode step reads every weight once, and with
-// small pages the address translation alone would take a third of its time.
+// Memory of packed weights, taken from large pieces: a decode step reads every weight once, and
+// with small pages the address translation alone would take a third of its time.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,12 @@ namespace droidspeak::cpu {
 class WeightMemory {
  public:
   WeightMemory() = default;
+
   WeightMemory(std::shared_ptr<Buffer> piece, std::byte* data, size_t bytes)
       : piece_(std::move(piece)), data_(data), bytes_(bytes) {}
 
   std::byte* data() const { return data_; }
+
   size_t bytes() const { return bytes_; }
 
  private:

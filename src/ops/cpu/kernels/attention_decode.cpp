@@ -1,6 +1,6 @@
-// Attention of one query row over the keys of one block; K and V are read once, front to back, in the
-// cache's own layout and dtype. The blocks of a sequence are merged in order, so the result does not
-// depend on the number of threads or on the rest of the batch.
+// Attention of one query row over the keys of one block; K and V are read once, front to back, in
+// the cache's own layout and dtype. The blocks of a sequence are merged in order, so the result
+// does not depend on the number of threads or on the rest of the batch.
 #include <algorithm>
 #include <cmath>
 
@@ -35,11 +35,14 @@ struct HeadRows {
 };
 
 template <class T>
-HeadRows<T> rows_of(const KvLayerView& kv, const void* cache, const float* scales,
-                    const DecodeTask& task, int32_t kv_head) {
+HeadRows<T> rows_of(const KvLayerView& kv,
+                    const void* cache,
+                    const float* scales,
+                    const DecodeTask& task,
+                    int32_t kv_head) {
   const int32_t block = task.slice->blocks[static_cast<size_t>(task.key_begin / kBlockTokens)];
-  const int64_t offset = kv.offset(block, kv_head) +
-                         static_cast<int64_t>(task.key_begin % kBlockTokens) * kv.head_dim;
+  const int64_t offset =
+      kv.offset(block, kv_head) + static_cast<int64_t>(task.key_begin % kBlockTokens) * kv.head_dim;
   return {static_cast<const T*>(cache) + offset,
           scales == nullptr ? nullptr : scales + offset / kv.head_dim,
           task.key_end - task.key_begin};
@@ -135,8 +138,8 @@ void soften(float* scores, int32_t count, int64_t dim, float* partial) {
 
 // kVectors vectors of every head's sums of weights[h][k] * value[k], from element e on.
 template <int kHeads, int kVectors, class D, class T>
-HWY_INLINE void sum_values(D d, HeadRows<T> values, int64_t dim, int64_t e, const float* weights,
-                           float* sums) {
+HWY_INLINE void sum_values(
+    D d, HeadRows<T> values, int64_t dim, int64_t e, const float* weights, float* sums) {
   using V = hn::Vec<D>;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(D()));
   V acc[kHeads][kVectors];
@@ -170,8 +173,8 @@ HWY_INLINE void sum_values(D d, HeadRows<T> values, int64_t dim, int64_t e, cons
 
 // kHeads query heads of one K/V head, from `head` on.
 template <int kHeads, class D, class T>
-void score_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head,
-                 float* scores) {
+void score_heads(
+    D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head, float* scores) {
   const KvLayerView& kv = problem.kv;
   const int64_t dim = kv.head_dim;
   const float* query = problem.qkv.f32_row(task.slice->first_row) + head * dim;
@@ -186,7 +189,10 @@ void score_heads(D d, const AttentionProblem& problem, const DecodeTask& task, i
 }
 
 template <int kHeads, class D, class T>
-void sum_heads(D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head,
+void sum_heads(D d,
+               const AttentionProblem& problem,
+               const DecodeTask& task,
+               int32_t head,
                const float* weights) {
   const KvLayerView& kv = problem.kv;
   const int64_t dim = kv.head_dim;
@@ -208,10 +214,18 @@ HWY_INLINE void for_heads(const AttentionProblem& problem, Body body) {
   for (int32_t first = 0; first < problem.options.num_heads; first += group) {
     for (int32_t h = 0; h < group; h += kMaxHeads) {
       switch (std::min(kMaxHeads, group - h)) {
-        case 1: body.template operator()<1>(first + h); break;
-        case 2: body.template operator()<2>(first + h); break;
-        case 3: body.template operator()<3>(first + h); break;
-        default: body.template operator()<4>(first + h); break;
+        case 1:
+          body.template operator()<1>(first + h);
+          break;
+        case 2:
+          body.template operator()<2>(first + h);
+          break;
+        case 3:
+          body.template operator()<3>(first + h);
+          break;
+        default:
+          body.template operator()<4>(first + h);
+          break;
       }
     }
   }
@@ -239,10 +253,14 @@ void decode_as(const AttentionProblem& problem, const DecodeTask& task) {
 
 void decode(const AttentionProblem& problem, const DecodeTask& task) {
   switch (problem.kv.dtype) {
-    case DType::kF16: return decode_as<hwy::float16_t>(problem, task);
-    case DType::kBF16: return decode_as<hwy::bfloat16_t>(problem, task);
-    case DType::kI8: return decode_as<int8_t>(problem, task);
-    default: return decode_as<float>(problem, task);
+    case DType::kF16:
+      return decode_as<hwy::float16_t>(problem, task);
+    case DType::kBF16:
+      return decode_as<hwy::bfloat16_t>(problem, task);
+    case DType::kI8:
+      return decode_as<int8_t>(problem, task);
+    default:
+      return decode_as<float>(problem, task);
   }
 }
 

@@ -1,6 +1,6 @@
 // Causal attention of many query rows: flash attention in f32. Keys are taken in tiles at fixed
-// positions; a tile of K and V is converted to f32 panels once and used by all rows of the task. Rows
-// are (query, head of the group) pairs, in groups of as many as the registers hold.
+// positions; a tile of K and V is converted to f32 panels once and used by all rows of the task.
+// Rows are (query, head of the group) pairs, in groups of as many as the registers hold.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -31,9 +31,13 @@ constexpr int kTaskRows = 18 * 12;  // about so many (query, head) rows share a 
 constexpr float kLog2E = 1.44269504f;
 constexpr float kMasked = -1e30f;
 
-int64_t padded(int64_t size) { return (size + kPanelWidth - 1) / kPanelWidth * kPanelWidth; }
+int64_t padded(int64_t size) {
+  return (size + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
+}
 
-int64_t groups_of(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows; }
+int64_t groups_of(int64_t rows) {
+  return (rows + kGroupRows - 1) / kGroupRows;
+}
 
 int32_t prefill_rows(const AttentionProblem& problem) {
   return std::max(1, kTaskRows / problem.group());
@@ -51,12 +55,14 @@ struct Scratch {
   static int64_t max_rows(const AttentionProblem& problem) {
     return groups_of(static_cast<int64_t>(prefill_rows(problem)) * problem.group()) * kGroupRows;
   }
+
   static int64_t floats(const AttentionProblem& problem) {
     const int64_t rows = max_rows(problem);
     const int64_t dim = problem.kv.head_dim;
     return rows * (dim + padded(dim) + 2) + kTileKeys * (dim + padded(dim)) +
            kGroupRows * kTileKeys;
   }
+
   Scratch(const AttentionProblem& problem, std::byte* memory) {
     const int64_t rows = max_rows(problem);
     const int64_t dim = problem.kv.head_dim;
@@ -78,14 +84,20 @@ size_t prefill_scratch_bytes(const AttentionProblem& problem) {
 struct Tile {
   int32_t begin;
   int32_t end;
+
   int32_t size() const { return end - begin; }
 };
 
-// A tile's rows of one head in the cache, block by block; calls body(first key in the tile, number of
-// keys, elements, scales).
+// A tile's rows of one head in the cache, block by block; calls body(first key in the tile, number
+// of keys, elements, scales).
 template <class T, class Body>
-HWY_INLINE void for_each_block(const KvLayerView& kv, const T* cache, const float* scales,
-                               std::span<const int32_t> blocks, int32_t head, Tile tile, Body body) {
+HWY_INLINE void for_each_block(const KvLayerView& kv,
+                               const T* cache,
+                               const float* scales,
+                               std::span<const int32_t> blocks,
+                               int32_t head,
+                               Tile tile,
+                               Body body) {
   for (int32_t key = tile.begin; key < tile.end; key += kBlockTokens) {
     const int64_t offset = kv.offset(blocks[static_cast<size_t>(key / kBlockTokens)], head);
     const float* block_scales = scales == nullptr ? nullptr : scales + offset / kv.head_dim;
@@ -95,8 +107,12 @@ HWY_INLINE void for_each_block(const KvLayerView& kv, const T* cache, const floa
 
 // `keys` keys from `first` on, a multiple of 16; keys behind the last one repeat it and are masked.
 template <class T>
-void expand_keys(const KvLayerView& kv, int32_t first, int32_t keys, const T* cache,
-                 const float* scales, float* panels) {
+void expand_keys(const KvLayerView& kv,
+                 int32_t first,
+                 int32_t keys,
+                 const T* cache,
+                 const float* scales,
+                 float* panels) {
   const int64_t dim = kv.head_dim;
   for (int32_t k = 0; k < padded(keys); k += 4) {
     const T* rows[4];
@@ -115,8 +131,12 @@ void expand_keys(const KvLayerView& kv, int32_t first, int32_t keys, const T* ca
 }
 
 template <class T>
-void expand_values(const KvLayerView& kv, int32_t first, int32_t keys, const T* cache,
-                   const float* scales, float* panels) {
+void expand_values(const KvLayerView& kv,
+                   int32_t first,
+                   int32_t keys,
+                   const T* cache,
+                   const float* scales,
+                   float* panels) {
   const int64_t dim = kv.head_dim;
   for (int32_t k = 0; k < keys; ++k) {
     const float scale = scales != nullptr ? scales[k] : 1.0f;
@@ -128,26 +148,34 @@ void expand_values(const KvLayerView& kv, int32_t first, int32_t keys, const T* 
 }
 
 template <class T>
-void expand_tile(const AttentionProblem& problem, const PrefillTask& task, Tile tile,
+void expand_tile(const AttentionProblem& problem,
+                 const PrefillTask& task,
+                 Tile tile,
                  const Scratch& scratch) {
   const KvLayerView& kv = problem.kv;
-  for_each_block(kv, static_cast<const T*>(kv.k), kv.k_scale, task.slice->blocks, task.kv_head, tile,
-                 [&](int32_t first, int32_t keys, const T* cache, const float* scales) {
+  for_each_block(kv, static_cast<const T*>(kv.k), kv.k_scale, task.slice->blocks, task.kv_head,
+                 tile, [&](int32_t first, int32_t keys, const T* cache, const float* scales) {
                    expand_keys(kv, first, keys, cache, scales, scratch.keys);
                  });
-  for_each_block(kv, static_cast<const T*>(kv.v), kv.v_scale, task.slice->blocks, task.kv_head, tile,
-                 [&](int32_t first, int32_t keys, const T* cache, const float* scales) {
+  for_each_block(kv, static_cast<const T*>(kv.v), kv.v_scale, task.slice->blocks, task.kv_head,
+                 tile, [&](int32_t first, int32_t keys, const T* cache, const float* scales) {
                    expand_values(kv, first, keys, cache, scales, scratch.values);
                  });
 }
 
-void expand_tile(const AttentionProblem& problem, const PrefillTask& task, Tile tile,
+void expand_tile(const AttentionProblem& problem,
+                 const PrefillTask& task,
+                 Tile tile,
                  const Scratch& scratch) {
   switch (problem.kv.dtype) {
-    case DType::kF16: return expand_tile<hwy::float16_t>(problem, task, tile, scratch);
-    case DType::kBF16: return expand_tile<hwy::bfloat16_t>(problem, task, tile, scratch);
-    case DType::kI8: return expand_tile<int8_t>(problem, task, tile, scratch);
-    default: return expand_tile<float>(problem, task, tile, scratch);
+    case DType::kF16:
+      return expand_tile<hwy::float16_t>(problem, task, tile, scratch);
+    case DType::kBF16:
+      return expand_tile<hwy::bfloat16_t>(problem, task, tile, scratch);
+    case DType::kI8:
+      return expand_tile<int8_t>(problem, task, tile, scratch);
+    default:
+      return expand_tile<float>(problem, task, tile, scratch);
   }
 }
 
@@ -162,7 +190,8 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t c
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
     for (int j = 0; j < kVectors; ++j) {
-      acc[i][j] = kStart == Start::kZero ? hn::Zero(d) : hn::LoadU(d, c + i * c_stride + j * kLanes);
+      acc[i][j] =
+          kStart == Start::kZero ? hn::Zero(d) : hn::LoadU(d, c + i * c_stride + j * kLanes);
     }
   }
   HWY_UNROLL(4)
@@ -283,6 +312,7 @@ class PrefillRows {
   int32_t position_of(int64_t row) const {
     return task_.slice->first_position + task_.begin + static_cast<int32_t>(row / group_);
   }
+
   const float* query_of(int64_t row) const {
     return problem_.qkv.f32_row(task_.slice->first_row + task_.begin + row / group_) +
            (task_.kv_head * group_ + row % group_) * dim_;
@@ -316,7 +346,8 @@ class PrefillRows {
     const auto index = static_cast<size_t>(rows - 1);
     const float* queries = scratch_.queries + first_row * dim_;
     for (int32_t k = range.begin; k < range.end; k += kPanelWidth) {
-      kScoreFunctions[index](dim_, queries, scratch_.keys + k * dim_, scratch_.scores + k, kTileKeys);
+      kScoreFunctions[index](dim_, queries, scratch_.keys + k * dim_, scratch_.scores + k,
+                             kTileKeys);
     }
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first_row + i;

@@ -12,10 +12,13 @@ inline int64_t highway_targets(InstructionSet set) {
   switch (set) {
 #if HWY_ARCH_X86
     case InstructionSet::kAvx512:
-    case InstructionSet::kAvx512Vnni: return HWY_AVX3;
-    case InstructionSet::kAvx2: return HWY_AVX2;
+    case InstructionSet::kAvx512Vnni:
+      return HWY_AVX3;
+    case InstructionSet::kAvx2:
+      return HWY_AVX2;
 #endif
-    default: return HWY_STATIC_TARGET;
+    default:
+      return HWY_STATIC_TARGET;
   }
 }
 

@@ -51,8 +51,10 @@ HWY_INLINE void gate_row(F activation, const float* in, int64_t size, float* out
 
 void gated_activation(const float* in, Activation activation, int64_t size, float* out) {
   switch (activation) {
-    case Activation::kSilu: return gate_row(Silu(), in, size, out);
-    case Activation::kGelu: return gate_row(Gelu(), in, size, out);
+    case Activation::kSilu:
+      return gate_row(Silu(), in, size, out);
+    case Activation::kGelu:
+      return gate_row(Gelu(), in, size, out);
   }
 }
 
@@ -70,17 +72,23 @@ int64_t argmax(const float* in, int64_t size) {
 
 void to_float(DType dtype, const void* in, int64_t size, float* out) {
   switch (dtype) {
-    case DType::kF16: return convert_row(static_cast<const hwy::float16_t*>(in), size, 1.0f, out);
-    case DType::kBF16: return convert_row(static_cast<const hwy::bfloat16_t*>(in), size, 1.0f, out);
-    default: std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
+    case DType::kF16:
+      return convert_row(static_cast<const hwy::float16_t*>(in), size, 1.0f, out);
+    case DType::kBF16:
+      return convert_row(static_cast<const hwy::bfloat16_t*>(in), size, 1.0f, out);
+    default:
+      std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
   }
 }
 
 void from_float(DType dtype, const float* in, int64_t size, void* out) {
   switch (dtype) {
-    case DType::kF16: return convert_row(in, size, 1.0f, static_cast<hwy::float16_t*>(out));
-    case DType::kBF16: return convert_row(in, size, 1.0f, static_cast<hwy::bfloat16_t*>(out));
-    default: std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
+    case DType::kF16:
+      return convert_row(in, size, 1.0f, static_cast<hwy::float16_t*>(out));
+    case DType::kBF16:
+      return convert_row(in, size, 1.0f, static_cast<hwy::bfloat16_t*>(out));
+    default:
+      std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
   }
 }
 

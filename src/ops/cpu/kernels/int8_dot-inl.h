@@ -1,6 +1,6 @@
 // The inner step of the int8 products: four activations of one row times four quants of each of a
-// panel's 16 columns, summed in integers. One type per instruction set and weight width; all of them
-// have the members of the portable one at the end.
+// panel's 16 columns, summed in integers. One type per instruction set and weight width; all of
+// them have the members of the portable one at the end.
 #if defined(DROIDSPEAK_INT8_DOT_TOGGLE) == defined(HWY_TARGET_TOGGLE)
 #ifdef DROIDSPEAK_INT8_DOT_TOGGLE
 #undef DROIDSPEAK_INT8_DOT_TOGGLE
@@ -60,14 +60,18 @@ struct QuadU8 {
   __m512i bytes;
 
   static HWY_INLINE QuadU8 load(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+
   HWY_INLINE void store(uint8_t* to) const { _mm512_storeu_si512(to, bytes); }
+
   static HWY_INLINE QuadU8 low_nibbles(const uint8_t* from) {
     return {_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(15))};
   }
+
   static HWY_INLINE QuadU8 high_nibbles(const uint8_t* from) {
     const __m512i shifted = _mm512_srli_epi16(_mm512_loadu_si512(from), 4);
     return {_mm512_and_si512(shifted, _mm512_set1_epi8(15))};
   }
+
   static HWY_INLINE QuadU8 from_u8(const uint8_t* from) { return load(from); }
 };
 
@@ -79,10 +83,12 @@ struct QuadU16 {
   static HWY_INLINE QuadU16 load(const uint8_t* from) {
     return {{_mm512_loadu_si512(from), _mm512_loadu_si512(from + 64)}};
   }
+
   HWY_INLINE void store(uint8_t* to) const {
     _mm512_storeu_si512(to, pairs[0]);
     _mm512_storeu_si512(to + 64, pairs[1]);
   }
+
   static HWY_INLINE QuadU16 from_u8(const uint8_t* from) {
     const __m512i first = _mm512_broadcast_i32x4(
         _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
@@ -103,11 +109,13 @@ struct VnniDot {
   static HWY_INLINE Sums begin(const int32_t* start) {
     return kHasStart ? _mm512_set1_epi32(*start) : _mm512_setzero_si512();
   }
+
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int8_t* four) {
     asm("vpdpbusd %[four]%{1to16%}, %[weights], %[sums]"
         : [sums] "+v"(sums)
         : [weights] "v"(weights.bytes), [four] "m"(*reinterpret_cast<const int32_t(*)[1]>(four)));
   }
+
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     out[0] = hn::Vec<SumsTag>{sums};
@@ -133,11 +141,13 @@ struct DotU4 {
   static HWY_INLINE Sums begin(const int32_t*) {
     return _mm512_setzero_si512();
   }
+
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int8_t* four) {
     const __m512i a = _mm512_set1_epi32(load_four(four));
     sums = _mm512_add_epi16(sums, _mm512_maddubs_epi16(weights.bytes, a));
     keep_chain(sums);
   }
+
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t* start, hn::Vec<SumsTag>* out) {
     __m512i wide = _mm512_madd_epi16(sums, _mm512_set1_epi16(1));
@@ -157,6 +167,7 @@ struct DotU8 {
   static HWY_INLINE Sums begin(const int32_t* start) {
     return kHasStart ? _mm512_set1_epi32(*start) : _mm512_setzero_si512();
   }
+
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int16_t* four) {
     for (int i = 0; i < 2; ++i) {
       const __m512i a = _mm512_set1_epi32(load_four(four + 2 * i));
@@ -164,6 +175,7 @@ struct DotU8 {
       keep_chain(sums);
     }
   }
+
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     out[0] = hn::Vec<SumsTag>{sums};
@@ -188,15 +200,18 @@ struct QuadU8 {
   static HWY_INLINE QuadU8 load(const uint8_t* from) {
     return {{load_bytes(from), load_bytes(from + 32)}};
   }
+
   HWY_INLINE void store(uint8_t* to) const {
     store_bytes(half[0], to);
     store_bytes(half[1], to + 32);
   }
+
   static HWY_INLINE QuadU8 low_nibbles(const uint8_t* from) {
     const QuadU8 nibbles = load(from);
     const __m256i low = _mm256_set1_epi8(15);
     return {{_mm256_and_si256(nibbles.half[0], low), _mm256_and_si256(nibbles.half[1], low)}};
   }
+
   static HWY_INLINE QuadU8 high_nibbles(const uint8_t* from) {
     const QuadU8 nibbles = load(from);
     const __m256i low = _mm256_set1_epi8(15);
@@ -211,11 +226,14 @@ struct QuadU16 {
   __m256i pairs[2][2];
 
   static HWY_INLINE QuadU16 load(const uint8_t* from) {
-    return {{{load_bytes(from), load_bytes(from + 32)}, {load_bytes(from + 64), load_bytes(from + 96)}}};
+    return {{{load_bytes(from), load_bytes(from + 32)},
+             {load_bytes(from + 64), load_bytes(from + 96)}}};
   }
+
   HWY_INLINE void store(uint8_t* to) const {
     for (int i = 0; i < 4; ++i) store_bytes(pairs[i / 2][i % 2], to + 32 * i);
   }
+
   static HWY_INLINE QuadU16 from_u8(const uint8_t* from) {
     const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
@@ -246,6 +264,7 @@ struct DotU4 {
   static HWY_INLINE Sums begin(const int32_t*) {
     return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
   }
+
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int8_t* four) {
     const __m256i a = _mm256_set1_epi32(load_four(four));
     for (int i = 0; i < 2; ++i) {
@@ -253,6 +272,7 @@ struct DotU4 {
       keep_chain(sums.half[i]);
     }
   }
+
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t* start, hn::Vec<SumsTag>* out) {
     for (int i = 0; i < 2; ++i) {
@@ -274,6 +294,7 @@ struct DotU8 {
     const __m256i value = kHasStart ? _mm256_set1_epi32(*start) : _mm256_setzero_si256();
     return {{value, value}};
   }
+
   static HWY_INLINE void add(Sums& sums, const Quad& weights, const int16_t* four) {
     for (int pair = 0; pair < 2; ++pair) {
       const __m256i a = _mm256_set1_epi32(load_four(four + 2 * pair));
@@ -283,6 +304,7 @@ struct DotU8 {
       }
     }
   }
+
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     for (int i = 0; i < 2; ++i) out[i] = hn::Vec<SumsTag>{sums.half[i]};
@@ -301,17 +323,21 @@ struct QuadU8 {
     std::memcpy(quad.bytes, from, kBytes);
     return quad;
   }
+
   void store(uint8_t* to) const { std::memcpy(to, bytes, kBytes); }
+
   static QuadU8 low_nibbles(const uint8_t* from) {
     QuadU8 quad;
     for (int i = 0; i < kBytes; ++i) quad.bytes[i] = from[i] & 15;
     return quad;
   }
+
   static QuadU8 high_nibbles(const uint8_t* from) {
     QuadU8 quad;
     for (int i = 0; i < kBytes; ++i) quad.bytes[i] = from[i] >> 4;
     return quad;
   }
+
   static QuadU8 from_u8(const uint8_t* from) { return load(from); }
 };
 
@@ -332,6 +358,7 @@ struct PortableDot {
     for (int32_t& column : sums.column) column = kHasStart ? *start : 0;
     return sums;
   }
+
   // `four` activations of a row times the quants of four columns.
   static void add(Sums& sums, const Quad& weights, const int8_t* four) {
     for (int i = 0; i < kPanelWidth; ++i) {
@@ -339,6 +366,7 @@ struct PortableDot {
       sums.column[i] += w[0] * four[0] + w[1] * four[1] + w[2] * four[2] + w[3] * four[3];
     }
   }
+
   template <bool kHasStart>
   static void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     for (int i = 0; i < kSumsVectors; ++i) {

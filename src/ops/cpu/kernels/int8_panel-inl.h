@@ -39,6 +39,7 @@ struct PackedBlock {
     HWY_UNROLL(12)
     for (int i = 0; i < kBytes; i += 64) hwy::Prefetch(block + kPrefetchBytes + i);
   }
+
   // Quants of four columns, the index-th of the block's eight.
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
     if constexpr (Dot::kKind == PanelKind::kU4) {
@@ -58,6 +59,7 @@ struct ExpandedBlock {
   using Scale = float;
 
   static HWY_INLINE void prefetch(const uint8_t*) {}
+
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
     return Dot::Quad::load(block + index * Dot::Quad::kBytes);
   }
@@ -65,8 +67,11 @@ struct ExpandedBlock {
 
 // Adds a block's products to the 16 sums of one row.
 template <class Block, bool kHasMinimum>
-HWY_INLINE void add_block(const hn::Vec<SumsTag>* dots, const uint8_t* block, float scale,
-                          float scaled_sum, hn::Vec<FloatTag>* sums) {
+HWY_INLINE void add_block(const hn::Vec<SumsTag>* dots,
+                          const uint8_t* block,
+                          float scale,
+                          float scaled_sum,
+                          hn::Vec<FloatTag>* sums) {
   const FloatTag d;
   const auto* scales = reinterpret_cast<const typename Block::Scale*>(block + Block::kQuantBytes);
   HWY_UNROLL(4)
@@ -94,15 +99,18 @@ class TileSums {
       if (kInMemory) store(i);
     }
   }
+
   HWY_INLINE hn::Vec<FloatTag>* begin(int row) {
     if (kInMemory) {
       for (int j = 0; j < kSumsVectors; ++j) sums_[row][j] = hn::LoadU(FloatTag(), at(row, j));
     }
     return sums_[row];
   }
+
   HWY_INLINE void end(int row) {
     if (kInMemory) store(row);
   }
+
   HWY_INLINE void finish() {
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
@@ -112,6 +120,7 @@ class TileSums {
 
  private:
   HWY_INLINE float* at(int row, int j) { return out_ + row * kPanelWidth + j * kSumsLanes; }
+
   HWY_INLINE void store(int row) {
     for (int j = 0; j < kSumsVectors; ++j) hn::StoreU(sums_[row][j], FloatTag(), at(row, j));
   }
@@ -144,7 +153,8 @@ void multiply_int8_tile(int64_t columns, std::byte* input, const uint8_t* block,
     for (int i = 0; i < kRows; ++i) {
       hn::Vec<SumsTag> whole[kSumsVectors];
       Dot::template total<kHasStart>(dots[i], tile.starts + i, whole);
-      add_block<Block, kHasMinimum>(whole, block, tile.scales[i], tile.scaled_sums[i], sums.begin(i));
+      add_block<Block, kHasMinimum>(whole, block, tile.scales[i], tile.scaled_sums[i],
+                                    sums.begin(i));
       sums.end(i);
     }
     // Or the compiler moves the sums to registers and spills those of the inner loop.
@@ -206,7 +216,8 @@ void multiply_int8_panels(const LinearTask& task) {
           std::make_integer_sequence<int, kInt8TileRows>());
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
-  const size_t tile_bytes = Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
+  const size_t tile_bytes =
+      Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
   const bool is_packed = task.num_rows <= kFewRows;
   const int64_t most_rows = int8_tile_rows(task.num_rows);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);

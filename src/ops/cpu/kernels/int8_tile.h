@@ -1,4 +1,5 @@
-// Layout of quantised input rows: a tile interleaves its rows so that a kernel reads it front to back.
+// Layout of quantised input rows: a tile interleaves its rows so that a kernel reads it front to
+// back.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,7 @@ struct Int8Tile {
     scaled_sums = scales + num_scales;
     starts = reinterpret_cast<int32_t*>(scaled_sums + num_scales);
   }
+
   // To the next block.
   void advance() {
     quants += kQuantBlock * kTileRows;
@@ -30,6 +32,7 @@ struct Int8Tile {
     scaled_sums += kTileRows;
     starts += kTileRows;
   }
+
   static size_t bytes(int64_t columns) {
     const auto rows = static_cast<size_t>(kTileRows);
     const size_t size = static_cast<size_t>(columns) * rows * sizeof(T) +

@@ -52,7 +52,10 @@ struct Slot {
   int64_t scale;    // of k_scale or v_scale
 };
 
-Slot slot_of(const KvLayerView& kv, std::span<const int32_t> blocks, int32_t position, int32_t head) {
+Slot slot_of(const KvLayerView& kv,
+             std::span<const int32_t> blocks,
+             int32_t position,
+             int32_t head) {
   const auto index = static_cast<size_t>(position / kBlockTokens);
   debug_check(index < blocks.size(), "position inside the sequence's blocks");
   const int64_t first = kv.offset(blocks[index], head);
@@ -73,21 +76,26 @@ void store_head(const KvLayerView& kv, void* cache, float* scales, Slot slot, co
       const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
       return convert_row(head, size, inverse, static_cast<int8_t*>(cache) + slot.element);
     }
-    default: return convert_row(head, size, 1.0f, static_cast<float*>(cache) + slot.element);
+    default:
+      return convert_row(head, size, 1.0f, static_cast<float*>(cache) + slot.element);
   }
 }
 
-void load_head(const KvLayerView& kv, const void* cache, const float* scales, Slot slot, float* head) {
+void load_head(
+    const KvLayerView& kv, const void* cache, const float* scales, Slot slot, float* head) {
   const int64_t size = kv.head_dim;
   switch (kv.dtype) {
     case DType::kF16:
-      return convert_row(static_cast<const hwy::float16_t*>(cache) + slot.element, size, 1.0f, head);
+      return convert_row(static_cast<const hwy::float16_t*>(cache) + slot.element, size, 1.0f,
+                         head);
     case DType::kBF16:
-      return convert_row(static_cast<const hwy::bfloat16_t*>(cache) + slot.element, size, 1.0f, head);
+      return convert_row(static_cast<const hwy::bfloat16_t*>(cache) + slot.element, size, 1.0f,
+                         head);
     case DType::kI8:
       return convert_row(static_cast<const int8_t*>(cache) + slot.element, size, scales[slot.scale],
                          head);
-    default: return convert_row(static_cast<const float*>(cache) + slot.element, size, 1.0f, head);
+    default:
+      return convert_row(static_cast<const float*>(cache) + slot.element, size, 1.0f, head);
   }
 }
 

@@ -7,8 +7,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/kernels/linear_float.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/dispatch.h"
@@ -32,7 +32,9 @@ constexpr int64_t kDepth = 384;
 // How far ahead the weights for few rows are fetched.
 constexpr int64_t kPrefetchElements = 1024;
 
-size_t tile_bytes(int64_t columns) { return static_cast<size_t>(columns) * kTileRows * sizeof(float); }
+size_t tile_bytes(int64_t columns) {
+  return static_cast<size_t>(columns) * kTileRows * sizeof(float);
+}
 
 // Part of an expanded panel, then sums of a task's tiles between passes.
 size_t scratch_bytes(int64_t) {
@@ -75,7 +77,8 @@ void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
   HWY_UNROLL(12)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kVectors; ++j) acc[i][j] = hn::LoadU(d, sums + i * kPanelWidth + j * kLanes);
+    for (int j = 0; j < kVectors; ++j)
+      acc[i][j] = hn::LoadU(d, sums + i * kPanelWidth + j * kLanes);
   }
   HWY_UNROLL(4)
   for (int64_t k = 0; k < depth; ++k) {
@@ -93,7 +96,8 @@ void multiply_tile(int64_t depth, const float* a, const T* b, float* sums) {
   HWY_UNROLL(12)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kVectors; ++j) hn::StoreU(acc[i][j], d, sums + i * kPanelWidth + j * kLanes);
+    for (int j = 0; j < kVectors; ++j)
+      hn::StoreU(acc[i][j], d, sums + i * kPanelWidth + j * kLanes);
   }
 }
 
@@ -104,8 +108,9 @@ enum class Input { kFewRows, kTiles };
 
 // Entry i takes i + 1 rows.
 template <Input kInput, class T, int... kRows>
-constexpr std::array<TileFunction<T>, kTileRows> tile_functions(std::integer_sequence<int, kRows...>) {
-  return {multiply_tile<kRows + 1, kInput == Input::kFewRows ? kRows + 1 : kTileRows, T>...};
+constexpr std::array<TileFunction<T>, kTileRows> tile_functions(
+    std::integer_sequence<int, kRows...>) {
+  return {multiply_tile < kRows + 1, kInput == Input::kFewRows ? kRows + 1 : kTileRows, T > ...};
 }
 
 template <Input kInput, class T>
@@ -118,7 +123,8 @@ struct Pass {
 };
 
 template <Input kInput, class T>
-void multiply_pass(const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
+void multiply_pass(
+    const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
   const int64_t columns = task.weights->columns;
   const int64_t most_rows = tile_rows(task.num_rows);
   for (int64_t t = task.tile_begin; t < task.tile_end; ++t, sums += kTileRows * kPanelWidth) {
@@ -128,7 +134,8 @@ void multiply_pass(const LinearTask& task, int64_t panel, Pass pass, const T* we
     const auto* a = reinterpret_cast<const float*>(task.tiles) + t * columns * kTileRows +
                     pass.begin * interleave;
     if (pass.begin == 0) std::fill_n(sums, rows * kPanelWidth, 0.0f);
-    kTileFunctions<kInput, T>[static_cast<size_t>(rows - 1)](pass.end - pass.begin, a, weights, sums);
+    kTileFunctions<kInput, T>[static_cast<size_t>(rows - 1)](pass.end - pass.begin, a, weights,
+                                                             sums);
     if (pass.end == columns) store_tile(task, row, panel, rows, sums);
   }
 }
@@ -160,9 +167,12 @@ void multiply_panels(const LinearTask& task) {
 
 void multiply(const LinearTask& task) {
   switch (task.weights->format.kind) {
-    case PanelKind::kF16: return multiply_panels<hwy::float16_t>(task);
-    case PanelKind::kBF16: return multiply_panels<hwy::bfloat16_t>(task);
-    default: return multiply_panels<float>(task);
+    case PanelKind::kF16:
+      return multiply_panels<hwy::float16_t>(task);
+    case PanelKind::kBF16:
+      return multiply_panels<hwy::bfloat16_t>(task);
+    default:
+      return multiply_panels<float>(task);
   }
 }
 

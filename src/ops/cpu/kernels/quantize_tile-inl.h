@@ -49,8 +49,8 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   return {is_zero ? 0.0f : magnitude / 127.0f, hn::GetLane(hn::SumOfLanes(d32, sum))};
 }
 
-// kInterleave: rows of the layout. T: how the kernel wants the int8 values. Places of missing rows are
-// left as they are.
+// kInterleave: rows of the layout. T: how the kernel wants the int8 values. Places of missing rows
+// are left as they are.
 template <int kInterleave, class T>
 void quantize_rows(const InputRows& rows, std::byte* data) {
   const int64_t blocks = rows.columns / kQuantBlock;
@@ -71,7 +71,9 @@ void quantize_rows(const InputRows& rows, std::byte* data) {
 }
 
 template <class T, int... kRows>
-void quantize_few_rows(const InputRows& rows, std::byte* data, std::integer_sequence<int, kRows...>) {
+void quantize_few_rows(const InputRows& rows,
+                       std::byte* data,
+                       std::integer_sequence<int, kRows...>) {
   constexpr void (*kFunctions[])(const InputRows&, std::byte*) = {quantize_rows<kRows + 1, T>...};
   kFunctions[rows.num_rows - 1](rows, data);
 }

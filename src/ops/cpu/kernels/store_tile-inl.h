@@ -1,4 +1,5 @@
-// The last step of every linear kernel: a finished tile goes to the output, compiled once per target.
+// The last step of every linear kernel: a finished tile goes to the output, compiled once per
+// target.
 #if defined(DROIDSPEAK_STORE_TILE_TOGGLE) == defined(HWY_TARGET_TOGGLE)
 #ifdef DROIDSPEAK_STORE_TILE_TOGGLE
 #undef DROIDSPEAK_STORE_TILE_TOGGLE
@@ -18,8 +19,8 @@ namespace droidspeak::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE void store_part(const LinearOutput& out, float* to, const float* bias, const float* tile,
-                           int64_t columns) {
+HWY_INLINE void store_part(
+    const LinearOutput& out, float* to, const float* bias, const float* tile, int64_t columns) {
   for (int64_t i = 0; i < columns; ++i) {
     const float value = bias != nullptr ? tile[i] + bias[i] : tile[i];
     to[i] = out.accumulate == Accumulate::kAdd ? to[i] + value : value;
@@ -27,14 +28,13 @@ HWY_INLINE void store_part(const LinearOutput& out, float* to, const float* bias
 }
 
 // tile: [rows][kPanelWidth], product of input rows from `row` on and panel `panel` of the weights.
-HWY_INLINE void store_tile(const LinearTask& task, int64_t row, int64_t panel, int64_t rows,
-                           const float* tile) {
+HWY_INLINE void store_tile(
+    const LinearTask& task, int64_t row, int64_t panel, int64_t rows, const float* tile) {
   const hn::CappedTag<float, kPanelWidth> d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
   const Segment& weights = *task.weights;
   const int64_t column = weights.first_row + panel * kPanelWidth;
-  const int64_t columns =
-      std::min<int64_t>(kPanelWidth, weights.num_rows - panel * kPanelWidth);
+  const int64_t columns = std::min<int64_t>(kPanelWidth, weights.num_rows - panel * kPanelWidth);
   const float* bias = task.out.bias != nullptr ? task.out.bias + column : nullptr;
   for (int64_t i = 0; i < rows; ++i, tile += kPanelWidth) {
     float* to = task.out.data + (row + i) * task.out.stride + column;

@@ -206,7 +206,8 @@ HWY_INLINE float largest_magnitude(const float* in, int64_t size) {
 }
 
 // out = in / rms(in) * weight; in == out is allowed.
-inline void rms_norm(const float* in, const float* weight, float epsilon, int64_t size, float* out) {
+inline void rms_norm(
+    const float* in, const float* weight, float epsilon, int64_t size, float* out) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
