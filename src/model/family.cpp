@@ -58,7 +58,7 @@ ModelFamily::ModelFamily(Ops& ops,
                          const FamilyFile& file,
                          const FamilyOptions& options,
                          const std::vector<std::string>& only)
-    : ops_(ops), file_(file) {
+    : ops_(ops), file_(file), precision_(options.precision) {
   auto is_wanted = [&](const std::string& name) {
     return only.empty() || std::ranges::find(only, name) != only.end();
   };
@@ -125,7 +125,7 @@ void ModelFamily::add_adapter(const std::string& name, const std::filesystem::pa
   variant->parent = base_->name;
   variant->path = folder;
   variant->transformer = base_->transformer;
-  variant->adapter = load_adapter(ops_, folder, config());
+  variant->adapter = load_adapter(ops_, folder, config(), precision_);
   variant->model_digest = base_->model_digest;
   variant->adapter_digest = variant->adapter->digest;
   MutexLock lock(mutex_);

@@ -80,6 +80,7 @@ class ModelFamily {
  private:
   Ops& ops_;
   FamilyFile file_;
+  Precision precision_;
   std::shared_ptr<const Variant> base_;
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<const Variant>> variants_ GUARDED_BY(mutex_);

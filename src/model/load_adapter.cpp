@@ -11,6 +11,7 @@
 #include "model/json_fields.h"
 #include "model/weights.h"
 #include "tensor/dequantize.h"
+#include "tensor/half.h"
 
 namespace droidspeak {
 namespace {
@@ -40,9 +41,13 @@ std::vector<Target> targets_of(const ModelConfig& c) {
 
 class AdapterLoader {
  public:
-  AdapterLoader(Ops& ops, const std::filesystem::path& folder, const ModelConfig& base)
+  AdapterLoader(Ops& ops,
+                const std::filesystem::path& folder,
+                const ModelConfig& base,
+                Precision precision)
       : ops_(ops),
         base_(base),
+        precision_(precision),
         json_(folder / "adapter_config.json"),
         file_(folder / "adapter_model.safetensors") {
     check_config();
@@ -158,17 +163,26 @@ class AdapterLoader {
     int32_t first_rank = 0;
     for (const Pair& pair : pairs) {
       down.push_back({pair.a->dtype, pair.rank, pair.target->columns, pair.a->bytes, {}});
-      std::vector<float> up(static_cast<size_t>(pair.target->rows) *
-                            static_cast<size_t>(pair.rank));
-      dequantize(pair.b->dtype, pair.b->bytes, up);
-      for (float& value : up) value *= pair.scale;
-      MatrixPart part{DType::kF32, pair.target->rows, pair.rank, std::as_bytes(std::span(up)), {}};
-      linear.parts.push_back({ops_.pack(std::span(&part, 1), Precision::kExact), first_rank,
-                              pair.rank, pair.target->first_column});
+      linear.parts.push_back({pack_up(pair), first_rank, pair.rank, pair.target->first_column});
       first_rank += pair.rank;
     }
-    linear.down = ops_.pack(down, Precision::kExact);
+    linear.down = ops_.pack(down, precision_);
     return linear;
+  }
+
+  // B with the adapter's scale, in 16 bits where the file has 16 and speed is wanted.
+  std::unique_ptr<WeightMatrix> pack_up(const Pair& pair) {
+    std::vector<float> up(static_cast<size_t>(pair.target->rows) * static_cast<size_t>(pair.rank));
+    dequantize(pair.b->dtype, pair.b->bytes, up);
+    for (float& value : up) value *= pair.scale;
+    MatrixPart part{DType::kF32, pair.target->rows, pair.rank, std::as_bytes(std::span(up)), {}};
+    std::vector<uint16_t> halves;
+    if (precision_ == Precision::kFast && pair.b->dtype == DType::kF16) {
+      for (float value : up) halves.push_back(f16_from_float(value));
+      part.dtype = DType::kF16;
+      part.bytes = std::as_bytes(std::span(halves));
+    }
+    return ops_.pack(std::span(&part, 1), precision_);
   }
 
   Digest digest() const {
@@ -205,6 +219,7 @@ class AdapterLoader {
 
   Ops& ops_;
   const ModelConfig& base_;
+  Precision precision_;
   JsonFields json_;
   SafetensorsFile file_;
 };
@@ -228,8 +243,9 @@ size_t Adapter::bytes() const {
 
 std::shared_ptr<const Adapter> load_adapter(Ops& ops,
                                             const std::filesystem::path& folder,
-                                            const ModelConfig& base) {
-  return AdapterLoader(ops, folder, base).load();
+                                            const ModelConfig& base,
+                                            Precision precision) {
+  return AdapterLoader(ops, folder, base, precision).load();
 }
 
 }  // namespace droidspeak

@@ -66,7 +66,8 @@ class HttpServer::Application final : public HttpApplication {
                  ? RequestLog::Requests::kLogged
                  : RequestLog::Requests::kNotLogged) {
     for (const std::string& key : options.api_keys) key_digests_.push_back(key_digest(key));
-    transport_ = std::make_unique<HttpTransport>(*this, transport_options(options));
+    transport_ = std::make_unique<HttpTransport>(*this, transport_options(options),
+                                                 service_.num_connections);
   }
 
   ~Application() override { transport_.reset(); }
@@ -215,7 +216,6 @@ class HttpServer::Application final : public HttpApplication {
   }
 
   HttpResponse run_handler(HttpRequest& request) {
-    service_.num_connections = transport_ ? transport_->num_connections() : 0;
     RouteMatch match = match_route(request.method, request.path);
     check(match.route != nullptr, "a request passed screening without a route");
     try {

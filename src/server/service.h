@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,7 +75,7 @@ class Service {
   // Requests answered, by route and status.
   void count_request(const std::string& path, int status);
   std::map<std::pair<std::string, int>, uint64_t> request_counts() const;
-  std::atomic<int> num_connections = 0;  // shown in /metrics; the server keeps it current
+  std::atomic<int> num_connections = 0;  // kept by the transport, shown in /metrics
 
  private:
   Engine& engine_;

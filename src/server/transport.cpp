@@ -171,8 +171,10 @@ void set_headers(const HttpResponse& from, httplib::Response& to) {
 
 class HttpTransport::Listener final : public httplib::Server {
  public:
-  Listener(HttpApplication& application, const TransportOptions& options)
-      : application_(application), options_(options) {
+  Listener(HttpApplication& application,
+           const TransportOptions& options,
+           std::atomic<int>& num_connections)
+      : application_(application), options_(options), num_connections_(num_connections) {
     if (!options.tls_certificate.empty() || !options.tls_key.empty()) {
       tls_.emplace(options.tls_certificate, options.tls_key);
     }
@@ -204,8 +206,6 @@ class HttpTransport::Listener final : public httplib::Server {
   }
 
   int port() const { return port_; }
-
-  int num_connections() const { return num_connections_; }
 
  private:
   void bind() {
@@ -352,25 +352,23 @@ class HttpTransport::Listener final : public httplib::Server {
 
   HttpApplication& application_;
   const TransportOptions options_;
+  std::atomic<int>& num_connections_;
   std::optional<TlsContext> tls_;
   std::atomic<bool> is_stopping_ = false;
-  std::atomic<int> num_connections_ = 0;
   std::atomic<size_t> total_body_bytes_ = 0;
   int port_ = 0;
   std::thread thread_;
 };
 
-HttpTransport::HttpTransport(HttpApplication& application, const TransportOptions& options)
-    : listener_(std::make_unique<Listener>(application, options)) {}
+HttpTransport::HttpTransport(HttpApplication& application,
+                             const TransportOptions& options,
+                             std::atomic<int>& num_connections)
+    : listener_(std::make_unique<Listener>(application, options, num_connections)) {}
 
 HttpTransport::~HttpTransport() = default;
 
 int HttpTransport::port() const {
   return listener_->port();
-}
-
-int HttpTransport::num_connections() const {
-  return listener_->num_connections();
 }
 
 }  // namespace droidspeak

@@ -3,6 +3,7 @@
 // hold as a whole.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
@@ -27,15 +28,16 @@ struct TransportOptions {
 class HttpTransport {
  public:
   // Listens when it returns. Throws Failure when the address cannot be used or the TLS files are
-  // wrong. `application` outlives this.
-  HttpTransport(HttpApplication& application, const TransportOptions& options);
+  // wrong. `application` outlives this, and so does `num_connections`, which counts the open ones.
+  HttpTransport(HttpApplication& application,
+                const TransportOptions& options,
+                std::atomic<int>& num_connections);
   // Stops: no new connections; requests in work see is_connected() turn false and are waited for.
   ~HttpTransport();
   HttpTransport(const HttpTransport&) = delete;
   HttpTransport& operator=(const HttpTransport&) = delete;
 
   int port() const;
-  int num_connections() const;
 
  private:
   class Listener;

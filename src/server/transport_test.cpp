@@ -110,7 +110,8 @@ class Transport : public testing::Test {
   }
 
   EchoApplication application_;
-  HttpTransport transport_{application_, options()};
+  std::atomic<int> num_connections_ = 0;
+  HttpTransport transport_{application_, options(), num_connections_};
 };
 
 TEST_F(Transport, AnswersSeveralRequestsOnOneConnection) {
@@ -271,9 +272,10 @@ TEST(TransportPort, IsRefusedWhenItIsTaken) {
   EchoApplication application;
   TransportOptions options;
   options.port = 0;
-  HttpTransport first(application, options);
+  std::atomic<int> num_connections = 0;
+  HttpTransport first(application, options, num_connections);
   options.port = first.port();
-  EXPECT_THROW(HttpTransport(application, options), Failure);
+  EXPECT_THROW(HttpTransport(application, options, num_connections), Failure);
 }
 
 }  // namespace

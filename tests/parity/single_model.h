@@ -25,7 +25,8 @@ class SingleModel {
     variant->model_digest = weights->digest;
     variant->transformer =
         std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
-    if (!adapter.empty()) variant->adapter = load_adapter(*ops_, adapter, weights->config);
+    if (!adapter.empty())
+      variant->adapter = load_adapter(*ops_, adapter, weights->config, precision);
     variant_ = variant;
     KvLayout layout = weights->config.kv_layout(kv_dtype);
     kv_ = std::make_unique<KvCache>(*device_, layout, 16 * layout.block_bytes());
