@@ -26,6 +26,17 @@ TEST(ThreadPool, ForEachCoversTheRangeOnce) {
   for (auto& count : hits) EXPECT_EQ(count.load(), 1);
 }
 
+TEST(ThreadPool, ForEachIsDoneWhenItReturnsHoweverOftenItIsCalled) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<int> values(13, 0);
+    pool.for_each(13, 2, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] += round;
+    });
+    ASSERT_EQ(values, std::vector<int>(13, round));
+  }
+}
+
 TEST(ThreadPool, BarrierSeparatesPhases) {
   ThreadPool pool(3);
   for (int round = 0; round < 200; ++round) {

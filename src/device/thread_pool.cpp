@@ -49,14 +49,38 @@ void pause_briefly() {
 // microseconds, and waking a sleeping thread costs more than most of them.
 constexpr int kSpinRounds = 20000;
 
+// A word that says all about the current job: its number, whether workers may still join it, and
+// how many are at work.
+constexpr uint64_t kJobShift = 17;
+constexpr uint64_t kOpen = uint64_t{1} << 16;
+constexpr uint64_t kActive = kOpen - 1;
+
+template <class Condition>
+void spin_until(Condition is_met) {
+  for (int i = 0; !is_met(); ++i) {
+    if (i < kSpinRounds) {
+      pause_briefly();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
 }  // namespace
 
 struct ThreadPool::State {
   int num_threads = 1;
   std::vector<std::thread> workers;
+
+  // The job: `body` on every thread, or else chunks of [0, count) for `chunk_body`.
   const std::function<void(int)>* body = nullptr;
-  std::atomic<uint64_t> generation{0};
-  std::atomic<int> unfinished{0};
+  const std::function<void(int64_t, int64_t, int)>* chunk_body = nullptr;
+  int64_t count = 0;
+  int64_t grain = 1;
+  std::atomic<int64_t> next{0};
+
+  std::atomic<uint64_t> word{0};
+  std::atomic<int> finished{0};
   std::atomic<bool> stopping{false};
   std::mutex mutex;
   std::condition_variable wake;
@@ -66,27 +90,57 @@ struct ThreadPool::State {
 
   void work(int thread) {
     uint64_t seen = 0;
-    while (wait_for_work(seen)) {
-      seen = generation.load(std::memory_order_acquire);
-      (*body)(thread);
-      unfinished.fetch_sub(1, std::memory_order_acq_rel);
+    while (wait_for_job(seen)) {
+      uint64_t current = word.load(std::memory_order_acquire);
+      seen = current >> kJobShift;
+      while ((current & kOpen) != 0 && current >> kJobShift == seen) {
+        if (!word.compare_exchange_weak(current, current + 1, std::memory_order_acq_rel)) continue;
+        do_job(thread);
+        finished.fetch_add(1, std::memory_order_acq_rel);
+        word.fetch_sub(1, std::memory_order_acq_rel);
+        break;
+      }
     }
   }
 
-  bool has_work(uint64_t seen) const {
-    return generation.load(std::memory_order_acquire) != seen || stopping.load();
+  void do_job(int thread) {
+    if (body != nullptr) return (*body)(thread);
+    for (int64_t begin = next.fetch_add(grain); begin < count; begin = next.fetch_add(grain)) {
+      (*chunk_body)(begin, std::min(begin + grain, count), thread);
+    }
+  }
+
+  bool has_job(uint64_t seen) const {
+    return word.load(std::memory_order_acquire) >> kJobShift != seen || stopping.load();
   }
 
   // False when the pool stops.
-  bool wait_for_work(uint64_t seen) {
-    for (int i = 0; i < kSpinRounds && !has_work(seen); ++i) pause_briefly();
-    if (!has_work(seen)) {
+  bool wait_for_job(uint64_t seen) {
+    for (int i = 0; i < kSpinRounds && !has_job(seen); ++i) pause_briefly();
+    if (!has_job(seen)) {
       std::unique_lock lock(mutex);
       sleepers.fetch_add(1);
-      wake.wait(lock, [&] { return has_work(seen); });
+      wake.wait(lock, [&] { return has_job(seen); });
       sleepers.fetch_sub(1);
     }
     return !stopping.load();
+  }
+
+  void open_job() {
+    const uint64_t current = word.load(std::memory_order_acquire);
+    check((current & (kOpen | kActive)) == 0, "one job of a ThreadPool at a time");
+    finished.store(0, std::memory_order_relaxed);
+    {
+      std::lock_guard lock(mutex);
+      word.store(((current >> kJobShift) + 1) << kJobShift | kOpen, std::memory_order_release);
+    }
+    if (sleepers.load() > 0) wake.notify_all();
+  }
+
+  // Workers that have not come yet need not come any more.
+  void close_job() {
+    word.fetch_and(~kOpen, std::memory_order_acq_rel);
+    spin_until([&] { return (word.load(std::memory_order_acquire) & kActive) == 0; });
   }
 };
 
@@ -113,37 +167,29 @@ int ThreadPool::num_threads() const {
 void ThreadPool::run(const std::function<void(int thread)>& body) {
   State& s = *state_;
   if (s.num_threads == 1) return body(0);
-  check(s.unfinished.load() == 0, "one ThreadPool::run at a time");
   s.body = &body;
-  s.unfinished.store(s.num_threads - 1, std::memory_order_release);
-  {
-    std::lock_guard lock(s.mutex);
-    s.generation.fetch_add(1, std::memory_order_acq_rel);
-  }
-  if (s.sleepers.load() > 0) s.wake.notify_all();
+  s.open_job();
   body(0);
-  for (int i = 0; s.unfinished.load(std::memory_order_acquire) > 0; ++i) {
-    if (i < kSpinRounds) {
-      pause_briefly();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  spin_until([&] { return s.finished.load(std::memory_order_acquire) == s.num_threads - 1; });
+  s.close_job();
 }
 
 void ThreadPool::for_each(int64_t count,
                           int64_t grain,
                           const std::function<void(int64_t, int64_t, int)>& body) {
-  if (count <= grain || num_threads() == 1) {
+  State& s = *state_;
+  if (count <= grain || s.num_threads == 1) {
     if (count > 0) body(0, count, 0);
     return;
   }
-  std::atomic<int64_t> next{0};
-  run([&](int thread) {
-    for (int64_t begin = next.fetch_add(grain); begin < count; begin = next.fetch_add(grain)) {
-      body(begin, std::min(begin + grain, count), thread);
-    }
-  });
+  s.body = nullptr;
+  s.chunk_body = &body;
+  s.count = count;
+  s.grain = grain;
+  s.next.store(0, std::memory_order_relaxed);
+  s.open_job();
+  s.do_job(0);
+  s.close_job();
 }
 
 void ThreadPool::barrier() {
@@ -155,13 +201,7 @@ void ThreadPool::barrier() {
     s.barrier_phase.fetch_add(1, std::memory_order_acq_rel);
     return;
   }
-  for (int i = 0; s.barrier_phase.load(std::memory_order_acquire) == phase; ++i) {
-    if (i < kSpinRounds) {
-      pause_briefly();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  spin_until([&] { return s.barrier_phase.load(std::memory_order_acquire) != phase; });
 }
 
 }  // namespace droidspeak

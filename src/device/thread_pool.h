@@ -1,5 +1,5 @@
-// Worker threads for the CPU backend. run() splits work over all threads, the caller included, and
-// returns when every part is done. One run at a time; parts must not call run().
+// Worker threads for the CPU backend. run() and for_each() split work over the threads, the caller
+// included, and return when every part is done. One at a time; parts must not call them.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,8 @@ class ThreadPool {
 
   // Calls body(thread) once on each thread.
   void run(const std::function<void(int thread)>& body);
-  // Hands out [0, count) in chunks of `grain` to whichever thread is free.
+  // Hands out [0, count) in chunks of `grain` to whichever thread is free. Does not wait for a
+  // thread that has no core at the moment: the others do its share.
   void for_each(int64_t count,
                 int64_t grain,
                 const std::function<void(int64_t begin, int64_t end, int thread)>& body);

@@ -1,11 +1,13 @@
 #include "ops/cpu/attention.h"
 
 #include <algorithm>
-#include <atomic>
 #include <vector>
 
 namespace droidspeak::cpu {
 namespace {
+
+// Products per chunk of merges.
+constexpr int64_t kMergeWork = 16384;
 
 struct Task {
   int64_t cost;  // about proportional to time
@@ -45,17 +47,26 @@ class Attention {
     const auto partial_bytes =
         static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
     partials_ = reinterpret_cast<float*>(context_.scratch.shared(partial_bytes));
-    if (std::ssize(tasks_) > 1) {
-      context_.pool.run([this](int thread) { work(thread); });
-    } else {
-      work_alone();
-    }
+    context_.pool.for_each(std::ssize(tasks_), 1, [this](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) run_task(tasks_[static_cast<size_t>(i)], thread);
+    });
+    context_.pool.for_each(std::ssize(merges_), merge_grain(),
+                           [this](int64_t begin, int64_t end, int) {
+                             for (int64_t i = begin; i < end; ++i)
+                               run_merge(merges_[static_cast<size_t>(i)]);
+                           });
   }
 
  private:
   // Of one task: all heads.
   int64_t partial_floats() const {
     return problem_.options.num_heads * partial_stride(problem_.kv.head_dim);
+  }
+
+  // So many merges that another thread is worth waking for half of them.
+  int64_t merge_grain() const {
+    const int64_t partials = merges_.empty() ? 1 : merges_.front().num_partials;
+    return std::max<int64_t>(1, kMergeWork / (partials * problem_.kv.head_dim));
   }
 
   void add_prefill(const SequenceSlice& slice) {
@@ -93,24 +104,6 @@ class Attention {
     }
   }
 
-  void work(int thread) {
-    const auto count = std::ssize(tasks_);
-    for (int64_t i = next_task_.fetch_add(1); i < count; i = next_task_.fetch_add(1)) {
-      run_task(tasks_[static_cast<size_t>(i)], thread);
-    }
-    if (merges_.empty()) return;
-    context_.pool.barrier();
-    const auto num_merges = std::ssize(merges_);
-    for (int64_t i = next_merge_.fetch_add(1); i < num_merges; i = next_merge_.fetch_add(1)) {
-      run_merge(merges_[static_cast<size_t>(i)]);
-    }
-  }
-
-  void work_alone() {
-    for (Task& task : tasks_) run_task(task, 0);
-    for (const Merge& merge : merges_) run_merge(merge);
-  }
-
   void run_task(Task& task, int thread) {
     std::byte* scratch = context_.scratch.of_thread(thread);
     if (task.is_decode) {
@@ -138,8 +131,6 @@ class Attention {
   int64_t num_partials_ = 0;
   bool has_prefill_ = false;
   float* partials_ = nullptr;
-  std::atomic<int64_t> next_task_{0};
-  std::atomic<int64_t> next_merge_{0};
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "ops/cpu/linear.h"
 
 #include <algorithm>
-#include <atomic>
 #include <vector>
 
 namespace droidspeak::cpu {
@@ -11,6 +10,8 @@ namespace {
 constexpr int64_t kSerialWork = 1 << 16;
 // Packing so few rows takes less time than waiting for another thread to have done it.
 constexpr int64_t kPackedAlone = 8;
+// Rows that are packed at a time otherwise.
+constexpr int64_t kPackedRows = 48;
 // Tasks per thread: enough to even out threads that run at different speeds.
 constexpr int64_t kTasksPerThread = 8;
 
@@ -57,10 +58,19 @@ class Product {
   }
 
   void run() {
-    context_.scratch.reserve_per_thread(scratch_bytes_ + (packs_alone() ? input_bytes_ : 0));
-    if (!packs_alone()) shared_input_ = context_.scratch.shared(input_bytes_);
-    if (num_threads_ == 1) return work(0);
-    context_.pool.run([this](int thread) { work(thread); });
+    Scratch& scratch = context_.scratch;
+    scratch.reserve_per_thread(scratch_bytes_ + (packs_alone() ? input_bytes_ : 0));
+    if (!packs_alone()) {
+      shared_input_ = scratch.shared(input_bytes_);
+      for (const Job& job : jobs_) {
+        for_each(job.num_tiles, std::max<int64_t>(1, kPackedRows / job.tile_rows),
+                 [&](int64_t begin, int64_t end, int) { pack(job, shared_input_, begin, end); });
+      }
+    }
+    is_packed_.assign(static_cast<size_t>(num_threads_), 0);
+    for_each(num_tasks_, 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t task = begin; task < end; ++task) run_task(task, thread);
+    });
   }
 
  private:
@@ -99,23 +109,22 @@ class Product {
     input_bytes_ += (static_cast<size_t>(job.num_tiles) * job.tile_bytes() + 63) / 64 * 64;
   }
 
-  void work(int thread) {
-    std::byte* scratch = context_.scratch.of_thread(thread);
-    std::byte* input = shared_input_;
-    if (packs_alone()) {
-      input = scratch + scratch_bytes_;
+  template <class Body>
+  void for_each(int64_t count, int64_t grain, const Body& body) {
+    if (num_threads_ == 1) return body(0, count, 0);
+    context_.pool.for_each(count, grain, body);
+  }
+
+  // Packed input as a thread sees it.
+  const std::byte* input_of(int thread) {
+    if (!packs_alone()) return shared_input_;
+    std::byte* input = context_.scratch.of_thread(thread) + scratch_bytes_;
+    char& is_packed = is_packed_[static_cast<size_t>(thread)];
+    if (is_packed == 0) {
       for (const Job& job : jobs_) pack(job, input, 0, job.num_tiles);
-    } else {
-      for (const Job& job : jobs_) {
-        pack(job, input, job.num_tiles * thread / num_threads_,
-             job.num_tiles * (thread + 1) / num_threads_);
-      }
-      if (num_threads_ > 1) context_.pool.barrier();
+      is_packed = 1;
     }
-    for (int64_t task = next_task_.fetch_add(1); task < num_tasks_;
-         task = next_task_.fetch_add(1)) {
-      run_task(task, input, scratch);
-    }
+    return input;
   }
 
   void pack(const Job& job, std::byte* input, int64_t begin, int64_t end) const {
@@ -132,21 +141,21 @@ class Product {
     }
   }
 
-  void run_task(int64_t index, const std::byte* input, std::byte* scratch) const {
+  void run_task(int64_t index, int thread) {
     const Job* job = jobs_.data();
     for (; index >= job->num_tasks; ++job) index -= job->num_tasks;
     const int64_t tile = index / job->panel_groups() * job->tiles_per_task;
     const int64_t panel = index % job->panel_groups() * job->panels_per_task;
     job->kernel->multiply(
         {.weights = job->segment,
-         .tiles = input + job->input,
+         .tiles = input_of(thread) + job->input,
          .num_rows = in_.rows,
          .tile_begin = tile,
          .tile_end = std::min(tile + job->tiles_per_task, job->num_tiles),
          .panel_begin = panel,
          .panel_end = std::min(panel + job->panels_per_task, job->segment->num_panels()),
          .out = out_,
-         .scratch = scratch});
+         .scratch = context_.scratch.of_thread(thread)});
   }
 
   const LinearContext& context_;
@@ -158,7 +167,7 @@ class Product {
   size_t input_bytes_ = 0;
   size_t scratch_bytes_ = 0;
   std::byte* shared_input_ = nullptr;
-  std::atomic<int64_t> next_task_{0};
+  std::vector<char> is_packed_;  // by thread, when every thread packs the input for itself
 };
 
 }  // namespace

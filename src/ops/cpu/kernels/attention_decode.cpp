@@ -57,7 +57,7 @@ void store_sums(D /*d*/, const hn::Vec<D>* v, float* out) {
 #else
 // Adds the 128-bit blocks of a vector.
 template <class D>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(D /*d*/, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return v;
   } else {
