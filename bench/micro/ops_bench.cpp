@@ -1,7 +1,7 @@
 // Rates of the CPU operations: products by shape and weight format, then whole prefills and decode
 // steps of the SmolLM2-135M shape. Best of several rounds; the instruction sets take turns within a
 // round, so their ratio survives a noisy machine. One thread is timed by its processor time.
-//   ops_bench [--threads N] [--rounds N] [limits] [linear] [rows] [prefill] [decode]
+//   ops_bench [--threads N] [--rounds N] [limits] [linear] [rows] [adapter] [prefill] [decode]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -199,6 +199,18 @@ void run(const Settings& settings) {
     for (DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kBF16}) {
       for (int64_t rows : {1, 2, 4, 5, 6, 8, 12, 16, 24, 48, 96})
         run_linear(settings, all, dtype, {rows, 3072, 576});
+    }
+  }
+  if (settings.wants("adapter")) {
+    print_names(all);
+    for (Shape s : {Shape{512, 48, 576},
+                    {512, 576, 16},
+                    {512, 16, 576},
+                    {512, 1536, 16},
+                    {512, 16, 1536},
+                    {1, 48, 576},
+                    {1, 1536, 16}}) {
+      run_linear(settings, all, DType::kBF16, s);
     }
   }
   for (const char* part : {"prefill", "decode"}) {
