@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace droidspeak::cpu {
@@ -58,17 +57,35 @@ void read_k_nibbles(const uint8_t* bytes, int block, uint8_t* quants) {
   for (int i = 0; i < kQuantBlock; ++i) quants[i] = (from[i] >> shift) & 15;
 }
 
+// Elements [32 * block, 32 * block + 32) of a q6_k super-block; see tensor/dequantize.
+void read_q6_k(const uint8_t* super, int block, float* values) {
+  const int half = block / 4;
+  const int run = block % 4;
+  const uint8_t* lower = super + 64 * half + 32 * (run & 1);
+  const uint8_t* upper = super + 128 + 32 * half;
+  const uint8_t* scales = super + 192 + 8 * half + 2 * run;
+  const int shift = run < 2 ? 0 : 4;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    const int quant = ((lower[i] >> shift) & 15) | (((upper[i] >> (2 * run)) & 3) << 4);
+    const auto scale = static_cast<float>(static_cast<int8_t>(scales[i / 16]));
+    values[i] = load_f16(super + 208) * scale * static_cast<float>(quant - 32);
+  }
+}
+
+// A value that is not finite shows in the scale, where the packer looks.
 QuantBlock quantize(const float* values) {
   float largest = 0;
-  for (int i = 0; i < kQuantBlock; ++i) largest = std::max(largest, std::abs(values[i]));
-  QuantBlock out{.quants = {}, .scale = largest / 127.0f, .minimum = 0};
+  float poison = 0;  // NaN when a value is not finite
+  for (int i = 0; i < kQuantBlock; ++i) {
+    largest = std::max(largest, std::abs(values[i]));
+    poison += values[i] * 0.0f;
+  }
+  QuantBlock out{.quants = {}, .scale = largest / 127.0f + poison, .minimum = 0};
+  if (!std::isfinite(out.scale)) return out;
   const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
   for (int i = 0; i < kQuantBlock; ++i) {
-    out.quants[i] = static_cast<uint8_t>(std::lround(values[i] * inverse) + 128);
-  }
-  for (int i = 0; i < kQuantBlock; ++i) {
-    // A value that is not finite must show in the scale, where the packer looks.
-    if (!std::isfinite(values[i])) out.scale = values[i];
+    // All positive, so cutting off rounds.
+    out.quants[i] = static_cast<uint8_t>(static_cast<int32_t>(values[i] * inverse + 128.5f));
   }
   return out;
 }
@@ -155,9 +172,9 @@ QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
     case DType::kQ5_K:
       return read_k_block(dtype, bytes, block);
     case DType::kQ6_K: {
-      float values[256];
-      dequantize(dtype, {reinterpret_cast<const std::byte*>(bytes), 210}, values);
-      return quantize(values + block * kQuantBlock);
+      float values[kQuantBlock];
+      read_q6_k(bytes, block, values);
+      return quantize(values);
     }
     default:
       debug_check(blocks_each == 1, "a block format");

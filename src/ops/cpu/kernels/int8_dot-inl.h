@@ -31,8 +31,11 @@ inline constexpr int kInt8TileRows = kSumsLanes == 16 ? 12 : 6;
 // Of few rows, a tile holds at most so many, interleaved by as many as it has.
 inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 
+// So few rows read the panels as they lie; more rows share an expanded copy of a panel.
+inline constexpr int64_t kMaxPackedInput = kSumsLanes == 16 ? 16 : 8;
+
 inline int64_t int8_tile_rows(int64_t total_rows) {
-  return total_rows <= kFewRows ? even_part(total_rows, kMaxPackedRows) : kInt8TileRows;
+  return even_part(total_rows, total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows);
 }
 
 HWY_INLINE int32_t load_four(const void* from) {

@@ -23,8 +23,15 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
 
-// How far ahead a panel is fetched: the next panel follows without a gap.
-inline constexpr int kPrefetchBytes = 4096;
+// What a kernel fetches from memory while it computes: `bytes` from `from` on, and as many for
+// every further block.
+struct Ahead {
+  const uint8_t* from;
+  int64_t bytes;
+};
+
+// How far ahead packed quants are fetched: the next panel follows without a gap.
+inline constexpr int kAheadBytes = 4096;
 
 // How a kernel reads a panel: quants packed as in the segment, or expanded to what the inner step
 // takes. S is the type of the scales.
@@ -34,11 +41,6 @@ struct PackedBlock {
   static constexpr int kQuantBytes = Dot::kKind == PanelKind::kU4 ? 256 : 512;
   static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(S);
   using Scale = S;
-
-  static HWY_INLINE void prefetch(const uint8_t* block) {
-    HWY_UNROLL(12)
-    for (int i = 0; i < kBytes; i += 64) hwy::Prefetch(block + kPrefetchBytes + i);
-  }
 
   // Quants of four columns, the index-th of the block's eight.
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
@@ -57,8 +59,6 @@ struct ExpandedBlock {
   static constexpr int kQuantBytes = 8 * Dot::Quad::kBytes;
   static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(float);
   using Scale = float;
-
-  static HWY_INLINE void prefetch(const uint8_t*) {}
 
   static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
     return Dot::Quad::load(block + index * Dot::Quad::kBytes);
@@ -131,14 +131,16 @@ class TileSums {
 
 // out: [kRows][kPanelWidth].
 template <class Dot, int kRows, bool kHasMinimum, class Block>
-void multiply_int8_tile(int64_t columns, std::byte* input, const uint8_t* block, float* out) {
+void multiply_int8_tile(
+    int64_t columns, std::byte* input, const uint8_t* block, Ahead ahead, float* out) {
   constexpr int kInterleave = Block::kIsPacked ? kRows : kInt8TileRows;
   Int8Tile<kInterleave, typename Dot::Activation> tile(input, columns);
   const int64_t blocks = columns / kQuantBlock;
   constexpr bool kHasStart = !kHasMinimum;
   TileSums<kRows> sums(out);
   for (int64_t b = 0; b < blocks; ++b, block += Block::kBytes, tile.advance()) {
-    Block::prefetch(block);
+    for (int64_t i = 0; i < ahead.bytes; i += 64) hwy::Prefetch(ahead.from + i);
+    ahead.from += ahead.bytes;
     typename Dot::Sums dots[kRows];
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) dots[i] = Dot::template begin<kHasStart>(tile.starts + i);
@@ -163,7 +165,7 @@ void multiply_int8_tile(int64_t columns, std::byte* input, const uint8_t* block,
   sums.finish();
 }
 
-using Int8TileFunction = void (*)(int64_t, std::byte*, const uint8_t*, float*);
+using Int8TileFunction = void (*)(int64_t, std::byte*, const uint8_t*, Ahead, float*);
 
 // Entry i takes i + 1 rows.
 template <class Dot, bool kHasMinimum, class Block, int... kRows>
@@ -199,13 +201,6 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
   }
 }
 
-// Fetches part `index` of `count` of a panel.
-HWY_INLINE void prefetch_part(const uint8_t* panel, size_t bytes, int64_t index, int64_t count) {
-  const auto total = static_cast<int64_t>(bytes);
-  const int64_t end = total * (index + 1) / count;
-  for (int64_t i = total * index / count / 64 * 64; i < end; i += 64) hwy::Prefetch(panel + i);
-}
-
 template <class Dot, class S, bool kHasMinimum>
 void multiply_int8_panels(const LinearTask& task) {
   static constexpr auto kPacked =
@@ -218,7 +213,7 @@ void multiply_int8_panels(const LinearTask& task) {
   const int64_t blocks = weights.columns / kQuantBlock;
   const size_t tile_bytes =
       Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
-  const bool is_packed = task.num_rows <= kFewRows;
+  const bool is_packed = task.num_rows <= kMaxPackedInput;
   const int64_t most_rows = int8_tile_rows(task.num_rows);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
   auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
@@ -226,17 +221,18 @@ void multiply_int8_panels(const LinearTask& task) {
     const auto* packed = reinterpret_cast<const uint8_t*>(
         weights.panels + static_cast<size_t>(panel) * weights.panel_bytes);
     if (!is_packed) expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
-    for (int64_t t = task.tile_begin; t < task.tile_end; ++t) {
+    // The first tile fetches the weights that come next.
+    Ahead ahead{packed + (is_packed ? kAheadBytes : static_cast<int64_t>(weights.panel_bytes)),
+                PackedBlock<Dot, S, kHasMinimum>::kBytes};
+    for (int64_t t = task.tile_begin; t < task.tile_end; ++t, ahead.bytes = 0) {
       const int64_t row = t * most_rows;
       const int64_t rows = std::min(most_rows, task.num_rows - row);
       auto* tile = const_cast<std::byte*>(task.tiles) + static_cast<size_t>(t) * tile_bytes;
       const auto index = static_cast<size_t>(rows - 1);
       if (is_packed) {
-        kPacked[index](weights.columns, tile, packed, sums);
+        kPacked[index](weights.columns, tile, packed, ahead, sums);
       } else {
-        prefetch_part(packed + weights.panel_bytes, weights.panel_bytes, t - task.tile_begin,
-                      task.tile_end - task.tile_begin);
-        kExpanded[index](weights.columns, tile, expanded, sums);
+        kExpanded[index](weights.columns, tile, expanded, ahead, sums);
       }
       store_tile(task, row, panel, rows, sums);
     }

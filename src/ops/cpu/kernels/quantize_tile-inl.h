@@ -80,7 +80,7 @@ void quantize_few_rows(const InputRows& rows,
 
 template <class T>
 void quantize_tile(const InputRows& rows, std::byte* data) {
-  if (rows.total_rows <= kFewRows) {
+  if (rows.total_rows <= kMaxPackedInput) {
     quantize_few_rows<T>(rows, data, std::make_integer_sequence<int, kMaxPackedRows>());
   } else {
     quantize_rows<kInt8TileRows, T>(rows, data);
