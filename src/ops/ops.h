@@ -19,6 +19,7 @@ namespace droidspeak {
 // How weights and activations are kept for linear().
 enum class Precision {
   kFast,   // CPU: quantised weights stay packed, activations become int8 per 32; CUDA: 16 bit
+  kFine,   // as kFast, but the activations' rounding errors are multiplied too
   kExact,  // f32 weights and activations
 };
 
@@ -147,6 +148,7 @@ class Ops {
 
 // `device` outlives the ops. num_threads 0: one per core.
 std::unique_ptr<Ops> make_cpu_ops(Device& device, int num_threads);
-std::unique_ptr<Ops> make_cuda_ops(Device& device);
+// Activations are bf16 with kFast, f32 with kExact.
+std::unique_ptr<Ops> make_cuda_ops(Device& device, Precision precision);
 
 }  // namespace droidspeak

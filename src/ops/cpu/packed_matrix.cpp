@@ -244,6 +244,8 @@ PackedMatrix::PackedMatrix(WeightArena& arena,
     size_t end = begin + 1;
     while (end < parts.size() && format_of(parts[end]) == format) ++end;
     add_segment(arena, pool, parts.subspan(begin, end - begin), format);
+    if (precision == Precision::kFine && is_quantized(format.kind))
+      segments_.back().input_parts = 2;
     begin = end;
   }
 }

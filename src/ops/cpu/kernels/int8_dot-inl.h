@@ -34,8 +34,10 @@ inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 // So few rows read the panels as they lie; more rows share an expanded copy of a panel.
 inline constexpr int64_t kMaxPackedInput = kSumsLanes == 16 ? 16 : 8;
 
-inline int64_t int8_tile_rows(int64_t total_rows) {
-  return even_part(total_rows, total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows);
+// The parts of an input row lie in one tile.
+inline int64_t int8_tile_rows(int64_t total_rows, int64_t parts) {
+  const int64_t most = total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows;
+  return even_part(total_rows / parts, most / parts) * parts;
 }
 
 HWY_INLINE int32_t load_four(const void* from) {

@@ -201,6 +201,18 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
   }
 }
 
+// Rows 2i and 2i + 1 become row i; sums: [2 * rows][kPanelWidth].
+HWY_INLINE void add_parts(int64_t rows, float* sums) {
+  const FloatTag d;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int j = 0; j < kPanelWidth; j += kSumsLanes) {
+      const float* from = sums + 2 * i * kPanelWidth + j;
+      const auto whole = hn::Add(hn::LoadU(d, from), hn::LoadU(d, from + kPanelWidth));
+      hn::StoreU(whole, d, sums + i * kPanelWidth + j);
+    }
+  }
+}
+
 template <class Dot, class S, bool kHasMinimum>
 void multiply_int8_panels(const LinearTask& task) {
   static constexpr auto kPacked =
@@ -214,7 +226,8 @@ void multiply_int8_panels(const LinearTask& task) {
   const size_t tile_bytes =
       Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
   const bool is_packed = task.num_rows <= kMaxPackedInput;
-  const int64_t most_rows = int8_tile_rows(task.num_rows);
+  const int64_t parts = weights.input_parts;
+  const int64_t most_rows = int8_tile_rows(task.num_rows, parts);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
   auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
@@ -234,7 +247,8 @@ void multiply_int8_panels(const LinearTask& task) {
       } else {
         kExpanded[index](weights.columns, tile, expanded, ahead, sums);
       }
-      store_tile(task, row, panel, rows, sums);
+      if (parts == 2) add_parts(rows / 2, sums);
+      store_tile(task, row / parts, panel, rows / parts, sums);
     }
   }
 }

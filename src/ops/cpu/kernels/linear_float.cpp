@@ -41,7 +41,7 @@ size_t scratch_bytes(int64_t) {
   return static_cast<size_t>(kDepth + kMaxTaskRows + kTileRows) * kPanelWidth * sizeof(float);
 }
 
-int64_t tile_rows(int64_t total_rows) {
+int64_t tile_rows(int64_t total_rows, int64_t) {
   return total_rows <= kFewRows ? even_part(total_rows, kTileRows) : kTileRows;
 }
 
@@ -126,7 +126,7 @@ template <Input kInput, class T>
 void multiply_pass(
     const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
   const int64_t columns = task.weights->columns;
-  const int64_t most_rows = tile_rows(task.num_rows);
+  const int64_t most_rows = tile_rows(task.num_rows, 1);
   for (int64_t t = task.tile_begin; t < task.tile_end; ++t, sums += kTileRows * kPanelWidth) {
     const int64_t row = t * most_rows;
     const int64_t rows = std::min(most_rows, task.num_rows - row);

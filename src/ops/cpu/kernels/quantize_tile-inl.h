@@ -49,23 +49,51 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   return {is_zero ? 0.0f : magnitude / 127.0f, hn::GetLane(hn::SumOfLanes(d32, sum))};
 }
 
+// out = in - scale * values.
+template <class T>
+HWY_INLINE void rounding_errors(const float* in, const T* values, float scale, float* out) {
+  const hn::CappedTag<float, kPanelWidth> d;
+  const hn::RebindToSigned<decltype(d)> d32;
+  const hn::Rebind<T, decltype(d)> narrow;
+  constexpr auto kStep = static_cast<int>(hn::MaxLanes(d));
+  HWY_UNROLL(8)
+  for (int i = 0; i < kQuantBlock; i += kStep) {
+    const auto rounded = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(narrow, values + i)));
+    hn::StoreU(hn::NegMulAdd(rounded, hn::Set(d, scale), hn::LoadU(d, in + i)), d, out + i);
+  }
+}
+
+template <int kInterleave, class T>
+HWY_INLINE void put_block(const Int8Tile<kInterleave, T>& tile,
+                          int64_t row,
+                          int32_t zero_point,
+                          const BlockScale& block,
+                          const T* values) {
+  tile.scales[row] = block.scale;
+  tile.scaled_sums[row] = block.scale * static_cast<float>(block.sum);
+  tile.starts[row] = -zero_point * block.sum;
+  for (int k = 0; k < kQuantBlock; k += 4) {
+    std::memcpy(tile.quants + k * kInterleave + row * 4, values + k, 4 * sizeof(T));
+  }
+}
+
 // kInterleave: rows of the layout. T: how the kernel wants the int8 values. Places of missing rows
 // are left as they are.
 template <int kInterleave, class T>
 void quantize_rows(const InputRows& rows, std::byte* data) {
   const int64_t blocks = rows.columns / kQuantBlock;
-  for (int64_t i = 0; i < rows.num_rows; ++i) {
+  for (int64_t i = 0; i < rows.num_rows; i += rows.parts) {
     Int8Tile<kInterleave, T> tile(data, rows.columns);
-    const float* in = rows.data + i * rows.stride;
+    const float* in = rows.data + i / rows.parts * rows.stride;
     for (int64_t b = 0; b < blocks; ++b, tile.advance(), in += kQuantBlock) {
       HWY_ALIGN T values[kQuantBlock];
       const BlockScale block = quantize_block(in, values);
-      tile.scales[i] = block.scale;
-      tile.scaled_sums[i] = block.scale * static_cast<float>(block.sum);
-      tile.starts[i] = -rows.zero_point * block.sum;
-      for (int k = 0; k < kQuantBlock; k += 4) {
-        std::memcpy(tile.quants + k * kInterleave + i * 4, values + k, 4 * sizeof(T));
-      }
+      put_block<kInterleave>(tile, i, rows.zero_point, block, values);
+      if (rows.parts == 1) continue;
+      HWY_ALIGN float lost[kQuantBlock];
+      rounding_errors(in, values, block.scale, lost);
+      const BlockScale rest = quantize_block(lost, values);
+      put_block<kInterleave>(tile, i + 1, rows.zero_point, rest, values);
     }
   }
 }
