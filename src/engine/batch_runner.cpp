@@ -25,19 +25,42 @@ std::set<int32_t> stops_of(const Batch& batch) {
   return stops;
 }
 
-// A load failed while its layers were waited for: what was computed has no meaning.
-bool is_worthless(const Sequence& sequence) {
-  return sequence.reuse && !sequence.reuse->failure().empty();
-}
-
 bool samples_on_device(const Sequence& sequence) {
   return sequence.sampler.is_plain_greedy() && sequence.request.num_top_logprobs < 0;
 }
 
 }  // namespace
 
-std::vector<std::optional<SampledToken>> BatchRunner::run(const Batch& batch) {
-  TensorView hidden = forward(batch);
+BatchRunner::Sampled BatchRunner::run(const Batch& batch) {
+  return finish(batch, forward(batch));
+}
+
+std::optional<BatchRunner::Sampled> BatchRunner::follow(const Batch& batch) {
+  check(batch.work.size() == 1, "one sequence follows its loads");
+  Sequence& sequence = *batch.work.front().sequence;
+  Transformer& transformer = *batch.transformer;
+  if (!sequence.pass) {
+    sequence.pass = std::make_unique<LayerPass>();
+    sequence.pass->num_tokens = batch.work.front().num_tokens;
+    sequence.pass->hidden = Tensor(ops_.device(), ops_.activation_dtype(), batch.num_rows(),
+                                   transformer.config().d_model);
+    transformer.embed(batch.tokens, sequence.pass->hidden.view());
+  }
+  LayerPass& pass = *sequence.pass;
+  TensorView hidden = pass.hidden.view();
+  int32_t num_layers = transformer.config().num_layers;
+  while (pass.next_layer < num_layers && sequence.reuse->is_layer_ready(pass.next_layer)) {
+    prepare_layer(batch, pass.next_layer, hidden);
+    transformer.forward_layers({pass.next_layer, pass.next_layer + 1}, batch.slices, kv_, hidden);
+    ++pass.next_layer;
+  }
+  if (pass.next_layer < num_layers) return std::nullopt;
+  Sampled sampled = finish(batch, hidden);
+  sequence.pass.reset();
+  return sampled;
+}
+
+BatchRunner::Sampled BatchRunner::finish(const Batch& batch, TensorView hidden) {
   for (size_t i = 0; i < batch.work.size(); ++i) {
     if (batch.work[i].sequence->request.wants_prompt_logprobs)
       add_prompt_logprobs(batch, i, hidden);
@@ -62,8 +85,7 @@ TensorView BatchRunner::forward(const Batch& batch) {
 void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hidden) {
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
-    // A failure is found by the caller; the rows run on without meaning.
-    if (sequence.reuse) static_cast<void>(sequence.reuse->wait_layer(layer));
+    if (sequence.reuse) sequence.reuse->prepare_layer(layer);
     if (!sequence.writer || sequence.num_computed >= sequence.prompt_tokens) continue;
     const std::vector<int32_t>& captured = sequence.writer->captured_layers();
     if (std::find(captured.begin(), captured.end(), layer) == captured.end()) continue;
@@ -96,14 +118,12 @@ void BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
   }
 }
 
-std::vector<std::optional<SampledToken>> BatchRunner::sample(const Batch& batch,
-                                                             TensorView hidden) {
-  std::vector<std::optional<SampledToken>> sampled(batch.work.size());
+BatchRunner::Sampled BatchRunner::sample(const Batch& batch, TensorView hidden) {
+  Sampled sampled(batch.work.size());
   std::vector<size_t> complete;
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const Sequence& sequence = *batch.work[i].sequence;
-    bool is_wanted = sequence.request.max_tokens > 0 && !is_worthless(sequence);
-    if (batch.is_complete(i) && is_wanted) complete.push_back(i);
+    if (batch.is_complete(i) && sequence.request.max_tokens > 0) complete.push_back(i);
   }
   if (complete.empty()) return sampled;
   auto count = static_cast<int64_t>(complete.size());

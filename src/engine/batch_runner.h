@@ -1,6 +1,5 @@
 // Runs a batch: embedding, all layers, logits, next tokens. Layers run in one go unless a sequence
-// needs to stop in between, to capture its layer inputs (E) or to wait for a layer that is being
-// loaded.
+// needs to stop in between, to capture its layer inputs (E) or to translate a loaded layer.
 #pragma once
 
 #include <optional>
@@ -18,15 +17,19 @@ class BatchRunner {
   BatchRunner(Ops& ops, const KvCache& kv) : ops_(ops), kv_(kv) {}
 
   // One entry per work of the batch: the sampled token where the work completes its sequence.
-  // Prompt logprobs are appended to the sequences that want them. Results of a sequence whose load
-  // failed meanwhile (its reuse has a failure()) are worthless.
-  std::vector<std::optional<SampledToken>> run(const Batch& batch);
+  // Prompt logprobs are appended to the sequences that want them.
+  using Sampled = std::vector<std::optional<SampledToken>>;
+  Sampled run(const Batch& batch);
+  // A batch of one sequence whose context is being loaded: begins its pass or goes on with it
+  // through the layers that are ready. Nothing until the last layer is done.
+  std::optional<Sampled> follow(const Batch& batch);
 
  private:
+  Sampled finish(const Batch& batch, TensorView hidden);
   TensorView forward(const Batch& batch);
   void prepare_layer(const Batch& batch, int32_t layer, TensorView hidden);
   void add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
-  std::vector<std::optional<SampledToken>> sample(const Batch& batch, TensorView hidden);
+  Sampled sample(const Batch& batch, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);
 

@@ -62,6 +62,10 @@ EngineState Engine::state() const {
   return loop_->state();
 }
 
+bool Engine::is_healthy() const {
+  return loop_->is_healthy();
+}
+
 EngineMetrics Engine::metrics() const {
   return loop_->metrics();
 }

@@ -21,14 +21,15 @@ namespace droidspeak {
 
 struct EngineOptions {
   FamilyOptions family;
-  uint64_t kv_bytes = uint64_t{1} << 30;  // paged K/V
+  uint64_t kv_bytes = 0;  // paged K/V; 0: what kv_budget() finds right
   DType kv_dtype = DType::kF16;
   StoreOptions store;
   int32_t max_queue = 256;
   int32_t max_batch_sequences = 64;
-  int32_t chunk_tokens = 512;  // prefill tokens per step
-  double ttft_slo_ms = 0;      // 0: none
-  double min_quality = 0.99;   // floor for plans chosen under load
+  int32_t chunk_tokens = 0;     // prefill tokens per step; 0: as many as suit the device
+  double ttft_slo_ms = 0;       // 0: none
+  double min_quality = 0.99;    // floor for plans chosen under load
+  double load_stall_ms = 2000;  // a load from which nothing arrives for so long is given up
   using Sharing = SharingMode;
   Sharing sharing = Sharing::kOn;
   // Verifies scheduler, pool and store after every step and panics when they disagree; for tests.
@@ -80,6 +81,8 @@ class Engine {
   int32_t max_model_len() const;
   std::vector<std::shared_ptr<const Variant>> variants() const;
   EngineState state() const;
+  // False once the engine's thread has failed: nothing will be computed any more.
+  bool is_healthy() const;
   EngineMetrics metrics() const;
 
  private:

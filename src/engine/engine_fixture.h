@@ -70,12 +70,14 @@ class TinyFamily {
 
   const ModelFamily& models() const { return *models_; }
 
-  // Declares a pair; plans as (plan, quality).
+  // Declares a pair; plans as (plan, quality). With maps, all of them are translated.
   void add_book(const std::string& sender,
                 const std::string& receiver,
-                const std::vector<std::pair<ReusePlan, double>>& plans) {
+                const std::vector<std::pair<ReusePlan, double>>& plans,
+                const TranslationMaps& maps = {}) {
     auto from = models_->get(sender);
     auto to = models_->get(receiver);
+    bool has_maps = !maps.kv.empty() || !maps.inputs.empty();
     PlanBook book;
     book.sender = sender;
     book.receiver = receiver;
@@ -88,6 +90,11 @@ class TinyFamily {
       PlanEntry& entry = book.frontier.emplace_back();
       entry.plan = plan;
       entry.quality_index = quality;
+      entry.translated = has_maps;
+    }
+    if (has_maps) {
+      book.maps_file = folder_.path() / (sender + "-" + receiver + ".safetensors");
+      save_translation(book.maps_file, maps);
     }
     std::filesystem::path path = folder_.path() / (sender + "-" + receiver + ".json");
     save_plan_book(path, book);

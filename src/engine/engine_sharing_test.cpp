@@ -262,6 +262,44 @@ TEST(Sharing, ReplacedSenderIsNotASenderAnyMore) {
   EXPECT_EQ(outcome.report.sender, "");
 }
 
+TEST(Sharing, AContextIsStoredOnceForAllItsReceivers) {
+  SharedFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  // A prompt's blocks are stored before its second token is there.
+  generate(engine, {.model = "base", .prompt = question(0, 256, 1), .max_tokens = 2});
+  auto added_bytes = [&](const std::string& model, const std::string& plan) {
+    uint64_t before = engine.metrics().store.host.bytes;
+    Outcome outcome = generate(engine, by_name(model, question(1, 256, 10), plan));
+    EXPECT_EQ(outcome.report.reused_tokens, 256);
+    return engine.metrics().store.host.bytes - before;
+  };
+  size_t layer_bytes = KvLayout{4, 2, 16, DType::kF32}.layer_bytes();
+  for (const char* model : {"alpha", "beta"}) {
+    EXPECT_EQ(added_bytes(model, "reuse"), 0u);
+    EXPECT_EQ(added_bytes(model, "0,2,3"), 4 * layer_bytes) << "the recomputed layer";
+    EXPECT_EQ(added_bytes(model, "0,2,3"), 0u) << "it is there already";
+  }
+}
+
+TEST(Sharing, OwnMixedCacheGivesTheAnswerOfTheFirstTime) {
+  SharedFamily family;
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  for (double floor : {0.99, 0.1}) {  // plans 0,2,3 and reuse
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = question(0, 1920, 1), .max_tokens = 1});
+    GenerationRequest request{
+        .model = "alpha", .prompt = question(1, 1920, 200), .max_tokens = 12, .min_quality = floor};
+    Outcome first = generate(engine, request);
+    Outcome again = generate(engine, request);
+    EXPECT_EQ(first.report.reused_tokens, 1920);
+    EXPECT_EQ(again.report.reused_tokens, 2112) << "with the blocks behind the context";
+    EXPECT_EQ(again.report.plan, first.report.plan);
+    EXPECT_EQ(again.report.recomputed_layers, 0);
+    EXPECT_EQ(again.tokens, first.tokens);
+  }
+}
+
 TEST(Sharing, RefusesPlansAndSendersThatDoNotExist) {
   SharedFamily family;
   Engine engine(family.ops(), family.file(), tiny_options());

@@ -313,6 +313,8 @@ class FailingOps final : public Ops {
 
   DType activation_dtype() const override { return inner_.activation_dtype(); }
 
+  int32_t prefill_rows() const override { return inner_.prefill_rows(); }
+
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     return inner_.pack(parts, precision);

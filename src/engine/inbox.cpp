@@ -5,6 +5,11 @@
 #include <fmt/format.h>
 
 namespace droidspeak {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestWait{20};
+
+}  // namespace
 
 Result<void> Inbox::submit(std::unique_ptr<Sequence> sequence) {
   MutexLock lock(mutex_);
@@ -62,6 +67,12 @@ void Inbox::stop() {
   has_mail_.notify_one();
 }
 
+void Inbox::note_progress() {
+  MutexLock lock(mutex_);
+  has_progress_ = true;
+  has_mail_.notify_one();
+}
+
 bool Inbox::is_empty() const {
   return !mail_.is_stopped && mail_.sequences.empty() && mail_.commands.empty();
 }
@@ -69,6 +80,10 @@ bool Inbox::is_empty() const {
 Inbox::Mail Inbox::take(Wait wait) {
   MutexLock lock(mutex_);
   while (wait == Wait::kUntilMail && is_empty()) has_mail_.wait(mutex_);
+  // Readers that lose interest and deadlines do not tell; they are looked at between waits.
+  if (wait == Wait::kForProgress && is_empty() && !has_progress_)
+    has_mail_.wait_for(mutex_, kLongestWait);
+  has_progress_ = false;
   num_waiting_ += mail_.sequences.size();
   bool is_stopped = mail_.is_stopped;
   Mail taken = std::exchange(mail_, {});

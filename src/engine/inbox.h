@@ -24,7 +24,8 @@ class Inbox {
     std::vector<Command> commands;
     bool is_stopped = false;
   };
-  enum class Wait { kNo, kUntilMail };
+  // kForProgress: until mail, note_progress(), or a short while.
+  enum class Wait { kNo, kUntilMail, kForProgress };
 
   explicit Inbox(int32_t max_waiting) : max_waiting_(static_cast<size_t>(max_waiting)) {}
 
@@ -37,6 +38,8 @@ class Inbox {
   // False when requests are still in flight after `limit`.
   bool wait_until_empty(std::chrono::milliseconds limit);
   void stop();
+  // Something that the engine thread may be waiting for has come on.
+  void note_progress();
 
   // Engine thread.
   Mail take(Wait wait);
@@ -55,6 +58,7 @@ class Inbox {
   Mail mail_ GUARDED_BY(mutex_);
   std::optional<Error> refusal_ GUARDED_BY(mutex_);
   bool is_broken_ GUARDED_BY(mutex_) = false;
+  bool has_progress_ GUARDED_BY(mutex_) = false;
   uint64_t next_id_ GUARDED_BY(mutex_) = 1;
   size_t num_waiting_ GUARDED_BY(mutex_) = 0;  // on the engine's side
   size_t num_in_flight_ GUARDED_BY(mutex_) = 0;

@@ -18,6 +18,11 @@ bool is_past_deadline(const Sequence& sequence) {
   return deadline && std::chrono::steady_clock::now() > *deadline;
 }
 
+StoreOptions with_layout(StoreOptions options, const KvLayout& layout) {
+  options.kv_layout = layout;
+  return options;
+}
+
 Error why_abandoned(const Sequence& sequence) {
   if (sequence.stream->is_cancelled()) return {ErrorCode::kCancelled, "cancelled by the reader"};
   return {ErrorCode::kCancelled, "deadline: the request was not finished in time"};
@@ -29,8 +34,13 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
     : ops_(ops),
       options_(options),
       family_(ops, file, options.family),
-      kv_(ops.device(), family_.config().kv_layout(options.kv_dtype), options.kv_bytes),
-      store_(options.store, clock_),
+      kv_(ops.device(),
+          family_.config().kv_layout(options.kv_dtype),
+          kv_budget(ops.device(),
+                    family_.config().kv_layout(options.kv_dtype),
+                    family_.base()->transformer->max_positions(),
+                    options.kv_bytes)),
+      store_(with_layout(options.store, kv_.layout()), clock_),
       library_(ops, family_.config(), file.plan_books),
       costs_(calibrate(ops, *family_.base()->transformer, kv_), family_.config().num_layers),
       chooser_(family_,
@@ -47,9 +57,22 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
           family_.base()->transformer->max_positions(), int64_t{num_blocks_} * kBlockTokens))),
       inbox_(options.max_queue),
       adapters_(family_, store_),
-      scheduler_(kv_.pool(), {options.chunk_tokens, family_.config().num_layers}),
+      scheduler_(kv_.pool(),
+                 {options.chunk_tokens > 0 ? options.chunk_tokens : ops.prefill_rows(),
+                  family_.config().num_layers}),
       runner_(ops, kv_),
-      reader_({ops, kv_, store_, library_, chooser_, adapters_, costs_, metrics_}) {
+      reader_(
+          {.ops = ops,
+           .kv = kv_,
+           .store = store_,
+           .library = library_,
+           .chooser = chooser_,
+           .adapters = adapters_,
+           .costs = costs_,
+           .metrics = metrics_,
+           .threads = transfers_,
+           .on_progress = [this] { inbox_.note_progress(); },
+           .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
   for (const PairBook& pair : library_.pairs()) {
     auto sender = family_.find(pair.book.sender);
     auto receiver = family_.find(pair.book.receiver);
@@ -80,7 +103,10 @@ void Engine::Loop::run() {
 
 bool Engine::Loop::turn() {
   bool is_idle = line_.size() == 0 && scheduler_.num_running() == 0;
-  Inbox::Mail mail = inbox_.take(is_idle ? Inbox::Wait::kUntilMail : Inbox::Wait::kNo);
+  Inbox::Wait wait = is_idle                 ? Inbox::Wait::kUntilMail
+                     : is_waiting_for_loads_ ? Inbox::Wait::kForProgress
+                                             : Inbox::Wait::kNo;
+  Inbox::Mail mail = inbox_.take(wait);
   for (auto& sequence : mail.sequences) line_.push(std::move(sequence));
   if (mail.is_stopped) return false;
   for (Inbox::Command& command : mail.commands) command();
@@ -142,11 +168,13 @@ void Engine::Loop::run_step() {
   if (!plan.preempted.empty()) {
     metrics_.update([&](EngineMetrics& metrics) { metrics.preemptions += plan.preempted.size(); });
   }
+  is_waiting_for_loads_ = plan.is_empty() && scheduler_.num_running() > 0;
   for (auto& sequence : plan.preempted) line_.push_preempted(std::move(sequence));
   for (const StepPlan::Work& work : plan.recomputes)
     reader_.recompute(*work.sequence, work.num_tokens);
   finished_.clear();
   for (const Batch& batch : build_batches(plan.rows)) run_batch(batch);
+  for (const StepPlan::Work& work : plan.follows) follow(work);
   auto done = scheduler_.remove_if([this](const Sequence& sequence) {
     return std::find(finished_.begin(), finished_.end(), &sequence) != finished_.end();
   });
@@ -173,19 +201,33 @@ void Engine::Loop::run_batch(const Batch& batch) {
   ops_.device().synchronize();
   double seconds = watch.ms() * 1e-3;
   metrics_.update([&](EngineMetrics& metrics) { metrics.compute_seconds += seconds; });
+  // Translating what was loaded is no part of the prediction.
+  bool is_plain = std::ranges::none_of(
+      batch.work, [](const StepPlan::Work& work) { return work.sequence->reuse != nullptr; });
+  if (is_plain && static_cast<double>(batch.num_rows()) >= kObservedRows)
+    costs_.observe_compute(predicted, seconds);
+  settle(batch, std::move(sampled));
+}
 
-  bool has_waited = false;  // for a load: then the time says nothing about computing
+void Engine::Loop::follow(const StepPlan::Work& work) {
+  Batch batch = std::move(build_batches(std::span(&work, 1)).front());
+  Stopwatch watch;
+  auto sampled = runner_.follow(batch);
+  ops_.device().synchronize();
+  double seconds = watch.ms() * 1e-3;
+  metrics_.update([&](EngineMetrics& metrics) { metrics.compute_seconds += seconds; });
+  if (sampled) settle(batch, std::move(*sampled));
+}
+
+// The batch's rows have passed all layers.
+void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
-    has_waited = has_waited || sequence.reuse != nullptr;
-    if (reader_.falls_back(sequence)) continue;
     bool is_complete = batch.is_complete(i);
     reader_.advance(sequence, batch.work[i].num_tokens);
     if (is_complete && answer(sequence, std::move(sampled[i]), metrics_))
       finished_.push_back(&sequence);
   }
-  if (!has_waited && static_cast<double>(batch.num_rows()) >= kObservedRows)
-    costs_.observe_compute(predicted, seconds);
   for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
 }
 

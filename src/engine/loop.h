@@ -42,6 +42,8 @@ class Engine::Loop {
   EngineState state() const;
   EngineMetrics metrics() const;
 
+  bool is_healthy() const { return is_healthy_; }
+
  private:
   Result<void> validate(const GenerationRequest& request) const;
 
@@ -53,6 +55,8 @@ class Engine::Loop {
   Admit decide(Sequence& sequence);
   void run_step();
   void run_batch(const Batch& batch);
+  void follow(const StepPlan::Work& work);
+  void settle(const Batch& batch, BatchRunner::Sampled sampled);
   void publish();
   void end_all(const Error& error);
 
@@ -70,6 +74,7 @@ class Engine::Loop {
   MetricsBoard metrics_;
   std::atomic<bool> is_healthy_ = true;
   Inbox inbox_;
+  TransferThreads transfers_;  // joined before anything that they use
 
   AdapterRegistry adapters_;
   WaitingLine line_;
@@ -77,6 +82,7 @@ class Engine::Loop {
   BatchRunner runner_;
   PromptReader reader_;
   std::vector<const Sequence*> finished_;  // in this step
+  bool is_waiting_for_loads_ = false;      // nobody could do anything else in the last step
   std::thread thread_;                     // last: starts when everything is there
 };
 

@@ -17,20 +17,23 @@ struct PlanChoice {
   enum class Source {
     kCompute,   // nothing is taken from the store
     kOwnExact,  // the variant's own prefix cache
-    kOwnMixed,  // the variant's own cache of a prompt that it read with `plan` from `sender` before
-    kSender,    // another variant's exact cache (or its own, when asked for by name)
+    // The variant's own cache of a prompt that it read with `plan` from `sender` before. Of the
+    // context it holds the recomputed layers; the others are the sender's still.
+    kOwnMixed,
+    kSender,  // another variant's exact cache (or its own, when asked for by name)
   };
   Source source = Source::kCompute;
   ReusePlan plan =
       ReusePlan::reuse_all();  // of the reused blocks; for kOwnMixed the one behind the cache
   std::shared_ptr<const Variant> sender = nullptr;         // kSender, kOwnMixed
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
-  bool is_translated = false;     // now (translator) or when the mixed cache was made
-  std::vector<Digest> keys = {};  // of the blocks to load
-  std::string provenance = {};    // of what the prompt becomes; empty: exact
-  double quality = 1;             // 1: as good as full prefill
-  double predicted_seconds = 0;   // from admission to the first token
-  std::string fallback = {};      // why what was asked for by name cannot be done
+  bool is_translated = false;            // now (translator) or when the mixed cache was made
+  std::vector<Digest> keys = {};         // of the blocks to load
+  std::vector<Digest> sender_keys = {};  // kOwnMixed: of the leading blocks that `sender` shares
+  std::string provenance = {};           // of what the prompt becomes; empty: exact
+  double quality = 1;                    // 1: as good as full prefill
+  double predicted_seconds = 0;          // from admission to the first token
+  std::string fallback = {};             // why what was asked for by name cannot be done
 
   bool is_exact() const { return provenance.empty(); }
 

@@ -32,6 +32,12 @@ std::vector<EntryId> key_value_entries(int32_t num_layers) {
   return entries;
 }
 
+std::vector<EntryId> key_value_entries(const std::vector<int32_t>& layers) {
+  std::vector<EntryId> entries;
+  for (int32_t layer : layers) entries.push_back({EntryKind::kKeyValue, layer});
+  return entries;
+}
+
 std::string provenance_of(const ReusePlan& plan,
                           int32_t num_layers,
                           const Variant& sender,
@@ -131,6 +137,18 @@ std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
                     std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens)));
 }
 
+std::vector<Digest> PlanChooser::mixed_keys(const Sequence& sequence,
+                                            const std::string& provenance,
+                                            size_t num_covered) const {
+  std::vector<Digest> keys = prompt_keys(sequence, *sequence.variant, provenance);
+  std::vector<Digest> behind = prompt_keys(sequence, *sequence.variant,
+                                           fmt::format("{} covers {}", provenance, num_covered));
+  num_covered = std::min(num_covered, keys.size());
+  std::copy(behind.begin() + static_cast<std::ptrdiff_t>(num_covered), behind.end(),
+            keys.begin() + static_cast<std::ptrdiff_t>(num_covered));
+  return keys;
+}
+
 size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
   return store_.longest_prefix(keys, key_value_entries(options_.layout.num_layers));
 }
@@ -210,20 +228,55 @@ void PlanChooser::add_entry(const Sequence& sequence,
                                                 *cache.sender, translator ? cache.pair : nullptr),
                     .quality = entry.quality_index};
   PlanChoice mixed = choice;
+  find_mixed(sequence, cache, mixed);
   choice.keys.resize(blocks_with_input(cache, entry.plan));
   if (!choice.keys.empty()) {
     choice.predicted_seconds = predict(sequence, choice);
     out.push_back(std::move(choice));
   }
-  mixed.source = PlanChoice::Source::kOwnMixed;
-  mixed.translator = nullptr;
-  mixed.keys = prompt_keys(sequence, *sequence.variant, mixed.provenance);
-  mixed.keys.resize(sequence.num_shareable_blocks());
-  mixed.keys.resize(stored_blocks(mixed.keys));
   if (!mixed.keys.empty()) {
     mixed.predicted_seconds = predict(sequence, mixed);
     out.push_back(std::move(mixed));
   }
+}
+
+// What the variant has stored of reading this prompt with the plan before; no keys when that is
+// nothing.
+void PlanChooser::find_mixed(const Sequence& sequence,
+                             const SenderCache& cache,
+                             PlanChoice& mixed) const {
+  mixed.source = PlanChoice::Source::kOwnMixed;
+  std::vector<EntryId> own =
+      key_value_entries(mixed.plan.recomputed_layer_list(options_.layout.num_layers));
+  std::vector<Digest> first = prompt_keys(sequence, *sequence.variant, mixed.provenance);
+  first.resize(cache.keys.size());
+  size_t covered = own.empty() ? first.size() : store_.longest_prefix(first, own);
+  mixed.keys.clear();
+  if (covered == 0) return;
+  std::vector<Digest> keys = mixed_keys(sequence, mixed.provenance, covered);
+  keys.resize(sequence.num_shareable_blocks());
+  size_t behind = stored_blocks(std::span(keys).subspan(covered));
+  // Without recomputed layers of its own it would be the sender's cache and nothing else.
+  if (behind == 0 && own.empty()) return;
+  keys.resize(covered + behind);
+  mixed.keys = std::move(keys);
+  mixed.sender_keys = cache.keys;
+  mixed.sender_keys.resize(covered);
+}
+
+bool PlanChooser::is_stored(const PlanChoice& choice) const {
+  int32_t num_layers = options_.layout.num_layers;
+  std::vector<EntryId> reused = key_value_entries(choice.plan.reused_layers(num_layers));
+  if (choice.source == PlanChoice::Source::kSender) {
+    if (choice.plan.needs_layer_input()) reused.push_back({EntryKind::kLayerInput, choice.plan.b});
+    return store_.longest_prefix(choice.keys, reused) == choice.keys.size();
+  }
+  size_t covered = choice.sender_keys.size();
+  std::vector<EntryId> own = key_value_entries(choice.plan.recomputed_layer_list(num_layers));
+  auto behind = std::span(choice.keys).subspan(covered);
+  return store_.longest_prefix(choice.sender_keys, reused) == covered &&
+         store_.longest_prefix(std::span(choice.keys).first(covered), own) == covered &&
+         stored_blocks(behind) == behind.size();
 }
 
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
@@ -251,15 +304,7 @@ PlanChoice PlanChooser::choose_by_name(const Sequence& sequence) const {
 PlanChoice PlanChooser::choose_again(const Sequence& sequence) const {
   const PlanChoice& before = sequence.choice;
   if (before.is_exact()) return pick(exact_candidates(sequence), 1, 0);
-  std::vector<EntryId> wanted;
-  for (int32_t layer = 0; layer < options_.layout.num_layers; ++layer) {
-    if (before.source == PlanChoice::Source::kOwnMixed || !before.plan.recomputes(layer))
-      wanted.push_back({EntryKind::kKeyValue, layer});
-  }
-  if (before.source == PlanChoice::Source::kSender && before.plan.needs_layer_input()) {
-    wanted.push_back({EntryKind::kLayerInput, before.plan.b});
-  }
-  if (store_.longest_prefix(before.keys, wanted) == before.keys.size()) return before;
+  if (is_stored(before)) return before;
   PlanChoice exact = pick(exact_candidates(sequence), 1, 0);
   exact.fallback = "the cache is gone";
   return exact;
@@ -285,7 +330,7 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
       int64_t columns = sequence.variant->transformer->config().d_model;
       work.load_bytes += bytes_of(options_.input_dtype, work.context_tokens * columns);
     }
-    work.tier = store_.tier_of(choice.keys);
+    work.tier = std::max(store_.tier_of(choice.keys), store_.tier_of(choice.sender_keys));
   }
   return costs_.prefill_seconds(work);
 }

@@ -54,6 +54,11 @@ class PlanChooser {
   std::vector<Digest> prompt_keys(const Sequence& sequence,
                                   const Variant& writer,
                                   const std::string& provenance) const;
+  // The same for a prompt that the variant reads with a plan of this provenance, whose first
+  // `num_covered` blocks come from the sender: what follows them depends on how many they are.
+  std::vector<Digest> mixed_keys(const Sequence& sequence,
+                                 const std::string& provenance,
+                                 size_t num_covered) const;
   // How many of them are in the store with all layers.
   size_t stored_blocks(std::span<const Digest> keys) const;
 
@@ -69,6 +74,8 @@ class PlanChooser {
                  const SenderCache& cache,
                  const PlanEntry& entry,
                  std::vector<PlanChoice>& out) const;
+  void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
+  bool is_stored(const PlanChoice& choice) const;
   SenderCache look_up(const Sequence& sequence, std::shared_ptr<const Variant> sender) const;
   PlanChoice choose_again(const Sequence& sequence) const;
   PlanChoice choose_by_name(const Sequence& sequence) const;

@@ -7,6 +7,11 @@
 #include "base/check.h"
 
 namespace droidspeak {
+namespace {
+
+constexpr int kRestStalls = 10;  // as many times the stall limit the disk is left alone
+
+}  // namespace
 
 void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
@@ -14,6 +19,10 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
   if (!sequence.choice.fallback.empty())
     count_fallback(sequence, "no_cache", sequence.choice.fallback);
+  if (is_disk_avoided(sequence.choice)) {
+    count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
+    sequence.choice = PlanChoice{};
+  }
   if (!sequence.was_admitted) {
     sequence.was_admitted = true;
     sequence.admitted = std::chrono::steady_clock::now();
@@ -28,38 +37,56 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   start_writer(sequence);
 }
 
+// A disk that hangs would cost every request the stall limit, and a thread each.
+bool PromptReader::is_disk_avoided(const PlanChoice& choice) const {
+  if (choice.keys.empty() || std::chrono::steady_clock::now() >= disk_rests_until_) return false;
+  return parts_.store.tier_of(choice.keys) == Tier::kDisk ||
+         parts_.store.tier_of(choice.sender_keys) == Tier::kDisk;
+}
+
 void PromptReader::start_reuse(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
   int32_t context = choice.num_tokens();
-  bool is_sender = choice.source == PlanChoice::Source::kSender;
+  bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
+  bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
   std::span<const int32_t> blocks = sequence.blocks.blocks();
   ReuseJob job{.receiver = sequence.variant,
                .context = {sequence.tokens.begin(), sequence.tokens.begin() + context},
-               .sender_keys = choice.keys,
-               .plan = is_sender ? choice.plan : ReusePlan::reuse_all(),
+               .sender_keys = is_mixed ? choice.sender_keys : choice.keys,
+               .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
+               .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = choice.translator,
-               .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens}};
-  sequence.reuse =
-      std::make_unique<ContextReuse>(parts_.ops, parts_.kv, parts_.store, std::move(job));
+               .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens},
+               .limits = {parts_.load_stall,
+                          parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
+               .on_progress = parts_.on_progress};
+  sequence.reuse = std::make_unique<ContextReuse>(
+      ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, parts_.threads}, std::move(job));
   sequence.num_computed = context;
 }
 
 // Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
-// variant and plan. What came from the own cache is there already.
+// variant and plan, without the layers that are the sender's. What came from the own cache is there
+// already.
 void PromptReader::start_writer(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
   if (sequence.prompt_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant))
     return;
   std::vector<int32_t> captured;
   if (choice.is_exact()) captured = parts_.library.captured_layers(*sequence.variant);
-  sequence.stored_keys = choice.is_exact() ? sequence.exact_keys
-                                           : parts_.chooser.prompt_keys(sequence, *sequence.variant,
-                                                                        choice.provenance);
+  bool is_from_sender = choice.source == PlanChoice::Source::kSender;
+  size_t covered = is_from_sender ? choice.keys.size() : choice.sender_keys.size();
+  sequence.stored_keys = choice.is_exact()
+                             ? sequence.exact_keys
+                             : parts_.chooser.mixed_keys(sequence, choice.provenance, covered);
   bool is_own = choice.source == PlanChoice::Source::kOwnExact ||
                 choice.source == PlanChoice::Source::kOwnMixed;
   sequence.num_stored_blocks = is_own ? static_cast<int32_t>(choice.keys.size()) : 0;
   sequence.writer = std::make_unique<ContextWriter>(parts_.ops.device(), parts_.kv, parts_.store,
                                                     std::move(captured));
+  if (choice.is_exact()) return;
+  sequence.writer->keep_layers(static_cast<int32_t>(covered),
+                               choice.plan.recomputed_layer_list(parts_.kv.layout().num_layers));
 }
 
 void PromptReader::recompute(Sequence& sequence, int32_t num_tokens) {
@@ -68,11 +95,15 @@ void PromptReader::recompute(Sequence& sequence, int32_t num_tokens) {
 
 bool PromptReader::falls_back(Sequence& sequence) {
   if (!sequence.reuse) return false;
-  std::string failure = sequence.reuse->failure();
-  if (failure.empty()) return false;
-  spdlog::warn("request {}: {}; the whole prompt is computed", sequence.id, failure);
-  count_fallback(sequence, "load_failed", failure);
+  std::optional<LoadFailure> failure = sequence.reuse->failure();
+  if (!failure) return false;
+  spdlog::warn("request {}: {}; the whole prompt is computed", sequence.id, failure->text);
+  bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
+  count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
+  if (has_stalled)
+    disk_rests_until_ = std::chrono::steady_clock::now() + kRestStalls * parts_.load_stall;
   sequence.reuse.reset();
+  sequence.pass.reset();
   sequence.writer.reset();
   sequence.num_computed = 0;
   sequence.choice = PlanChoice{};

@@ -3,7 +3,9 @@
 // stores what was read. Used by the engine thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "engine/adapter_registry.h"
 #include "engine/cost_model.h"
@@ -26,9 +28,12 @@ class PromptReader {
     AdapterRegistry& adapters;
     CostModel& costs;
     MetricsBoard& metrics;
+    TransferThreads& threads;
+    std::function<void()> on_progress;  // of a load; any thread
+    std::chrono::milliseconds load_stall{2000};
   };
 
-  explicit PromptReader(const Parts& parts) : parts_(parts) {}
+  explicit PromptReader(Parts parts) : parts_(std::move(parts)) {}
 
   // Takes blocks for all tokens, for which the pool has room, and starts loading.
   void begin(Sequence& sequence, size_t num_waiting);
@@ -42,12 +47,14 @@ class PromptReader {
   void store_blocks(Sequence& sequence);
 
  private:
+  bool is_disk_avoided(const PlanChoice& choice) const;
   void start_reuse(Sequence& sequence);
   void start_writer(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
 
   Parts parts_;
+  TimePoint disk_rests_until_ = {};  // after a load has stalled
 };
 
 }  // namespace droidspeak

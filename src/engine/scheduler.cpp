@@ -19,7 +19,7 @@ StepPlan Scheduler::plan_step() {
   StepPlan plan;
   plan_decodes(plan);
   plan_prefills(plan);
-  if (plan.is_empty()) plan_waiting_load(plan);
+  if (plan.is_empty()) plan_follow(plan);
   return plan;
 }
 
@@ -62,23 +62,29 @@ void Scheduler::plan_prefills(StepPlan& plan) {
         // A token of a reused context costs its share of the layers.
         int32_t layers = std::max(sequence->choice.plan.recomputed_layers(), 1);
         int32_t tokens = std::max(budget * options_.num_layers / layers, kBlockTokens);
-        tokens = std::min(tokens, sequence->choice.num_tokens());
+        tokens = std::min(tokens, sequence->reuse->recomputable_tokens());
         plan.recomputes.push_back({sequence.get(), tokens});
         budget -= tokens * layers / options_.num_layers;
         break;
       }
+      case Sequence::Next::kFollow:
+        plan.follows.push_back({sequence.get(), sequence->pass->num_tokens});
+        budget -= sequence->pass->num_tokens;
+        break;
       case Sequence::Next::kLoad:
         break;
     }
   }
 }
 
-// The suffix follows its loads layer by layer: waiting there is better than waiting for all of
-// them.
-void Scheduler::plan_waiting_load(StepPlan& plan) {
-  if (running_.empty()) return;
-  Sequence& oldest = *running_.front();
-  plan.rows.push_back({&oldest, std::min(oldest.num_missing(), options_.chunk_tokens)});
+// While nothing else runs, being behind the loads by one layer is better than waiting for all.
+void Scheduler::plan_follow(StepPlan& plan) {
+  for (const auto& sequence : running_) {
+    if (!sequence->can_follow()) continue;
+    plan.follows.push_back(
+        {sequence.get(), std::min(sequence->num_missing(), options_.chunk_tokens)});
+    return;
+  }
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::remove_if(

@@ -22,9 +22,10 @@ struct StepPlan {
 
   std::vector<Work> rows = {};        // through all layers, from each sequence's num_computed on
   std::vector<Work> recomputes = {};  // through the recomputed layers of a reused context
+  std::vector<Work> follows = {};     // through the layers that have been loaded by now
   std::vector<std::unique_ptr<Sequence>> preempted = {};  // without blocks; wait again
 
-  bool is_empty() const { return rows.empty() && recomputes.empty(); }
+  bool is_empty() const { return rows.empty() && recomputes.empty() && follows.empty(); }
 };
 
 struct SchedulerOptions {
@@ -39,7 +40,8 @@ class Scheduler {
 
   // The blocks of the sequence cover its tokens.
   void add(std::unique_ptr<Sequence> sequence);
-  // A sequence whose loads are in flight is left out unless nothing else can run.
+  // A sequence whose loads are in flight is left out unless nothing else can run: then its next
+  // rows follow the loads layer by layer. Empty when everybody waits for loads.
   StepPlan plan_step();
   std::vector<std::unique_ptr<Sequence>> remove_if(
       const std::function<bool(const Sequence&)>& is_gone);
@@ -56,7 +58,7 @@ class Scheduler {
  private:
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
-  void plan_waiting_load(StepPlan& plan);
+  void plan_follow(StepPlan& plan);
   bool grow(size_t index, StepPlan& plan);
 
   BlockPool& pool_;

@@ -36,6 +36,14 @@ struct SequenceOptions {
   TimePoint now = {};
 };
 
+// Rows behind a reused context on their way through the layers: the pass stops where a layer is not
+// loaded yet and goes on later.
+struct LayerPass {
+  Tensor hidden;
+  int32_t num_tokens = 0;
+  int32_t next_layer = 0;
+};
+
 struct Sequence {
   explicit Sequence(SequenceOptions options)
       : request(std::move(options.request)),
@@ -63,6 +71,7 @@ struct Sequence {
       exact_keys;  // of the prompt's full blocks as the variant itself computes them
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
+  std::unique_ptr<LayerPass> pass;        // null: none is under way
   std::unique_ptr<ContextWriter> writer;  // null: this prompt is not stored
   std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
   int32_t num_stored_blocks = 0;
@@ -87,18 +96,27 @@ struct Sequence {
 
   bool is_decoding() const { return !reuse && num_generated() > 0 && num_missing() == 1; }
 
-  // What the sequence can do next.
-  enum class Next { kRows, kRecompute, kLoad };
+  // What the sequence can do next; kLoad: nothing until more has arrived, kFollow: `pass` can go
+  // on.
+  enum class Next { kRows, kRecompute, kFollow, kLoad };
 
   Next next() const {
     if (!reuse) return Next::kRows;
-    if (!reuse->is_recomputed()) return Next::kRecompute;
+    if (!reuse->is_recomputed())
+      return reuse->recomputable_tokens() > 0 ? Next::kRecompute : Next::kLoad;
+    if (pass) return reuse->is_layer_ready(pass->next_layer) ? Next::kFollow : Next::kLoad;
     return reuse->is_loaded() ? Next::kRows : Next::kLoad;
+  }
+
+  // Whether a pass could begin before everything is loaded.
+  bool can_follow() const {
+    return reuse && !pass && reuse->is_recomputed() && reuse->is_layer_ready(0);
   }
 
   // Gives up the blocks and everything computed.
   void release_blocks() {
     reuse.reset();  // stops writing into the blocks
+    pass.reset();
     writer.reset();
     blocks.clear();
     num_computed = 0;

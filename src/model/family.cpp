@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "model/family_tokenizer.h"
 #include "model/json_fields.h"
 
 namespace droidspeak {
@@ -89,6 +90,10 @@ ModelFamily::ModelFamily(Ops& ops,
     }
     auto variant = load_full(member, file.base.name);
     std::string mismatch = describe_mismatch(config(), variant->transformer->config());
+    if (mismatch.empty()) {
+      mismatch = describe_tokenizer_mismatch(file.base.path, member.path);
+      if (!mismatch.empty()) mismatch = "its tokenizer differs: " + mismatch;
+    }
     if (!mismatch.empty()) {
       throw Failure(ErrorCode::kInvalidArgument,
                     fmt::format("{}: variant \"{}\" does not fit the base: {}",
@@ -120,6 +125,13 @@ std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
 }
 
 void ModelFamily::add_adapter(const std::string& name, const std::filesystem::path& folder) {
+  if (auto before = find(name); before && !before->adapter) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("adapter \"{}\": the name belongs to a full checkpoint of the family; take "
+                    "another one",
+                    name));
+  }
   auto variant = std::make_shared<Variant>();
   variant->name = name;
   variant->parent = base_->name;

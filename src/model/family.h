@@ -72,7 +72,8 @@ class ModelFamily {
   std::shared_ptr<const Variant> get(std::string_view name) const;
   std::vector<std::shared_ptr<const Variant>> variants() const;  // base first
 
-  // Loads a PEFT folder under `name`, replacing a variant of that name. Throws Failure.
+  // Loads a PEFT folder under `name`, replacing an adapter of that name. Throws Failure, also when
+  // the name is the base's or another full checkpoint's.
   void add_adapter(const std::string& name, const std::filesystem::path& folder);
   // False when there is no adapter of that name.
   bool remove_adapter(std::string_view name);

@@ -1,211 +1,161 @@
 #include "sharing/context_reuse.h"
 
 #include <algorithm>
-
-#include <fmt/format.h>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/clock.h"
 
 namespace droidspeak {
+namespace {
 
-// What transfer thread and compute thread share. E rows wait in host memory until their chunk is
-// recomputed; K/V goes straight to its blocks.
-struct ContextReuse::Loading {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int32_t loaded_input_blocks = 0;
-  std::vector<bool> is_layer_loaded;
-  std::vector<std::unique_ptr<Event>> layer_events;
-  size_t loaded_layers = 0;
-  std::string failure;
-  bool is_stopping = false;
-  double load_ms = 0;
-  uint64_t loaded_bytes = 0;
-  Tier slowest_tier = Tier::kHost;
-  std::vector<PinnedEntry> inputs;  // E of the transition layer, one entry per block
-  std::unique_ptr<CopyLane> lane;
-  std::thread thread;
+constexpr int32_t kWorthwhileTokens = 512;  // smaller chunks use the weights less well
 
-  void note_entry(const PinnedEntry& entry) {
-    loaded_bytes += entry.bytes().size();
-    if (entry.tier() == Tier::kDisk) slowest_tier = Tier::kDisk;
+std::vector<LayerRange> recomputed_ranges(const ReusePlan& plan) {
+  std::vector<LayerRange> ranges;
+  if (plan.a > 0) ranges.push_back({0, plan.a});
+  if (plan.b == plan.c) return ranges;
+  // Without reused layers in front, the receiver's own hidden state flows on.
+  if (plan.a > 0 && plan.a == plan.b) {
+    ranges.back().end = plan.c;
+  } else {
+    ranges.push_back({plan.b, plan.c});
   }
-};
+  return ranges;
+}
 
-ContextReuse::ContextReuse(Ops& ops, KvCache& kv, CacheStore& store, ReuseJob job)
-    : ops_(ops),
-      kv_(kv),
-      store_(store),
-      job_(std::move(job)),
-      loading_(std::make_unique<Loading>()) {
-  int32_t num_layers = kv.layout().num_layers;
+LoadJob load_job(const ReuseJob& job, int32_t num_layers) {
+  size_t num_blocks = job.context.size() / kBlockTokens;
+  LoadJob load{.keys = job.sender_keys,
+               .own_keys = job.own_keys,
+               .own_layers = {},
+               .blocks = job.blocks,
+               .input_layer = -1,
+               .layers = job.plan.reused_layers(num_layers),
+               .limits = job.limits,
+               .on_progress = job.on_progress};
+  load.keys.resize(std::min(load.keys.size(), num_blocks));
+  load.blocks.resize(num_blocks);
+  if (job.own_keys.empty()) {
+    if (job.plan.needs_layer_input()) load.input_layer = job.plan.b;
+    return load;
+  }
+  load.own_keys.resize(num_blocks);
+  load.own_layers = job.plan.recomputed_layer_list(num_layers);
+  load.layers.resize(static_cast<size_t>(num_layers));
+  std::iota(load.layers.begin(), load.layers.end(), 0);
+  return load;
+}
+
+}  // namespace
+
+ContextReuse::ContextReuse(const Parts& parts, ReuseJob job)
+    : ops_(parts.ops), kv_(parts.kv), job_(std::move(job)) {
+  int32_t num_layers = kv_.layout().num_layers;
   check(job_.context.size() % kBlockTokens == 0, "context is a whole number of blocks");
-  check(job_.sender_keys.size() * kBlockTokens >= job_.context.size(), "a key for every block");
+  check(
+      std::max(job_.sender_keys.size(), job_.own_keys.size()) * kBlockTokens >= job_.context.size(),
+      "a key for every block");
   check(job_.blocks.size() * kBlockTokens >= job_.context.size(),
         "the block table covers the context");
-  if (job_.plan.a > 0) recompute_ranges_.push_back({0, job_.plan.a});
-  if (job_.plan.b < job_.plan.c) {
-    // Without reused layers in front, the receiver's own hidden state flows on.
-    if (!recompute_ranges_.empty() && job_.plan.a == job_.plan.b) {
-      recompute_ranges_.back().end = job_.plan.c;
-    } else {
-      recompute_ranges_.push_back({job_.plan.b, job_.plan.c});
-    }
-  }
-  load_order_ = job_.plan.reused_layers(num_layers);
-  loading_->is_layer_loaded.assign(static_cast<size_t>(num_layers), false);
-  loading_->layer_events.resize(static_cast<size_t>(num_layers));
-  is_translated_.assign(static_cast<size_t>(num_layers), false);
-  loading_->lane = ops.device().make_copy_lane();
-  loading_->thread = std::thread([this] { load_all(); });
+  if (job_.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
+  is_prepared_.assign(static_cast<size_t>(num_layers), false);
+  load_ =
+      std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store, load_job(job_, num_layers));
+  parts.threads.start([load = load_] { load->run(); });
 }
 
 ContextReuse::~ContextReuse() {
-  {
-    std::lock_guard lock(loading_->mutex);
-    loading_->is_stopping = true;
+  load_->stop();
+  try {
+    ops_.device().synchronize();  // E is copied out of memory that is given back now
+  } catch (const std::exception&) {
+    // A broken device says so at the next thing it is asked for.
   }
-  loading_->thread.join();
-  loading_->lane->synchronize();
 }
 
-void ContextReuse::load_all() {
-  Stopwatch watch;
-  Loading& shared = *loading_;
-  size_t num_blocks = job_.context.size() / kBlockTokens;
-  auto fetch = [&](size_t block, EntryId id) -> std::optional<PinnedEntry> {
-    auto entry = store_.fetch(job_.sender_keys[block], id);
-    std::lock_guard lock(shared.mutex);
-    if (shared.is_stopping) return std::nullopt;
-    if (!entry) {
-      shared.failure = fmt::format("block {} of layer {} is missing or damaged", block, id.layer);
-      shared.changed.notify_all();
-      return std::nullopt;
-    }
-    shared.note_entry(*entry);
-    return entry;
-  };
-  auto load_inputs = [&] {
-    for (size_t block = 0; block < num_blocks; ++block) {
-      auto entry = fetch(block, {EntryKind::kLayerInput, job_.plan.b});
-      if (!entry) return false;
-      std::lock_guard lock(shared.mutex);
-      shared.inputs.push_back(std::move(*entry));
-      ++shared.loaded_input_blocks;
-      shared.changed.notify_all();
-    }
-    return true;
-  };
-  auto load_layer = [&](int32_t layer) {
-    std::vector<PinnedEntry> pins;  // until the copies are done
-    for (size_t block = 0; block < num_blocks; ++block) {
-      auto entry = fetch(block, {EntryKind::kKeyValue, layer});
-      if (!entry) return false;
-      kv_.load(*shared.lane, layer, job_.blocks[block], entry->bytes());
-      pins.push_back(std::move(*entry));
-    }
-    auto event = shared.lane->record();
-    if (ops_.device().kind() != DeviceKind::kCpu) shared.lane->synchronize();
-    std::lock_guard lock(shared.mutex);
-    shared.layer_events[static_cast<size_t>(layer)] = std::move(event);
-    shared.is_layer_loaded[static_cast<size_t>(layer)] = true;
-    ++shared.loaded_layers;
-    shared.load_ms = watch.ms();
-    shared.changed.notify_all();
-    return true;
-  };
-  if (job_.plan.needs_layer_input() && !load_inputs()) return;
-  for (int32_t layer : load_order_) {
-    if (!load_layer(layer)) return;
-  }
-  std::lock_guard lock(shared.mutex);
-  shared.load_ms = watch.ms();
+int32_t ContextReuse::recomputable_tokens() const {
+  if (is_recomputed()) return 0;
+  int32_t missing = static_cast<int32_t>(job_.context.size()) - recomputed_tokens_;
+  if (!job_.plan.needs_layer_input()) return missing;
+  int32_t arrived = load_->input_blocks() * kBlockTokens - recomputed_tokens_;
+  bool is_worthwhile = arrived >= std::min(missing, kWorthwhileTokens) || !load_->is_arriving();
+  return is_worthwhile ? arrived : 0;
 }
 
 int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
-  if (is_recomputed()) return 0;
+  int32_t limit = std::max(kBlockTokens, max_tokens / kBlockTokens * kBlockTokens);
+  int32_t num_tokens = std::min(limit, recomputable_tokens());
+  if (num_tokens == 0) return 0;
   Stopwatch watch;
   Transformer& transformer = *job_.receiver->transformer;
   int32_t begin = recomputed_tokens_;
-  int32_t limit = std::max(kBlockTokens, max_tokens / kBlockTokens * kBlockTokens);
-  int32_t end = std::min(begin + limit, static_cast<int32_t>(job_.context.size()));
-  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), end - begin,
+  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
                                       transformer.config().d_model);
-  BatchSlice slice{{0, end - begin, begin, job_.blocks}, job_.receiver->adapter.get()};
+  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get()};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
       transformer.embed(std::span(job_.context)
-                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(num_tokens)),
                         hidden);
     } else {
-      std::unique_lock lock(loading_->mutex);
-      loading_->changed.wait(lock, [&] {
-        return loading_->loaded_input_blocks * kBlockTokens >= end || !loading_->failure.empty();
-      });
-      if (!loading_->failure.empty()) return 0;
-      for (int32_t block = begin / kBlockTokens; block * kBlockTokens < end; ++block) {
-        TensorView rows =
-            hidden.row_range(block * kBlockTokens - begin, (block + 1) * kBlockTokens - begin);
-        std::span<const std::byte> bytes = loading_->inputs[static_cast<size_t>(block)].bytes();
-        check(bytes.size() == bytes_of(rows.dtype, rows.rows * rows.columns),
-              "stored E has the receiver's shape");
-        ops_.device().to_device(rows.data, bytes.data(), bytes.size());
-      }
-      lock.unlock();
+      copy_inputs(begin, hidden);
       const LowRankMap* map = job_.translator ? job_.translator->input(range.begin) : nullptr;
       if (map != nullptr) ops_.translate_rows(*map, hidden);
     }
     transformer.forward_layers(range, std::span(&slice, 1), kv_, hidden);
   }
-  recomputed_tokens_ = end;
+  recomputed_tokens_ += num_tokens;
   recompute_ms_ += watch.ms();
-  return end - begin;
+  return num_tokens;
 }
 
-bool ContextReuse::wait_layer(int32_t layer) {
-  auto index = static_cast<size_t>(layer);
-  if (job_.plan.recomputes(layer) || is_translated_[index]) return true;
-  {
-    std::unique_lock lock(loading_->mutex);
-    loading_->changed.wait(
-        lock, [&] { return loading_->is_layer_loaded[index] || !loading_->failure.empty(); });
-    if (!loading_->is_layer_loaded[index]) return false;
-    ops_.device().wait(*loading_->layer_events[index]);
+void ContextReuse::copy_inputs(int32_t begin, TensorView hidden) {
+  for (int64_t row = 0; row < hidden.rows; row += kBlockTokens) {
+    TensorView rows = hidden.row_range(row, row + kBlockTokens);
+    std::span<const std::byte> bytes =
+        load_->input((begin + static_cast<int32_t>(row)) / kBlockTokens);
+    check(bytes.size() == bytes_of(rows.dtype, rows.rows * rows.columns),
+          "stored E has the receiver's shape");
+    ops_.device().to_device(rows.data, bytes.data(), bytes.size());
   }
+}
+
+bool ContextReuse::is_layer_ready(int32_t layer) const {
+  if (recomputes(layer)) return is_recomputed();
+  return load_->layer_event(layer) != nullptr;
+}
+
+void ContextReuse::prepare_layer(int32_t layer) {
+  auto index = static_cast<size_t>(layer);
+  if (recomputes(layer) || is_prepared_[index]) return;
+  const Event* event = load_->layer_event(layer);
+  check(event != nullptr, "a layer is prepared once it is ready");
+  ops_.device().wait(*event);
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
-  if (map != nullptr) {
-    SequenceSlice range{0, static_cast<int32_t>(job_.context.size()), 0, job_.blocks};
+  auto from_sender =
+      static_cast<int32_t>(std::min(job_.context.size(), job_.sender_keys.size() * kBlockTokens));
+  if (map != nullptr && from_sender > 0 && !job_.plan.recomputes(layer)) {
+    SequenceSlice range{0, from_sender, 0, job_.blocks};
     ops_.translate_kv(*map, job_.receiver->transformer->rope_options(layer), range,
                       kv_.layer(layer));
   }
-  is_translated_[index] = true;
+  is_prepared_[index] = true;
+}
+
+bool ContextReuse::wait_layer(int32_t layer) {
+  check(is_recomputed(), "the suffix follows the recomputed layers");
+  while (!is_layer_ready(layer)) {
+    if (failure()) return false;
+    wait_for_progress();
+  }
+  prepare_layer(layer);
   return true;
 }
 
-bool ContextReuse::is_loaded() const {
-  std::lock_guard lock(loading_->mutex);
-  return loading_->loaded_layers == load_order_.size();
-}
-
-std::string ContextReuse::failure() const {
-  std::lock_guard lock(loading_->mutex);
-  return loading_->failure;
-}
-
-double ContextReuse::load_ms() const {
-  std::lock_guard lock(loading_->mutex);
-  return loading_->load_ms;
-}
-
-uint64_t ContextReuse::loaded_bytes() const {
-  std::lock_guard lock(loading_->mutex);
-  return loading_->loaded_bytes;
-}
-
-Tier ContextReuse::slowest_tier() const {
-  std::lock_guard lock(loading_->mutex);
-  return loading_->slowest_tier;
+void ContextReuse::wait_for_progress() {
+  load_->wait_past(seen_progress_);
+  seen_progress_ = load_->progress();
 }
 
 }  // namespace droidspeak

@@ -4,22 +4,22 @@
 //
 //   ContextReuse reuse(...);
 //   while (!reuse.is_recomputed()) reuse.recompute_chunk(512);   // interleave with other work
-//   while (!reuse.is_loaded()) ...;                              // or wait_layer(i) before layer i
-//   then run the suffix through all layers.
+//   for each layer: is_layer_ready(i), prepare_layer(i), run the suffix through it
+//
+// Nothing here waits for a load except wait_for_progress() and wait_layer(), and those no longer
+// than the load's limits.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
+#include <functional>
 #include <memory>
-#include <mutex>
-#include <span>
-#include <string>
-#include <thread>
+#include <optional>
 #include <vector>
 
 #include "kv/kv_cache.h"
 #include "model/family.h"
+#include "sharing/context_load.h"
 #include "sharing/reuse_plan.h"
+#include "sharing/transfer_threads.h"
 #include "sharing/translation.h"
 #include "store/cache_store.h"
 
@@ -28,21 +28,36 @@ namespace droidspeak {
 struct ReuseJob {
   std::shared_ptr<const Variant> receiver;
   std::vector<int32_t> context;     // a whole number of blocks
-  std::vector<Digest> sender_keys;  // one per block
+  std::vector<Digest> sender_keys;  // one per block, or of the leading ones beside own_keys
+  // Not empty: the receiver read this context with the plan before. Layers that the plan
+  // recomputes, and all layers where sender_keys end, are loaded from here. One per block.
+  std::vector<Digest> own_keys = {};
   ReusePlan plan;
-  std::shared_ptr<const Translator> translator;  // null: raw
-  std::vector<int32_t> blocks;                   // the receiver's block table, covers the context
+  std::shared_ptr<const Translator> translator = nullptr;  // null: raw
+  std::vector<int32_t> blocks;  // the receiver's block table, covers the context
+  LoadLimits limits = {};
+  std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
 };
 
 class ContextReuse {
  public:
-  // All references outlive the object. `kv` blocks of the job are written by the transfer thread
-  // until is_loaded(); the job's blocks must stay leased until this object is destroyed.
-  ContextReuse(Ops& ops, KvCache& kv, CacheStore& store, ReuseJob job);
-  ~ContextReuse();  // stops loading
+  // All outlive the threads.
+  struct Parts {
+    Ops& ops;
+    KvCache& kv;
+    CacheStore& store;
+    TransferThreads& threads;
+  };
 
-  // Runs the plan's recomputed layers over the next tokens of the context; waits for their E.
-  // Returns the number of tokens done, 0 when finished or failed.
+  // `kv` blocks of the job are written by a transfer thread until is_loaded(); they must stay
+  // leased until this object is destroyed.
+  ContextReuse(const Parts& parts, ReuseJob job);
+  ~ContextReuse();  // stops loading; a transfer that hangs is left to the threads' owner
+
+  // Tokens whose E has arrived and that are worth a chunk: while E is arriving, whole chunks only.
+  int32_t recomputable_tokens() const;
+  // Runs the plan's recomputed layers over the next recomputable tokens of the context. Returns the
+  // number of tokens done; 0 when there are none, or nothing is left.
   int32_t recompute_chunk(int32_t max_tokens);
 
   bool is_recomputed() const {
@@ -50,33 +65,43 @@ class ContextReuse {
            recompute_ranges_.empty();
   }
 
-  // Waits for the layer's K/V and translates it; false when loading failed. Layers that the plan
-  // recomputes are ready at once.
+  // Whether the layer's K/V of the whole context is on the device.
+  bool is_layer_ready(int32_t layer) const;
+  // Translates a ready layer, once; before any row is computed that looks at it.
+  void prepare_layer(int32_t layer);
+  // Waits for the layer and prepares it; false when loading failed.
   bool wait_layer(int32_t layer);
-  // True once every reused layer has arrived (not yet translated); never waits.
-  bool is_loaded() const;
-  // A missing or damaged entry: the caller falls back to full prefill. Empty: no failure.
-  std::string failure() const;
+  // Returns when something has arrived or failed, or after a short while.
+  void wait_for_progress();
 
-  double load_ms() const;  // wall time of the transfer thread
+  // True once every reused layer has arrived (not yet translated).
+  bool is_loaded() const { return load_->is_loaded(); }
+
+  // A missing or damaged entry, or a load that stalls: the caller falls back to full prefill.
+  std::optional<LoadFailure> failure() const { return load_->failure(); }
+
+  double load_ms() const { return load_->load_ms(); }
 
   double recompute_ms() const { return recompute_ms_; }
 
-  uint64_t loaded_bytes() const;
-  Tier slowest_tier() const;
+  uint64_t loaded_bytes() const { return load_->loaded_bytes(); }
+
+  Tier slowest_tier() const { return load_->slowest_tier(); }
 
  private:
-  struct Loading;
-  void load_all();
+  bool recomputes(int32_t layer) const {
+    return job_.own_keys.empty() && job_.plan.recomputes(layer);
+  }
+
+  void copy_inputs(int32_t begin, TensorView hidden);
 
   Ops& ops_;
   KvCache& kv_;
-  CacheStore& store_;
   ReuseJob job_;
   std::vector<LayerRange> recompute_ranges_;
-  std::vector<int32_t> load_order_;
-  std::unique_ptr<Loading> loading_;
-  std::vector<bool> is_translated_;
+  std::shared_ptr<ContextLoad> load_;  // shared with the transfer thread
+  uint64_t seen_progress_ = 0;
+  std::vector<bool> is_prepared_;
   Tensor hidden_;
   int32_t recomputed_tokens_ = 0;
   double recompute_ms_ = 0;

@@ -1,6 +1,7 @@
 #include "sharing/context_writer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -39,6 +40,11 @@ void ContextWriter::capture(int32_t layer, int32_t first_position, TensorView hi
   device_.to_host(rows.data() + begin, hidden.data, bytes);
 }
 
+void ContextWriter::keep_layers(int32_t num_blocks, std::vector<int32_t> layers) {
+  num_partial_blocks_ = num_blocks;
+  partial_layers_ = std::move(layers);
+}
+
 void ContextWriter::write(std::span<const Digest> keys,
                           std::span<const int32_t> blocks,
                           int32_t first_block,
@@ -47,14 +53,18 @@ void ContextWriter::write(std::span<const Digest> keys,
   lane->wait_for_compute();
   const KvLayout& layout = kv_.layout();
   auto layers = static_cast<size_t>(layout.num_layers);
+  std::vector<int32_t> all_layers(layers);
+  std::iota(all_layers.begin(), all_layers.end(), 0);
   std::vector<std::byte> bytes(layers * layout.layer_bytes());
   auto last_block = std::min<size_t>(static_cast<size_t>(num_tokens / kBlockTokens), keys.size());
   for (auto block = static_cast<size_t>(first_block); block < last_block; ++block) {
     std::vector<EntryBytes> entries;
-    for (size_t layer = 0; layer < layers; ++layer) {
-      std::span<std::byte> part(bytes.data() + layer * layout.layer_bytes(), layout.layer_bytes());
-      kv_.save(*lane, static_cast<int32_t>(layer), blocks[block], part);
-      entries.push_back({{EntryKind::kKeyValue, static_cast<int32_t>(layer)}, part});
+    bool is_partial = block < static_cast<size_t>(num_partial_blocks_);
+    for (int32_t layer : is_partial ? partial_layers_ : all_layers) {
+      std::span<std::byte> part(bytes.data() + static_cast<size_t>(layer) * layout.layer_bytes(),
+                                layout.layer_bytes());
+      kv_.save(*lane, layer, blocks[block], part);
+      entries.push_back({{EntryKind::kKeyValue, layer}, part});
     }
     size_t begin = block * kBlockTokens * row_bytes_;
     size_t size = kBlockTokens * row_bytes_;
@@ -63,6 +73,7 @@ void ContextWriter::write(std::span<const Digest> keys,
         entries.push_back({{EntryKind::kLayerInput, layer}, std::span(rows).subspan(begin, size)});
     }
     lane->synchronize();
+    if (entries.empty()) continue;
     store_.put(keys[block], entries, static_cast<uint32_t>(block));
   }
 }

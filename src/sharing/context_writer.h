@@ -29,6 +29,8 @@ class ContextWriter {
 
   const std::vector<int32_t>& captured_layers() const { return captured_layers_; }
 
+  // Of the first `num_blocks` blocks only K/V of these layers is written from now on.
+  void keep_layers(int32_t num_blocks, std::vector<int32_t> layers);
   // Input of `layer` for positions [first_position, first_position + hidden.rows).
   void capture(int32_t layer, int32_t first_position, TensorView hidden);
   // Writes the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`; captured rows
@@ -43,6 +45,8 @@ class ContextWriter {
   const KvCache& kv_;
   CacheStore& store_;
   std::vector<int32_t> captured_layers_;
+  int32_t num_partial_blocks_ = 0;
+  std::vector<int32_t> partial_layers_;
   std::map<int32_t, std::vector<std::byte>> inputs_;  // by layer: rows from position 0
   size_t row_bytes_ = 0;
 };

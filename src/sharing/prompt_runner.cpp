@@ -13,7 +13,10 @@
 namespace droidspeak {
 
 PromptRunner::PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens)
-    : ops_(ops), kv_(kv), store_(store), chunk_tokens_(chunk_tokens) {}
+    : ops_(ops),
+      kv_(kv),
+      store_(store),
+      chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : ops.prefill_rows()) {}
 
 std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
                                           std::span<const int32_t> tokens,
@@ -38,17 +41,20 @@ PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens,
                    kBlockTokens * kBlockTokens;
   if (plan.sender == nullptr || plan.plan.is_full(kv_.layout().num_layers)) shared = 0;
   if (shared > 0) {
-    ContextReuse reuse(ops_, kv_, store_,
+    ContextReuse reuse({ops_, kv_, store_, transfers_},
                        reuse_job(tokens.first(static_cast<size_t>(shared)), plan, table));
-    while (reuse.recompute_chunk(chunk_tokens_) > 0) {
+    while (!reuse.is_recomputed() && !reuse.failure()) {
+      if (reuse.recompute_chunk(chunk_tokens_) == 0) reuse.wait_for_progress();
     }
     timings.recompute_ms = watch.ms();
     bool is_done =
         reuse.is_recomputed() && forward_rows(tokens, shared, plan, table, &reuse, visit);
     timings.load_ms = reuse.load_ms();
     timings.tier = reuse.slowest_tier();
-    timings.fallback = is_done ? "" : reuse.failure();
-    if (!is_done) shared = 0;
+    if (!is_done) {
+      timings.fallback = reuse.failure().value_or(LoadFailure{}).text;
+      shared = 0;
+    }
   }
   if (shared == 0) forward_rows(tokens, 0, plan, table, nullptr, visit);
   ops_.device().synchronize();

@@ -39,8 +39,8 @@ struct PromptTimings {
 
 class PromptRunner {
  public:
-  // `chunk_tokens`: rows per forward pass.
-  PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens = 512);
+  // `chunk_tokens`: rows per forward pass; 0: as many as suit the device.
+  PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens = 0);
 
   Ops& ops() { return ops_; }
 
@@ -91,6 +91,7 @@ class PromptRunner {
   KvCache& kv_;
   CacheStore& store_;
   int32_t chunk_tokens_;
+  TransferThreads transfers_;
   Tensor hidden_;
 };
 

@@ -16,6 +16,14 @@ std::vector<int32_t> ReusePlan::reused_layers(int32_t num_layers) const {
   return layers;
 }
 
+std::vector<int32_t> ReusePlan::recomputed_layer_list(int32_t num_layers) const {
+  std::vector<int32_t> layers;
+  for (int32_t layer = 0; layer < num_layers; ++layer) {
+    if (recomputes(layer)) layers.push_back(layer);
+  }
+  return layers;
+}
+
 std::string ReusePlan::to_string(int32_t num_layers) const {
   if (is_full(num_layers)) return "full";
   if (is_reuse_all()) return "reuse";

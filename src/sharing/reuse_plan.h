@@ -36,6 +36,7 @@ struct ReusePlan {
 
   // Reused layers in the order in which a suffix needs them.
   std::vector<int32_t> reused_layers(int32_t num_layers) const;
+  std::vector<int32_t> recomputed_layer_list(int32_t num_layers) const;
 
   // "full", "reuse" or "a,b,c".
   std::string to_string(int32_t num_layers) const;

@@ -196,21 +196,53 @@ Rows ReferenceModel::suffix_logits(const std::vector<int32_t>& suffix, Reference
   return logits;
 }
 
+Row ReferenceMap::apply(const Row& row) const {
+  Row narrow = multiply(down, row);
+  Row out = multiply(up, narrow);
+  for (size_t i = 0; i < out.size(); ++i) out[i] += row[i] + bias[i];
+  return out;
+}
+
+void ReferenceModel::translate(int32_t layer_index,
+                               const ReferenceMap& map,
+                               ReferenceCache& cache) const {
+  auto at = static_cast<size_t>(layer_index);
+  auto dim = static_cast<size_t>(config_.head_dim);
+  for (size_t token = 0; token < cache.keys[at].size(); ++token) {
+    Row& key = cache.keys[at][token];
+    Row& value = cache.values[at][token];
+    auto position = static_cast<int32_t>(token);
+    for (size_t head = 0; head < key.size() / dim; ++head)
+      rotate(key.data() + head * dim, -position);
+    Row both = key;
+    both.insert(both.end(), value.begin(), value.end());
+    both = map.apply(both);
+    auto middle = both.begin() + static_cast<std::ptrdiff_t>(key.size());
+    key.assign(both.begin(), middle);
+    value.assign(middle, both.end());
+    for (size_t head = 0; head < key.size() / dim; ++head)
+      rotate(key.data() + head * dim, position);
+  }
+}
+
 ReferenceCache mixed_cache(const ReferenceModel& receiver,
                            const ReferenceCache& sender,
                            const std::vector<int32_t>& context,
-                           int32_t a,
-                           int32_t b,
-                           int32_t c) {
+                           const ReusePlan& plan,
+                           const ReferenceMaps& maps) {
   ReferenceCache cache = sender;
-  if (a > 0) receiver.recompute(0, a, receiver.embed(context), cache);
-  if (b < c) {
+  for (const auto& [layer, map] : maps.kv) receiver.translate(layer, map, cache);
+  if (plan.a > 0) receiver.recompute(0, plan.a, receiver.embed(context), cache);
+  if (plan.b < plan.c) {
     // Right behind [0, a) the receiver's own hidden state flows on; else the sender's input of
     // layer b.
-    if (a == b && a > 0) {
-      receiver.recompute(0, c, receiver.embed(context), cache);
+    if (plan.a == plan.b && plan.a > 0) {
+      receiver.recompute(0, plan.c, receiver.embed(context), cache);
     } else {
-      receiver.recompute(b, c, sender.inputs[static_cast<size_t>(b)], cache);
+      Rows input = sender.inputs[static_cast<size_t>(plan.b)];
+      auto map = maps.inputs.find(plan.b);
+      for (Row& row : input) row = map == maps.inputs.end() ? row : map->second.apply(row);
+      receiver.recompute(plan.b, plan.c, std::move(input), cache);
     }
   }
   return cache;

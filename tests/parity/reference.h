@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "sharing/reuse_plan.h"
 
 namespace droidspeak {
 
@@ -21,6 +22,20 @@ struct ReferenceCache {
   std::vector<Rows> inputs;  // [layer][token][d_model]
   std::vector<Rows> keys;    // [layer][token][kv columns]
   std::vector<Rows> values;
+};
+
+// x += (x A) B + bias on each row: `down` is [rank][columns], `up` [columns][rank].
+struct ReferenceMap {
+  Rows down;
+  Rows up;
+  Row bias;
+
+  Row apply(const Row& row) const;
+};
+
+struct ReferenceMaps {
+  std::map<int32_t, ReferenceMap> kv;      // by layer, on [K before RoPE | V]
+  std::map<int32_t, ReferenceMap> inputs;  // by transition layer
 };
 
 class ReferenceModel {
@@ -37,6 +52,8 @@ class ReferenceModel {
   // Logits of every token of `suffix` that follows the cached context. The cache is not changed.
   Rows suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const;
   Rows embed(const std::vector<int32_t>& tokens) const;
+  // K and V of every token of a layer through the map, K before RoPE.
+  void translate(int32_t layer, const ReferenceMap& map, ReferenceCache& cache) const;
 
  private:
   using Matrix = std::vector<Row>;
@@ -44,6 +61,7 @@ class ReferenceModel {
   Matrix load_linear(int32_t layer, const std::string& name) const;
   // Runs one layer over rows that follow what the cache holds, and appends their K/V.
   Rows layer(int32_t index, const Rows& hidden, ReferenceCache& cache) const;
+  // By the angles of `position`; a negative one turns back.
   void rotate(double* head, int32_t position) const;
 
   std::filesystem::path checkpoint_;
@@ -56,8 +74,7 @@ class ReferenceModel {
 ReferenceCache mixed_cache(const ReferenceModel& receiver,
                            const ReferenceCache& sender,
                            const std::vector<int32_t>& context,
-                           int32_t a,
-                           int32_t b,
-                           int32_t c);
+                           const ReusePlan& plan,
+                           const ReferenceMaps& maps = {});
 
 }  // namespace droidspeak

@@ -10,25 +10,33 @@
 #include "model/family.h"
 #include "sharing/prompt_runner.h"
 #include "store/cache_store.h"
+#include "support/device_under_test.h"
 
 namespace droidspeak {
 
 class SingleModel {
  public:
+  struct Options {
+    DeviceKind device = DeviceKind::kCpu;
+    Precision precision = Precision::kExact;
+    DType kv_dtype = DType::kF32;
+  };
+
+  // `adapter` empty: the checkpoint alone.
   SingleModel(const std::filesystem::path& checkpoint,
               const std::filesystem::path& adapter,
-              Precision precision,
-              DType kv_dtype)
-      : device_(make_cpu_device()), ops_(make_cpu_ops(*device_, 2)) {
-    auto weights = load_weights(*ops_, checkpoint, precision);
+              const Options& options)
+      : device_(make_test_device(options.device)),
+        ops_(make_test_ops(*device_, options.precision)) {
+    auto weights = load_weights(*ops_, checkpoint, options.precision);
     auto variant = std::make_shared<Variant>();
     variant->model_digest = weights->digest;
     variant->transformer =
         std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
     if (!adapter.empty())
-      variant->adapter = load_adapter(*ops_, adapter, weights->config, precision);
+      variant->adapter = load_adapter(*ops_, adapter, weights->config, options.precision);
     variant_ = variant;
-    KvLayout layout = weights->config.kv_layout(kv_dtype);
+    KvLayout layout = weights->config.kv_layout(options.kv_dtype);
     kv_ = std::make_unique<KvCache>(*device_, layout, 16 * layout.block_bytes());
     store_ = std::make_unique<CacheStore>(StoreOptions{}, clock_);
   }
@@ -44,8 +52,7 @@ class SingleModel {
     runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
       Tensor out(*device_, DType::kF32, hidden.rows, vocabulary);
       variant_->transformer->logits(hidden, out.view());
-      for (int64_t i = 0; i < hidden.rows; ++i)
-        rows.emplace_back(out.view().f32_row(i), out.view().f32_row(i) + vocabulary);
+      for (auto& row : read_rows(*device_, out.view())) rows.push_back(std::move(row));
     });
     return rows;
   }

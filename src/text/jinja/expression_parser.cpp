@@ -323,7 +323,8 @@ ExpressionRef ExpressionParser::parse_primary() {
 
 ExpressionRef ExpressionParser::parse_name() {
   int line = current().line;
-  std::string name = take().text;
+  const std::string& name = current().text;  // stays in tokens_
+  take();
   if (name == "true" || name == "True") return make(line, Constant{Value(true)}, {});
   if (name == "false" || name == "False") return make(line, Constant{Value(false)}, {});
   if (name == "none" || name == "None") return make(line, Constant{Value()}, {});
@@ -332,7 +333,7 @@ ExpressionRef ExpressionParser::parse_name() {
     macro->uses_varargs |= name == "varargs";
     macro->uses_kwargs |= name == "kwargs";
   }
-  return make(line, Name{std::move(name)}, {});
+  return make(line, Name{name}, {});
 }
 
 ExpressionRef ExpressionParser::parse_number() {

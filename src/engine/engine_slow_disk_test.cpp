@@ -1,0 +1,130 @@
+// A disk that is slow or hangs costs its hits, never an answer and never other requests' time.
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "engine/engine_fixture.h"
+#include "store/gated_file_system.h"
+
+namespace droidspeak {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Plan 0,2,3 reads 20 pieces: of four blocks the header, E and three layers.
+constexpr uint64_t kReads[] = {0, 4, 9, 14, 19};
+
+// The sender's cache of a prompt lies on a disk behind a gate.
+class SlowDisk : public testing::Test {
+ protected:
+  SlowDisk() {
+    family_.add_book("base", "alpha", {{{0, 0, 0}, 0.5}, {{0, 2, 3}, 0.995}});
+    options_ = tiny_options();
+    options_.store.disk_folder = disk_.path();
+    options_.store.file_system = &files_;
+    {
+      Engine engine(family_.ops(), family_.file(), options_);
+      generate(engine, {.model = "base", .prompt = prompt_, .max_tokens = 1});
+      shared_ = generate(engine, request("0,2,3")).tokens;
+    }
+    computed_ = family_.reference_greedy("alpha", prompt_, 12);
+    other_computed_ = family_.reference_greedy("base", other_prompt_, 12);
+    options_.store.host_bytes = 0;
+  }
+
+  GenerationRequest request(const std::string& plan) const {
+    return {.model = "alpha",
+            .prompt = prompt_,
+            .max_tokens = 12,
+            .sharing = {SharingRequest::Mode::kExplicit, "base", plan}};
+  }
+
+  GenerationRequest other_request() const {
+    return {.model = "base",
+            .prompt = other_prompt_,
+            .max_tokens = 12,
+            .sharing = {SharingRequest::Mode::kExplicit, "", "full"}};  // no disk
+  }
+
+  TinyFamily family_;
+  TemporaryFolder disk_;
+  GatedFileSystem files_;
+  EngineOptions options_;
+  std::vector<int32_t> prompt_ = random_prompt(1, 266);
+  std::vector<int32_t> other_prompt_ = random_prompt(2, 200);
+  std::vector<int32_t> shared_;          // greedy answer with plan 0,2,3
+  std::vector<int32_t> computed_;        // with full prefill
+  std::vector<int32_t> other_computed_;  // of the other prompt
+};
+
+TEST_F(SlowDisk, OthersAreServedWhileALoadHangs) {
+  options_.load_stall_ms = 60000;
+  for (uint64_t reads : kReads) {
+    Engine engine(family_.ops(), family_.file(), options_);
+    files_.close_gate_after(reads);
+    auto hanging = std::move(engine.submit(request("0,2,3"))).take_or_throw();
+    files_.wait_until_hanging();
+    EXPECT_EQ(generate(engine, other_request()).tokens, other_computed_);
+    EXPECT_FALSE(hanging->next(0ms).has_value()) << "it cannot have its context";
+    files_.open_gate();
+    Outcome outcome = collect(*hanging);
+    EXPECT_EQ(outcome.tokens, shared_) << reads;
+    EXPECT_EQ(outcome.report.fallback, "");
+  }
+}
+
+TEST_F(SlowDisk, ALoadThatHangsBecomesAFullPrefill) {
+  options_.load_stall_ms = 150;
+  for (uint64_t reads : kReads) {
+    Engine engine(family_.ops(), family_.file(), options_);
+    files_.close_gate_after(reads);
+    Outcome outcome = generate(engine, request("0,2,3"));
+    EXPECT_EQ(outcome.tokens, computed_) << reads;
+    EXPECT_EQ(outcome.report.plan, "full");
+    EXPECT_NE(outcome.report.fallback, "");
+    EXPECT_EQ(engine.metrics().fallbacks["load_stalled"], 1u);
+    files_.open_gate();  // the straggler ends
+    EXPECT_EQ(generate(engine, other_request()).tokens, other_computed_);
+  }
+}
+
+TEST_F(SlowDisk, IsLeftAloneForAWhileAfterAStall) {
+  options_.load_stall_ms = 150;
+  Engine engine(family_.ops(), family_.file(), options_);
+  files_.close_gate_after(0);
+  EXPECT_EQ(generate(engine, request("0,2,3")).tokens, computed_);
+  Outcome next = generate(engine, request("0,2,3"));
+  EXPECT_EQ(next.tokens, computed_);
+  EXPECT_LT(next.report.ttft_ms, options_.load_stall_ms);
+  EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.fallbacks["load_stalled"], 1u);
+  EXPECT_EQ(metrics.fallbacks["disk_avoided"], 1u);
+  files_.open_gate();
+  std::this_thread::sleep_for(10 * 150ms);
+  EXPECT_EQ(generate(engine, request("0,2,3")).tokens, shared_) << "the disk is back";
+}
+
+TEST_F(SlowDisk, CancelledWhileItsLoadHangsGivesItsBlocksBack) {
+  options_.load_stall_ms = 60000;
+  options_.kv_bytes = 6 * KvLayout{4, 2, 16, DType::kF32}.block_bytes();  // one request at a time
+  Engine engine(family_.ops(), family_.file(), options_);
+  files_.close_gate_after(6);
+  auto hanging = std::move(engine.submit(request("0,2,3"))).take_or_throw();
+  files_.wait_until_hanging();
+  hanging->cancel();
+  auto other = std::move(engine.submit(other_request())).take_or_throw();
+  files_.open_gate();  // the straggler wakes up while its blocks are the other one's
+  EXPECT_EQ(collect(*other).tokens, other_computed_);
+  EXPECT_TRUE(collect(*hanging).error.has_value());
+}
+
+TEST_F(SlowDisk, SteadyButSlowLoadsAreFollowed) {
+  options_.load_stall_ms = 60000;
+  Engine engine(family_.ops(), family_.file(), options_);
+  files_.set_delay(3ms);
+  Outcome outcome = generate(engine, request("0,2,3"));
+  EXPECT_EQ(outcome.tokens, shared_);
+  EXPECT_EQ(outcome.report.fallback, "");
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,130 @@
+#include "model/family.h"
+
+#include <fstream>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "support/tiny_model.h"
+
+namespace droidspeak {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+// The tiny family and a full checkpoint "twin" of other weights beside it.
+class Families : public testing::Test {
+ protected:
+  Families() : device_(make_cpu_device()), ops_(make_cpu_ops(*device_, 1)) {
+    file_ = read_family_file(write_tiny_family(folder_.path()));
+    write_tiny_checkpoint(twin(), {.seed = 7});
+    file_.variants.push_back({"twin", twin(), {}});
+  }
+
+  std::filesystem::path twin() const { return folder_.path() / "twin"; }
+
+  std::unique_ptr<ModelFamily> load() {
+    return std::make_unique<ModelFamily>(*ops_, file_, options_);
+  }
+
+  std::string refusal() {
+    try {
+      load();
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
+  }
+
+  // Rewrites the twin's tokenizer.json.
+  void edit_tokenizer(const std::function<void(Json&)>& change) const {
+    std::filesystem::path path = twin() / "tokenizer.json";
+    Json json = Json::parse(std::ifstream(path));
+    change(json);
+    std::ofstream(path) << json;
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  FamilyFile file_;
+  FamilyOptions options_{.precision = Precision::kExact};
+};
+
+TEST_F(Families, HoldFullCheckpointsBesideAdapters) {
+  auto family = load();
+  EXPECT_EQ(family->variants().size(), 4u);
+  EXPECT_NE(family->get("twin")->transformer, family->base()->transformer);
+  EXPECT_EQ(family->get("alpha")->transformer, family->base()->transformer);
+}
+
+TEST_F(Families, RefuseACheckpointOfAnotherShape) {
+  write_tiny_checkpoint(twin(), {.seed = 7, .num_layers = 5});
+  EXPECT_THAT(refusal(), HasSubstr("number of layers is 5 where the base has 4"));
+}
+
+TEST_F(Families, RefuseATokenWithAnotherId) {
+  edit_tokenizer([](Json& json) {
+    Json& vocabulary = json["model"]["vocab"];
+    std::swap(vocabulary["a"], vocabulary["b"]);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("its tokenizer differs: vocabulary: token \"a\" is 98 where the "
+                                   "base has 97"));
+}
+
+TEST_F(Families, RefuseATokenThatTheBaseLacks) {
+  edit_tokenizer([](Json& json) { json["model"]["vocab"]["new"] = 300; });
+  EXPECT_THAT(refusal(), HasSubstr("token \"new\" (300) is not in the base"));
+}
+
+TEST_F(Families, RefuseOtherMerges) {
+  edit_tokenizer([](Json& json) { json["model"]["merges"] = {"a b"}; });
+  std::filesystem::copy_file(twin() / "tokenizer.json", file_.base.path / "tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(refusal(), "");
+  edit_tokenizer([](Json& json) { json["model"]["merges"] = Json::array({{"a", "b"}}); });
+  EXPECT_EQ(refusal(), "") << "the same merge in the newer spelling";
+  edit_tokenizer([](Json& json) { json["model"]["merges"] = {"b a"}; });
+  EXPECT_THAT(refusal(), HasSubstr("merges: number 0 is \"b a\" where the base has \"a b\""));
+  edit_tokenizer([](Json& json) { json["model"]["merges"] = {"a b", "b a"}; });
+  EXPECT_THAT(refusal(), HasSubstr("merges: number 1 is \"b a\" where the base has none"));
+}
+
+TEST_F(Families, RefuseOtherSpecialTokens) {
+  edit_tokenizer([](Json& json) { json["added_tokens"][1]["special"] = false; });
+  EXPECT_THAT(refusal(), HasSubstr("special tokens: 257 is plain where the base has it special"));
+  edit_tokenizer([](Json& json) {
+    json["added_tokens"][1]["special"] = true;
+    json["added_tokens"][1]["id"] = 300;
+  });
+  EXPECT_THAT(refusal(), HasSubstr("token \"<|im_start|>\" is 300 where the base has 257"));
+}
+
+TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
+  std::filesystem::remove(twin() / "tokenizer.json");
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(Families, NameTheTokenizerFileThatCannotBeRead) {
+  std::ofstream(twin() / "tokenizer.json") << "{";
+  EXPECT_THAT(refusal(), HasSubstr("twin/tokenizer.json"));
+}
+
+TEST_F(Families, AdaptersReplaceAdaptersOnly) {
+  auto family = load();
+  std::filesystem::path adapter = folder_.path() / "adapters" / "beta";
+  family->add_adapter("alpha", adapter);
+  EXPECT_EQ(family->get("alpha")->adapter_digest, family->get("beta")->adapter_digest);
+  EXPECT_THROW(family->add_adapter("base", adapter), Failure);
+  EXPECT_THROW(family->add_adapter("twin", adapter), Failure);
+  EXPECT_EQ(family->variants().size(), 4u);
+  EXPECT_EQ(family->get("base"), family->base());
+}
+
+}  // namespace
+}  // namespace droidspeak

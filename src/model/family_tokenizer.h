@@ -1,0 +1,17 @@
+// Whether two checkpoints of a family read a text as the same token ids, compared by what their
+// files say: caches hold tokens of the base's tokenizer, and so must every variant.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace droidspeak {
+
+// What differs, for a message: vocabulary, special tokens, merges. Empty when nothing does, or when
+// a checkpoint brings no tokenizer (the base's is used). Which token ends an answer may differ.
+// Either path is a GGUF file or a Hugging Face folder. Throws Failure naming a file that cannot be
+// read.
+std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
+                                        const std::filesystem::path& variant);
+
+}  // namespace droidspeak

@@ -1,0 +1,228 @@
+#include "sharing/context_load.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace droidspeak {
+namespace {
+
+// An entry of 64 tokens takes well under a millisecond from host memory and a few from a disk.
+constexpr std::chrono::milliseconds kArriving{20};
+constexpr std::chrono::milliseconds kLongestWait{20};
+
+double seconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+ContextLoad::ContextLoad(Device& device, KvCache& kv, CacheStore& store, LoadJob job)
+    : device_(device),
+      kv_(kv),
+      store_(store),
+      job_(std::move(job)),
+      num_entries_(job_.blocks.size() * (job_.layers.size() + (job_.input_layer >= 0 ? 1 : 0))),
+      started_(std::chrono::steady_clock::now()),
+      lane_(device.make_copy_lane()),
+      layer_events_(static_cast<size_t>(kv.layout().num_layers)),
+      last_arrival_(started_) {
+  check(std::max(job_.keys.size(), job_.own_keys.size()) == job_.blocks.size(),
+        "a key for every block");
+  inputs_.reserve(job_.blocks.size());
+}
+
+void ContextLoad::run() {
+  try {
+    bool is_complete = job_.input_layer < 0 || load_inputs();
+    for (size_t i = 0; is_complete && i < job_.layers.size(); ++i)
+      is_complete = load_layer(job_.layers[i]);
+    if (is_complete) finish();
+  } catch (const std::exception& exception) {
+    MutexLock lock(mutex_);
+    is_finishing_ = false;
+    fail(LoadFailure::Reason::kMissing, exception.what());
+  }
+  tell();
+}
+
+// Waits for the copies without the lock, so that layers can be computed meanwhile.
+void ContextLoad::finish() {
+  {
+    MutexLock lock(mutex_);
+    if (is_stopping_) return;
+    is_finishing_ = true;
+  }
+  lane_->synchronize();
+  MutexLock lock(mutex_);
+  is_finishing_ = false;
+  copying_.clear();
+  load_ms_ = watch_.ms();
+  changed_.notify_all();
+}
+
+void ContextLoad::stop() {
+  MutexLock lock(mutex_);
+  is_stopping_ = true;
+  while (is_finishing_) changed_.wait(mutex_);
+  try {
+    lane_->synchronize();  // copies that were queued before
+  } catch (const std::exception&) {
+    // A broken device says so at the next thing it is asked for.
+  }
+}
+
+bool ContextLoad::load_inputs() {
+  for (size_t block = 0; block < job_.blocks.size(); ++block) {
+    auto entry = fetch(block, {EntryKind::kLayerInput, job_.input_layer});
+    if (!entry) return false;
+    {
+      MutexLock lock(mutex_);
+      if (is_stopping_) return false;
+      inputs_.push_back(std::move(*entry));
+      note_progress();
+    }
+    tell();
+  }
+  return true;
+}
+
+// The copies of a layer may still be under way when the next one is read: what they copy from stays
+// pinned until the end. On the CPU a copy is done when the call returns.
+bool ContextLoad::load_layer(int32_t layer) {
+  bool is_asynchronous = device_.kind() != DeviceKind::kCpu;
+  for (size_t block = 0; block < job_.blocks.size(); ++block) {
+    auto entry = fetch(block, {EntryKind::kKeyValue, layer});
+    if (!entry) return false;
+    MutexLock lock(mutex_);
+    if (is_stopping_) return false;
+    kv_.load(*lane_, layer, job_.blocks[block], entry->bytes());
+    if (is_asynchronous) copying_.push_back(std::move(*entry));
+  }
+  {
+    MutexLock lock(mutex_);
+    if (is_stopping_) return false;
+    layer_events_[static_cast<size_t>(layer)] = lane_->record();
+    ++loaded_layers_;
+    load_ms_ = watch_.ms();
+    note_progress();
+  }
+  tell();
+  return true;
+}
+
+const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
+  bool is_own = block >= job_.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
+  return is_own ? job_.own_keys[block] : job_.keys[block];
+}
+
+std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
+  auto entry = store_.fetch(key_of(block, id), id);
+  MutexLock lock(mutex_);
+  if (is_stopping_) return std::nullopt;
+  if (entry) {
+    note_arrival(*entry);
+  } else {
+    fail(LoadFailure::Reason::kMissing,
+         fmt::format("block {} of layer {} is missing or damaged", block, id.layer));
+  }
+  return entry;
+}
+
+void ContextLoad::note_arrival(const PinnedEntry& entry) {
+  last_arrival_ = std::chrono::steady_clock::now();
+  ++arrived_entries_;
+  loaded_bytes_ += entry.bytes().size();
+  if (entry.tier() == Tier::kDisk) slowest_tier_ = Tier::kDisk;
+}
+
+void ContextLoad::note_progress() {
+  ++progress_;
+  changed_.notify_all();
+}
+
+void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
+  if (!failure_) failure_ = LoadFailure{reason, std::move(text)};
+  is_stopping_ = true;
+  note_progress();
+}
+
+// Not under the lock: whoever is told may ask back.
+void ContextLoad::tell() {
+  if (job_.on_progress) job_.on_progress();
+}
+
+uint64_t ContextLoad::progress() const {
+  MutexLock lock(mutex_);
+  return progress_;
+}
+
+void ContextLoad::wait_past(uint64_t seen) const {
+  MutexLock lock(mutex_);
+  if (progress_ == seen) changed_.wait_for(mutex_, kLongestWait);
+}
+
+int32_t ContextLoad::input_blocks() const {
+  MutexLock lock(mutex_);
+  return static_cast<int32_t>(inputs_.size());
+}
+
+std::span<const std::byte> ContextLoad::input(int32_t block) const {
+  MutexLock lock(mutex_);
+  return inputs_.at(static_cast<size_t>(block)).bytes();
+}
+
+bool ContextLoad::is_arriving() const {
+  MutexLock lock(mutex_);
+  return !is_stopping_ && std::chrono::steady_clock::now() - last_arrival_ < kArriving;
+}
+
+const Event* ContextLoad::layer_event(int32_t layer) const {
+  MutexLock lock(mutex_);
+  return layer_events_[static_cast<size_t>(layer)].get();
+}
+
+bool ContextLoad::is_loaded() const {
+  MutexLock lock(mutex_);
+  return loaded_layers_ == job_.layers.size();
+}
+
+std::optional<LoadFailure> ContextLoad::failure() {
+  MutexLock lock(mutex_);
+  if (failure_ || is_stopping_ || arrived_entries_ == num_entries_) return failure_;
+  auto now = std::chrono::steady_clock::now();
+  if (now - last_arrival_ > job_.limits.stall) {
+    fail(LoadFailure::Reason::kStalled,
+         fmt::format("loading stands still: nothing has arrived for {} ms",
+                     job_.limits.stall.count()));
+  } else if (now - started_ > job_.limits.stall && job_.limits.compute_seconds > 0) {
+    double rest = seconds(now - started_) * static_cast<double>(num_entries_ - arrived_entries_) /
+                  static_cast<double>(arrived_entries_);
+    if (rest > job_.limits.compute_seconds) {
+      fail(LoadFailure::Reason::kStalled,
+           fmt::format("loading is slow: {:.1f} s are left, and computing takes {:.1f} s", rest,
+                       job_.limits.compute_seconds));
+    }
+  }
+  return failure_;
+}
+
+double ContextLoad::load_ms() const {
+  MutexLock lock(mutex_);
+  return load_ms_;
+}
+
+uint64_t ContextLoad::loaded_bytes() const {
+  MutexLock lock(mutex_);
+  return loaded_bytes_;
+}
+
+Tier ContextLoad::slowest_tier() const {
+  MutexLock lock(mutex_);
+  return slowest_tier_;
+}
+
+}  // namespace droidspeak

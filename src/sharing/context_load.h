@@ -1,0 +1,120 @@
+// What a reuse plan takes from the store, on its way to the device: E of the transition layer
+// first, then K/V of the reused layers in the order of need. run() belongs to a transfer thread,
+// everything else to the thread that computes; the two share this object, so that a transfer that
+// hangs in a read can be left behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "device/device.h"
+#include "kv/kv_cache.h"
+#include "store/cache_store.h"
+
+namespace droidspeak {
+
+// When a load is given up; the context is then computed instead.
+struct LoadLimits {
+  std::chrono::milliseconds stall{2000};  // nothing has arrived for this long
+  // What computing the context would take; 0: not known. A load that has run for `stall` and would
+  // go on for longer than this is given up as well.
+  double compute_seconds = 0;
+};
+
+struct LoadFailure {
+  enum class Reason { kMissing, kStalled } reason = Reason::kMissing;
+  std::string text;
+};
+
+struct LoadJob {
+  std::vector<Digest> keys;         // of the leading blocks
+  std::vector<Digest> own_keys;     // of all blocks; used for own_layers, and where `keys` ends
+  std::vector<int32_t> own_layers;  // ascending
+  std::vector<int32_t> blocks;      // where K/V goes
+  int32_t input_layer = -1;         // transition layer, whose E is wanted; -1: none
+  std::vector<int32_t> layers;      // whose K/V is wanted, in this order
+  LoadLimits limits;
+  std::function<void()> on_progress;  // on the transfer thread; may be empty
+};
+
+class ContextLoad {
+ public:
+  // All references outlive run() and the object.
+  ContextLoad(Device& device, KvCache& kv, CacheStore& store, LoadJob job);
+
+  // The transfer: returns when everything is there, after a failure, or after stop().
+  void run();
+
+  // From now on nothing is written into the blocks any more. Does not wait for reads.
+  void stop();
+
+  // Counts what can be waited for: a block of E, a layer, a failure.
+  uint64_t progress() const;
+  // Returns when progress() is no longer `seen`, or after a short while.
+  void wait_past(uint64_t seen) const;
+
+  // Leading blocks whose E has arrived.
+  int32_t input_blocks() const;
+  // Of an arrived block; valid while this lives.
+  std::span<const std::byte> input(int32_t block) const;
+  // Whether more is likely to come at any moment.
+  bool is_arriving() const;
+  // Null until the layer's copies are queued; the compute stream has to wait for the event.
+  const Event* layer_event(int32_t layer) const;
+  bool is_loaded() const;
+  // Once there is a failure, no more layers arrive.
+  std::optional<LoadFailure> failure();
+
+  double load_ms() const;  // until the last layer
+  uint64_t loaded_bytes() const;
+  Tier slowest_tier() const;
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  void finish();
+  bool load_inputs();
+  bool load_layer(int32_t layer);
+  const Digest& key_of(size_t block, EntryId id) const;
+  std::optional<PinnedEntry> fetch(size_t block, EntryId id);
+  void note_arrival(const PinnedEntry& entry) REQUIRES(mutex_);
+  void note_progress() REQUIRES(mutex_);
+  void fail(LoadFailure::Reason reason, std::string text) REQUIRES(mutex_);
+  void tell();
+
+  Device& device_;
+  KvCache& kv_;
+  CacheStore& store_;
+  const LoadJob job_;
+  const size_t num_entries_;
+  const TimePoint started_;
+  Stopwatch watch_;
+
+  // Used under mutex_, and by finish() while is_finishing_.
+  const std::unique_ptr<CopyLane> lane_;
+
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  std::vector<PinnedEntry> inputs_ GUARDED_BY(mutex_);   // E, one entry per block
+  std::vector<PinnedEntry> copying_ GUARDED_BY(mutex_);  // until the lane is done with them
+  std::vector<std::unique_ptr<Event>> layer_events_ GUARDED_BY(mutex_);
+  size_t loaded_layers_ GUARDED_BY(mutex_) = 0;
+  size_t arrived_entries_ GUARDED_BY(mutex_) = 0;
+  TimePoint last_arrival_ GUARDED_BY(mutex_);
+  uint64_t progress_ GUARDED_BY(mutex_) = 0;
+  std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);
+  bool is_stopping_ GUARDED_BY(mutex_) = false;
+  bool is_finishing_ GUARDED_BY(mutex_) = false;
+  double load_ms_ GUARDED_BY(mutex_) = 0;
+  uint64_t loaded_bytes_ GUARDED_BY(mutex_) = 0;
+  Tier slowest_tier_ GUARDED_BY(mutex_) = Tier::kHost;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,186 @@
+#include "sharing/context_load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "sharing/transfer_threads.h"
+#include "store/gated_file_system.h"
+#include "store/test_entries.h"
+
+namespace droidspeak {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int32_t kNumBlocks = 5;
+constexpr int32_t kNumLayers = 3;
+constexpr int32_t kInputLayer = 1;
+
+// Blocks on a disk that can hang, and K/V memory to load them into.
+class ContextLoading : public testing::Test {
+ protected:
+  ContextLoading()
+      : device_(make_cpu_device()), kv_(*device_, layout_, 16 * layout_.block_bytes()) {
+    StoreOptions options;
+    options.disk_folder = folder_.path() / "cache";
+    {
+      CacheStore store(options, clock_);
+      for (uint64_t number = 0; number < kNumBlocks; ++number) {
+        for (int32_t layer = 0; layer < kNumLayers; ++layer) put(store, number, kv(layer));
+        put(store, number, input(kInputLayer));
+      }
+    }
+    options.host_bytes = 0;
+    options.file_system = &files_;
+    store_ = std::make_unique<CacheStore>(options, clock_);
+  }
+
+  std::vector<std::byte> content(uint64_t number, EntryId id) const {
+    return test_bytes(number * 100 + static_cast<uint64_t>(id.layer), layout_.layer_bytes());
+  }
+
+  void put(CacheStore& store, uint64_t number, EntryId id) const {
+    std::vector<std::byte> bytes = content(number, id);
+    EntryBytes entry{id, bytes};
+    store.put(test_key(number), std::span(&entry, 1));
+  }
+
+  LoadJob job(std::chrono::milliseconds stall = 10s) const {
+    LoadJob job;
+    for (int32_t i = 0; i < kNumBlocks; ++i) {
+      job.keys.push_back(test_key(static_cast<uint64_t>(i)));
+      job.blocks.push_back(2 * i + 1);
+    }
+    job.input_layer = kInputLayer;
+    job.layers = {0, 2};
+    job.limits.stall = stall;
+    return job;
+  }
+
+  std::shared_ptr<ContextLoad> start(LoadJob job) {
+    auto load = std::make_shared<ContextLoad>(*device_, kv_, *store_, std::move(job));
+    threads_->start([load] { load->run(); });
+    return load;
+  }
+
+  static std::optional<LoadFailure> wait_for_end(ContextLoad& load) {
+    uint64_t seen = 0;
+    while (!load.is_loaded() && !load.failure()) {
+      load.wait_past(seen);
+      seen = load.progress();
+    }
+    return load.failure();
+  }
+
+  std::vector<std::byte> block_bytes(int32_t layer, int32_t block) const {
+    std::vector<std::byte> bytes(layout_.layer_bytes());
+    kv_.save(*device_->make_copy_lane(), layer, block, bytes);
+    return bytes;
+  }
+
+  bool is_untouched() const {
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+      for (int32_t block = 0; block < kv_.layout().num_layers; ++block) {
+        std::vector<std::byte> bytes = block_bytes(layer, block);
+        if (std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{0}; })) return false;
+      }
+    }
+    return true;
+  }
+
+  const KvLayout layout_{kNumLayers, 2, 16, DType::kF32};
+  TemporaryFolder folder_;
+  FakeClock clock_;
+  std::unique_ptr<Device> device_;
+  KvCache kv_;
+  GatedFileSystem files_;
+  std::unique_ptr<CacheStore> store_;
+  std::unique_ptr<TransferThreads> threads_ = std::make_unique<TransferThreads>();
+};
+
+TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
+  auto load = start(job());
+  EXPECT_FALSE(wait_for_end(*load).has_value());
+  ASSERT_EQ(load->input_blocks(), kNumBlocks);
+  for (int32_t i = 0; i < kNumBlocks; ++i) {
+    auto number = static_cast<uint64_t>(i);
+    EXPECT_TRUE(std::ranges::equal(load->input(i), content(number, input(kInputLayer))));
+    for (int32_t layer : {0, 2})
+      EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer)));
+  }
+  EXPECT_NE(load->layer_event(0), nullptr);
+  EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
+  EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
+  EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
+}
+
+TEST_F(ContextLoading, MissingEntryIsAFailure) {
+  LoadJob missing = job();
+  missing.layers = {0, 1, 2};
+  missing.keys[3] = test_key(77);
+  auto load = start(missing);
+  std::optional<LoadFailure> failure = wait_for_end(*load);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
+}
+
+TEST_F(ContextLoading, HangingReadIsAFailureAfterTheLimit) {
+  for (uint64_t reads : {0u, 3u, 8u, 14u}) {
+    files_.close_gate_after(reads);
+    auto load = start(job(100ms));
+    std::optional<LoadFailure> failure = wait_for_end(*load);
+    ASSERT_TRUE(failure.has_value()) << reads;
+    EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
+    files_.open_gate();
+  }
+}
+
+TEST_F(ContextLoading, StopDoesNotWaitForAHangingReadAndNothingIsWrittenAfterIt) {
+  files_.close_gate_after(0);
+  LoadJob only_layers = job();
+  only_layers.input_layer = -1;
+  auto load = start(only_layers);
+  files_.wait_until_hanging();
+  load->stop();
+  load.reset();
+  files_.open_gate();
+  threads_.reset();  // the straggler has ended
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(ContextLoading, SteadyButSlowLoadIsGivenUpWhenComputingIsFaster) {
+  files_.set_delay(20ms);
+  LoadJob slow = job(100ms);
+  slow.limits.compute_seconds = 0.01;
+  auto load = start(slow);
+  std::optional<LoadFailure> failure = wait_for_end(*load);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
+  LoadJob patient = job(100ms);
+  patient.limits.compute_seconds = 1000;
+  EXPECT_FALSE(wait_for_end(*start(patient)).has_value());
+}
+
+TEST_F(ContextLoading, TransfersRunBesideOneThatHangs) {
+  files_.close_gate_after(0);
+  auto hanging = start(job());
+  files_.wait_until_hanging();
+  bool has_run = false;
+  Mutex mutex;
+  Condition changed;
+  threads_->start([&] {
+    MutexLock lock(mutex);
+    has_run = true;
+    changed.notify_all();
+  });
+  MutexLock lock(mutex);
+  while (!has_run) changed.wait(mutex);
+  files_.open_gate();
+}
+
+}  // namespace
+}  // namespace droidspeak
