@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 MODEL ?= models/smollm2/family.json
 
-.PHONY: help setup build models demo serve test unit test-clients bench lint format fuzz asan tsan cuda gpu-test gpu-bench clean
+.PHONY: help setup build models demo serve test unit test-clients soak bench lint format fuzz asan tsan cuda cuda-check gpu-test gpu-bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,9 +45,16 @@ test-clients: build models ## lm-eval and guidellm against a running server (ins
 	@tools/setup clients
 	@.venv/bin/python -m pytest -q tests/clients/heavy
 
-bench: build models ## speed of this build, and of llama.cpp beside it
+soak: build models ## mixed load with faults on the real server for MINUTES (30)
+	@python3 tests/soak/soak.py --build $(BUILD) --minutes $(or $(MINUTES),30)
+
+bench: build models ## speed of this build, and of llama.cpp beside it; SERVER=1 adds llama-server
 	@tools/setup bench
 	@python3 bench/compare_llama_cpp.py
+	@[ -z "$(SERVER)" ] || python3 bench/compare_llama_server.py
+
+gpu-bench: cuda ## the 8B shape on the GPU, beside torch and transformers
+	@bench/gpu/run.sh build-cuda
 
 lint: ## formatting, layering, thread safety, sizes
 	@tools/setup lint
@@ -68,6 +75,18 @@ asan: ## unit tests with address and undefined behaviour sanitizers
 tsan: ## unit tests with the thread sanitizer
 	@tools/setup test
 	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) && ctest --test-dir build-tsan -L unit --output-on-failure
+
+cuda: ## build with the CUDA backend into build-cuda
+	@tools/setup cuda
+	@cmake --preset cuda && cmake --build build-cuda -j $(JOBS)
+
+cuda-check: ## compile the CUDA code and its tests only; needs nvcc, no GPU
+	@tools/setup cuda
+	@cmake --preset cuda > /dev/null
+	@cmake --build build-cuda -j $(JOBS) --target ops_cuda_test device_test
+
+gpu-test: cuda ## the tests that use a GPU
+	@ctest --test-dir build-cuda -R '^(device_test|ops_cuda_test|parity_test)$$' --output-on-failure
 
 clean: ## remove what was built
 	@rm -rf build build-debug build-tsan build-cuda build-fuzz out

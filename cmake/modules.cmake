@@ -40,7 +40,7 @@ function(add_test_binary name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${DROIDSPEAK_WARNINGS})
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
   target_compile_definitions(${name} PRIVATE DROIDSPEAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)

@@ -67,7 +67,9 @@ class Event {
 };
 
 // Copies between host and device beside the compute stream. Used by one thread at a time. On the
-// CPU a copy has happened when the call returns.
+// CPU a copy has happened when the call returns; elsewhere pinned memory belongs to the copy until
+// the lane has passed it. Copies between two record(), wait_for_compute() or synchronize() are in
+// no order and begin at the latest there. Destroying a lane waits for what it has begun.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;

@@ -11,6 +11,10 @@
 namespace droidspeak {
 namespace {
 
+constexpr size_t kCpuBytes = size_t{1} << 30;
+constexpr size_t kActivationBytes = size_t{2} << 30;
+constexpr size_t kSequences = 64;
+
 int32_t blocks_in(const KvLayout& layout, size_t bytes) {
   size_t blocks = std::min<size_t>(bytes / layout.block_bytes(), size_t{1} << 30);
   if (blocks == 0) {
@@ -80,6 +84,20 @@ void KvCache::save(CopyLane& lane, int32_t layer, int32_t block, std::span<std::
     if (from.bytes[i] > 0) lane.to_host(to, from.data[i], from.bytes[i]);
     to += from.bytes[i];
   }
+}
+
+size_t kv_budget(const Device& device,
+                 const KvLayout& layout,
+                 int32_t max_positions,
+                 uint64_t asked) {
+  if (asked > 0) return asked;
+  if (device.kind() == DeviceKind::kCpu) return kCpuBytes;
+  size_t free = device.free_bytes();
+  size_t reserved = std::max(kActivationBytes, free / 8);
+  size_t room = free > reserved ? free - reserved : 0;
+  size_t wanted =
+      kSequences * static_cast<size_t>(blocks_for(max_positions)) * layout.block_bytes();
+  return std::min(room, wanted);
 }
 
 bool BlockTable::reserve(BlockPool& pool, int32_t num_tokens) {

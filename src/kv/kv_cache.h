@@ -67,6 +67,13 @@ class KvCache {
   std::vector<Buffer> scales_;  // K scales then V scales, only for int8
 };
 
+// Bytes for a pool: `asked`, or when that is 0 what suits the device: 1 GiB on the CPU; on a GPU
+// what is free now, less room for activations, but not more than 64 sequences of `max_positions`.
+size_t kv_budget(const Device& device,
+                 const KvLayout& layout,
+                 int32_t max_positions,
+                 uint64_t asked);
+
 // The blocks of one sequence, in order of position.
 class BlockTable {
  public:

@@ -93,6 +93,9 @@ class Ops {
   virtual Device& device() = 0;
   virtual DType activation_dtype() const = 0;  // f32 on the CPU, bf16 on CUDA (f32 with kExact)
 
+  // Rows that a pass over the layers should have to keep the device busy.
+  virtual int32_t prefill_rows() const = 0;
+
   // Packs the parts stacked by rows. Throws Failure when a scale or value is not finite.
   virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                              Precision precision) = 0;

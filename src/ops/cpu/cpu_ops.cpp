@@ -37,6 +37,8 @@ class CpuOps final : public Ops {
 
   DType activation_dtype() const override { return DType::kF32; }
 
+  int32_t prefill_rows() const override { return 512; }
+
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     return std::make_unique<PackedMatrix>(arena_, pool_, parts, precision);

@@ -4,7 +4,7 @@
 
 namespace droidspeak {
 
-std::unique_ptr<Ops> make_cuda_ops(Device&) {
+std::unique_ptr<Ops> make_cuda_ops(Device&, Precision) {
   throw Failure(
       ErrorCode::kUnavailable,
       "device \"cuda\": this build has no CUDA backend; use --device cpu or build with the "

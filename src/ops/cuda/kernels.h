@@ -1,0 +1,57 @@
+// Launches of our own kernels, one function per operation; the meaning is that of ops/ops.h.
+// Shapes and dtypes were checked by the caller.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ops/cuda/batch_layout.h"
+#include "ops/cuda/cuda_matrix.h"
+#include "ops/ops.h"
+
+namespace droidspeak::cuda {
+
+// tokens: [out.rows] device memory.
+void embed(cudaStream_t stream, const CudaMatrix& table, const int32_t* tokens, TensorView out);
+
+void rms_norm(
+    cudaStream_t stream, TensorView in, const float* weight, float epsilon, TensorView out);
+
+void gated_activation(cudaStream_t stream, TensorView in, Activation activation, TensorView out);
+
+// Rows that belong to no slice are left alone.
+void rotate_and_store(cudaStream_t stream,
+                      TensorView qkv,
+                      const RopeOptions& options,
+                      const BatchLayout& layout,
+                      const KvLayerView& kv);
+
+// Cached positions of the layout's rows to f32 rows [K of all heads un-rotated | V of all heads],
+// and back.
+void gather_kv(cudaStream_t stream,
+               const RopeOptions& options,
+               const BatchLayout& layout,
+               const KvLayerView& kv,
+               TensorView rows);
+void scatter_kv(cudaStream_t stream,
+                const RopeOptions& options,
+                const BatchLayout& layout,
+                const KvLayerView& kv,
+                TensorView rows);
+
+// Between f32, f16 and bf16, each with each.
+void convert(cudaStream_t stream, TensorView in, TensorView out);
+// out (+)= bias in every row.
+void spread_bias(cudaStream_t stream, const float* bias, Accumulate accumulate, TensorView out);
+
+// out: [in.rows] device memory.
+void argmax(cudaStream_t stream, TensorView in, int32_t* out);
+
+// out (+)= in * weights^T (+ bias) for any shape and alignment; slow.
+void multiply_plainly(cudaStream_t stream,
+                      const CudaMatrix& weights,
+                      TensorView in,
+                      TensorView out,
+                      Accumulate accumulate,
+                      const float* bias);
+
+}  // namespace droidspeak::cuda
