@@ -19,19 +19,24 @@ CACHE = ROOT / ".cache" / "llama.cpp"
 PACKAGE = "llama-cpp-python==0.3.36"
 
 
+def fetch_source():
+    """llama.cpp's folder inside the unpacked sdist."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if not list(CACHE.glob("*.tar.gz")):
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python",
+                        "-d", CACHE, PACKAGE], check=True)
+    if not list(CACHE.glob("llama_cpp_python-*/vendor/llama.cpp")):
+        with tarfile.open(next(CACHE.glob("*.tar.gz"))) as archive:
+            archive.extractall(CACHE, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(CACHE)
+    return next(CACHE.glob("llama_cpp_python-*/vendor/llama.cpp"))
+
+
 def build_llama_cpp(jobs):
     binary = CACHE / "build" / "bin" / "llama-bench"
     if binary.exists():
         return binary
-    CACHE.mkdir(parents=True, exist_ok=True)
     print(f"building llama.cpp from {PACKAGE}", file=sys.stderr, flush=True)
-    if not list(CACHE.glob("*.tar.gz")):
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python",
-                        "-d", CACHE, PACKAGE], check=True)
-    with tarfile.open(next(CACHE.glob("*.tar.gz"))) as archive:
-        archive.extractall(CACHE, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(CACHE)
-    source = next(CACHE.glob("llama_cpp_python-*/vendor/llama.cpp"))
-    subprocess.run(["cmake", "-S", source, "-B", CACHE / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF",
+    subprocess.run(["cmake", "-S", fetch_source(), "-B", CACHE / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF",
                     "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", CACHE / "build", "-j", str(jobs), "--target", "llama-bench", "llama-quantize"], check=True,
                    stdout=subprocess.DEVNULL)

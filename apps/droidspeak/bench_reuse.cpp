@@ -49,7 +49,7 @@ class ReuseBench {
       measure_length(tokens, plans, *workspace_.store, "host", rows, progress);
       if (options_.common.cache_dir.empty()) continue;
       workspace_.store->flush();
-      StoreOptions disk_only = store_options(options_.common);
+      StoreOptions disk_only = store_options(options_.common, *workspace_.device);
       disk_only.host_bytes = 0;
       CacheStore store(disk_only, workspace_.clock);
       measure_length(tokens, plans, store, "disk", rows, progress);

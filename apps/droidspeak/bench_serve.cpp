@@ -1,133 +1,149 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "arm_server.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/progress.h"
-#include "base/size.h"
 #include "bench.h"
-#include "engine/engine.h"
 #include "load_report.h"
 #include "load_trace.h"
-#include "server/server.h"
-#include "workspace.h"
+#include "rate_search.h"
+#include "sharing/plan_book.h"
 
 namespace droidspeak {
 
 namespace {
 
+constexpr double kSloFactor = 3;  // over the unloaded full prefill
+
 struct BenchServeOptions {
   CommonOptions common;
   TraceOptions trace;
-  std::vector<double> rates{0.5, 1, 2};  // answers per second
+  std::vector<double> rates;  // answers per second; empty: search
   std::vector<std::string> arms{"off", "reuse", "droidspeak"};
-  std::string url;  // of another server, measured as one more arm
+  bool finds_rate = false;
+  LoadTarget other;  // another server, measured as one more arm
   std::string out;
   double slo_ms = 0;
   double min_quality = 0.99;
+  double minutes = 9;
 };
 
-EngineOptions::Sharing sharing_of(const std::string& arm) {
-  if (arm == "off") return EngineOptions::Sharing::kOff;
-  if (arm == "reuse") return EngineOptions::Sharing::kPlainReuse;
-  return EngineOptions::Sharing::kOn;
+// Variants that can take over what the sender has read; all others when there is no plan book.
+std::vector<std::string> default_receivers(const FamilyFile& file, const std::string& sender) {
+  std::vector<std::string> with_book, all;
+  for (const auto& path : file.plan_books) {
+    PlanBook book = load_plan_book(path);
+    if (book.sender == sender) with_book.push_back(book.receiver);
+  }
+  for (const auto& variant : file.variants) {
+    if (variant.name != sender) all.push_back(variant.name);
+  }
+  return with_book.empty() ? all : with_book;
 }
-
-// A server of our own with empty caches.
-class ArmServer {
- public:
-  ArmServer(const BenchServeOptions& options,
-            Ops& ops,
-            const Device& device,
-            const FamilyFile& file,
-            const Tokenizer& tokenizer,
-            const std::string& arm)
-      : engine_(ops, file, engine_options(options, device, arm)),
-        server_(engine_, tokenizer, server_options()) {}
-
-  std::string url() const { return server_.url(); }
-
- private:
-  static EngineOptions engine_options(const BenchServeOptions& options,
-                                      const Device& device,
-                                      const std::string& arm) {
-    EngineOptions engine;
-    Precision precision = parse_precision(options.common.precision);
-    engine.family = {precision, options.common.max_model_len};
-    engine.kv_bytes = parse_size(options.common.kv_memory);
-    engine.kv_dtype = parse_kv_dtype(options.common.kv_dtype, device, precision);
-    engine.store = store_options(options.common);
-    engine.max_queue = 100000;  // waiting is what is measured
-    engine.min_quality = options.min_quality;
-    engine.sharing = sharing_of(arm);
-    return engine;
-  }
-
-  static ServerOptions server_options() {
-    ServerOptions server;
-    server.port = 0;
-    return server;
-  }
-
-  Engine engine_;
-  HttpServer server_;
-};
 
 class ServeBench {
  public:
   explicit ServeBench(const BenchServeOptions& options)
       : options_(options),
         device_(make_device(options.common.device)),
-        ops_(make_ops(*device_, options.common.threads)),
+        ops_(make_ops(*device_, options.common)),
         file_(read_family_file(options.common.family)),
         tokenizer_(load_tokenizer(file_.base.path)) {
     TraceOptions trace = options.trace;
     if (trace.sender.empty()) trace.sender = file_.base.name;
-    if (trace.receivers.empty()) {
-      for (const auto& variant : file_.variants) {
-        if (variant.name != trace.sender) trace.receivers.push_back(variant.name);
-      }
-    }
+    if (trace.receivers.empty()) trace.receivers = default_receivers(file_, trace.sender);
     trace_ = make_trace(*tokenizer_, trace);
+    arms_ = options.arms;
+    if (!options.other.url.empty()) arms_.push_back(options.other.url);
   }
 
-  // Arms take turns within each rate, so that drifts of the machine hit all alike.
-  std::vector<LoadFigures> run() {
-    slo_ms_ = options_.slo_ms > 0 ? options_.slo_ms : 3 * unloaded_ttft_ms();
-    std::vector<std::string> arms = options_.arms;
-    if (!options_.url.empty()) arms.push_back(options_.url);
-    Progress progress("load", static_cast<int64_t>(options_.rates.size() * arms.size()));
-    std::vector<LoadFigures> rows;
-    for (double rate : options_.rates) {
-      set_arrivals(trace_, rate / options_.trace.answers_per_context, options_.trace.seed);
-      for (const std::string& arm : arms) {
-        rows.push_back(measure(arm, rate));
-        progress.advance();
-      }
+  LoadReport run() {
+    measure_unloaded();
+    if (options_.rates.empty() || options_.finds_rate) {
+      search_rates();
+    } else {
+      measure_rates();
     }
-    return rows;
+    return std::move(report_);
   }
-
-  double slo_ms() const { return slo_ms_; }
 
  private:
-  LoadFigures measure(const std::string& arm, double rate) {
-    if (arm == options_.url) return summarize(arm, rate, play_trace(arm, trace_, ""), slo_ms_);
-    ArmServer server(options_, *ops_, *device_, file_, *tokenizer_, arm);
-    return summarize(arm, rate, play_trace(server.url(), trace_, ""), slo_ms_);
-  }
+  size_t num_answers() const { return trace_.size() * trace_[0].answers.size(); }
 
-  // Median over a few answers, one after another, nothing shared.
-  double unloaded_ttft_ms() {
-    ArmServer server(options_, *ops_, *device_, file_, *tokenizer_, "off");
+  // One workflow after another's reading and answers, nothing shared: what the target and the first
+  // rate are derived from.
+  void measure_unloaded() {
+    auto server = serve("off");
     std::vector<double> times;
-    for (size_t i = 0; i < trace_.size() && i < 7; ++i) {
-      LoadResult result = run_load_request(server.url(), trace_[i].answers[0].request);
-      if (result.is_complete) times.push_back(result.ttft_ms);
+    size_t num_readings = std::min<size_t>(trace_.size(), 5);
+    for (size_t i = 0; i < num_readings; ++i) {
+      LoadResult result = run_load_request({server->url(), {}}, trace_[i].answers[0].request);
+      if (result.status == 200 && result.is_complete) times.push_back(result.ttft_ms);
     }
     if (times.empty())
       throw Failure(ErrorCode::kUnavailable, "the unloaded server answered nothing");
-    return percentile(times, 0.5);
+    report_.unloaded_ttft_ms = percentile(times, 0.5);
+    report_.slo_ms = options_.slo_ms > 0 ? options_.slo_ms : kSloFactor * report_.unloaded_ttft_ms;
+    fmt::print(stderr, "{} contexts, {} answers each; full prefill {:.0f} ms, target {:.0f} ms\n",
+               trace_.size(), trace_[0].answers.size(), report_.unloaded_ttft_ms, report_.slo_ms);
+  }
+
+  // Arms take turns within each rate, so that drifts of the machine hit all alike.
+  void measure_rates() {
+    for (double rate : options_.rates) {
+      for (const std::string& arm : arms_) measure(arm, rate, {});
+    }
+  }
+
+  // Arms take turns here too. An arm begins where the one before it stands: faster ones come later.
+  void search_rates() {
+    Stopwatch watch;
+    double num_answers_each = static_cast<double>(trace_[0].answers.size());
+    double share = num_answers_each / (num_answers_each + 1);
+    double full_rate = 1000 / report_.unloaded_ttft_ms * share;  // without a queue, without sharing
+    std::vector<RateSearch> searches(arms_.size(), RateSearch(full_rate / 2, 1.25));
+    bool is_going_on = true;
+    while (is_going_on && watch.ms() < options_.minutes * 60e3) {
+      is_going_on = false;
+      for (size_t i = 0; i < arms_.size() && watch.ms() < options_.minutes * 60e3; ++i) {
+        std::optional<double> rate = searches[i].next();
+        if (!rate) continue;
+        is_going_on = true;
+        bool is_met = measure(arms_[i], *rate, early_end());
+        searches[i].note(*rate, is_met ? RateSearch::Outcome::kMet : RateSearch::Outcome::kMissed);
+      }
+    }
+  }
+
+  ReplayLimit early_end() const {
+    return {report_.slo_ms, static_cast<int32_t>(num_answers() / 20)};
+  }
+
+  // Whether the arm can take this rate for long within the target.
+  bool measure(const std::string& arm, double rate, const ReplayLimit& limit) {
+    double workflows = rate / static_cast<double>(trace_[0].answers.size());
+    set_arrivals(trace_, workflows, options_.trace.seed);
+    LoadTarget target = options_.other;
+    std::unique_ptr<ArmServer> server;
+    if (arm != options_.other.url) {
+      server = serve(arm);
+      target = {server->url(), {}};
+    }
+    TraceResult result = play_trace(target, trace_, limit);
+    report_.rows.push_back(summarize(arm, rate, result, report_.slo_ms));
+    const LoadFigures& row = report_.rows.back();
+    fmt::print(stderr, "{:>12} at {:.3f}/s: p95 {:.0f} ms, {} ({:.0f} s)\n", arm, rate,
+               row.ttft_ms.p95, row.meets_slo() ? "met" : "missed", result.seconds);
+    return row.meets_slo() && row.keeps_up();
+  }
+
+  std::unique_ptr<ArmServer> serve(const std::string& arm) {
+    return std::make_unique<ArmServer>(ArmParts{*ops_, *device_, file_, *tokenizer_},
+                                       options_.common, arm, options_.min_quality);
   }
 
   const BenchServeOptions options_;
@@ -136,62 +152,76 @@ class ServeBench {
   FamilyFile file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<Workflow> trace_;
-  double slo_ms_ = 0;
+  std::vector<std::string> arms_;
+  LoadReport report_;
 };
 
 void run_bench_serve(const BenchServeOptions& options) {
-  ServeBench bench(options);
-  std::vector<LoadFigures> rows = bench.run();
+  LoadReport report = ServeBench(options).run();
   if (options.common.wants_json) {
-    print_json(to_json(rows));
+    print_json(to_json(report));
   } else {
-    print_table(rows, bench.slo_ms());
+    print_table(report);
   }
   if (options.out.empty()) return;
   std::filesystem::path out = options.out;
   std::filesystem::create_directories(out);
-  write_file_atomically(out / "bench_serve.json", to_json(rows).dump(1) + "\n");
-  write_file_atomically(out / "bench_serve.svg", plot_svg(rows, bench.slo_ms()));
+  write_file_atomically(out / "bench_serve.json", to_json(report).dump(1) + "\n");
+  write_file_atomically(out / "bench_serve.svg", plot_svg(report));
+}
+
+void add_trace_options(CLI::App& command, TraceOptions& trace) {
+  command
+      .add_option("--data", trace.data,
+                  "QA data whose documents make the contexts (.jsonl, .jsonl.gz)")
+      ->required();
+  command.add_option("--sender", trace.sender, "Variant that reads (default: the base)");
+  command
+      .add_option("--receivers", trace.receivers,
+                  "Variants that answer (default: those with a plan book for the sender)")
+      ->delimiter(',');
+  command.add_option("--contexts", trace.num_workflows, "Contexts read per trial")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--answers", trace.answers_per_context,
+                  "Answers per context, one after another (0: one of each receiver)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--min-context", trace.min_context_tokens, "Shortest context in tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-context", trace.max_context_tokens, "Longest context in tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-tokens", trace.max_tokens, "Length of an answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--seed", trace.seed, "Of arrivals and lengths")->capture_default_str();
 }
 
 void add_options(CLI::App& command, BenchServeOptions& options) {
   add_model_options(command, options.common);
+  add_trace_options(command, options.trace);
   command
-      .add_option("--data", options.trace.data,
-                  "QA data whose documents make the contexts (.jsonl, .jsonl.gz)")
-      ->required();
-  command.add_option("--sender", options.trace.sender, "Variant that reads (default: the base)");
-  command
-      .add_option("--receivers", options.trace.receivers,
-                  "Variants that answer (default: all others)")
-      ->delimiter(',');
-  command.add_option("--rates", options.rates, "Answers asked for per second")
+      .add_option("--rates", options.rates,
+                  "Answers asked for per second (default: find the highest that meets the target)")
       ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--find-rate", options.finds_rate,
+                   "Find the highest rate of each arm that meets the target");
+  command.add_option("--minutes", options.minutes, "Time for the search; no trial begins after it")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--arms", options.arms, "What to compare")
       ->delimiter(',')
       ->check(CLI::IsMember({"off", "reuse", "droidspeak"}))
       ->capture_default_str();
-  command.add_option("--url", options.url,
+  command.add_option("--url", options.other.url,
                      "Another OpenAI server as one more arm, like http://127.0.0.1:9090");
-  command.add_option("--contexts", options.trace.num_workflows, "Contexts read per rate and arm")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--answers", options.trace.answers_per_context, "Answers per context")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
   command
-      .add_option("--min-context", options.trace.min_context_tokens, "Shortest context in tokens")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command
-      .add_option("--max-context", options.trace.max_context_tokens, "Longest context in tokens")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--max-tokens", options.trace.max_tokens, "Length of an answer")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .add_option("--url-loras", options.other.loras,
+                  "Its adapters in the order of their numbers, for llama-server")
+      ->delimiter(',');
   command
       .add_option("--slo-ms", options.slo_ms,
                   "TTFT target (default: 3 times the unloaded full prefill)")
@@ -199,9 +229,14 @@ void add_options(CLI::App& command, BenchServeOptions& options) {
   command.add_option("--min-quality", options.min_quality, "Quality floor of plans")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--seed", options.trace.seed, "Of arrivals and lengths")
-      ->capture_default_str();
   command.add_option("--out", options.out, "Folder for bench_serve.json and bench_serve.svg");
+}
+
+void check_lengths(const TraceOptions& trace) {
+  if (trace.min_context_tokens <= trace.max_context_tokens) return;
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("--min-context {} is above --max-context {}", trace.min_context_tokens,
+                            trace.max_context_tokens));
 }
 
 }  // namespace
@@ -212,15 +247,10 @@ void add_bench_serve(CLI::App& bench) {
       "serve", "Load test: agents that read and answer, with and without sharing");
   add_options(*command, *options);
   command->footer(
-      "Example: droidspeak bench serve --data hotpotqa.test.jsonl.gz --receivers qa --rates "
-      "0.5,1,2 --out out/bench");
+      "Example: droidspeak bench serve --data tests/data/qa/hotpotqa.demo.jsonl.gz --find-rate "
+      "--out out/bench");
   command->callback([options] {
-    if (options->trace.min_context_tokens > options->trace.max_context_tokens) {
-      throw Failure(
-          ErrorCode::kInvalidArgument,
-          fmt::format("--min-context {} is above --max-context {}",
-                      options->trace.min_context_tokens, options->trace.max_context_tokens));
-    }
+    check_lengths(options->trace);
     run_bench_serve(*options);
   });
 }

@@ -20,10 +20,11 @@ struct CommonOptions {
   bool wants_json = false;
   std::string precision = "fast";
   int32_t max_model_len = 0;
-  std::string kv_memory = "1GiB";
+  std::string kv_memory = "auto";
   std::string cache_memory = "2GiB";
   std::string cache_dir;
   std::string cache_disk = "8GiB";
+  std::string cache_format = "raw";
   std::string kv_dtype = "auto";
 };
 

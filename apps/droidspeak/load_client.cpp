@@ -9,6 +9,8 @@ namespace droidspeak {
 
 namespace {
 
+using Json = nlohmann::json;
+
 // Takes a stream of server-sent events apart as it arrives.
 class EventReader {
  public:
@@ -22,10 +24,7 @@ class EventReader {
     }
   }
 
-  void finish() {
-    result_.e2e_ms = watch_.ms();
-    if (result_.tokens > 1) result_.tbt_ms = (last_ms_ - result_.ttft_ms) / (result_.tokens - 1);
-  }
+  void finish() { result_.e2e_ms = watch_.ms(); }
 
  private:
   void read_line(const std::string& line) {
@@ -34,15 +33,25 @@ class EventReader {
       result_.is_complete = true;
       return;
     }
-    nlohmann::json event = nlohmann::json::parse(line.substr(6), nullptr, false);
-    if (event.is_discarded()) return;
-    if (event.contains("usage") && event["usage"].is_object()) {
-      result_.tokens = event["usage"].value("completion_tokens", 0);
+    Json event = Json::parse(line.substr(6), nullptr, false);
+    if (!event.is_object()) return;
+    if (auto usage = event.find("usage"); usage != event.end() && usage->is_object())
+      result_.tokens = usage->value("completion_tokens", 0);
+    if (auto done = event.find("droidspeak"); done != event.end() && done->is_object())
+      result_.plan = done->value("plan", "");
+    if (auto choices = event.find("choices"); choices != event.end() && !choices->empty())
+      note_text(choices->front().value("text", ""));
+  }
+
+  void note_text(const std::string& text) {
+    result_.text += text;
+    double now = watch_.ms();
+    if (result_.ttft_ms == 0) {
+      result_.ttft_ms = now;
+    } else if (!text.empty()) {
+      result_.gaps_ms.push_back(now - last_ms_);
     }
-    if (!event.contains("choices") || event["choices"].empty()) return;
-    result_.text += event["choices"][0].value("text", "");
-    last_ms_ = watch_.ms();
-    if (result_.ttft_ms == 0) result_.ttft_ms = last_ms_;
+    last_ms_ = now;
   }
 
   LoadResult& result_;
@@ -51,30 +60,32 @@ class EventReader {
   double last_ms_ = 0;
 };
 
-std::string body_of(const LoadRequest& request) {
-  nlohmann::json body = {{"model", request.model},
-                         {"prompt", request.prompt},
-                         {"max_tokens", request.max_tokens},
-                         {"temperature", 0},
-                         {"stream", true},
-                         {"stream_options", {{"include_usage", true}}}};
+std::string body_of(const LoadTarget& target, const LoadRequest& request) {
+  Json body = {{"model", request.model},
+               {"prompt", request.prompt},
+               {"max_tokens", request.max_tokens},
+               {"temperature", 0},
+               {"stream", true},
+               {"stream_options", {{"include_usage", true}}}};
   if (!request.cache_salt.empty()) body["cache_salt"] = request.cache_salt;
+  for (size_t i = 0; i < target.loras.size(); ++i)
+    body["lora"].push_back({{"id", i}, {"scale", target.loras[i] == request.model ? 1 : 0}});
   return body.dump();
 }
 
 }  // namespace
 
-LoadResult run_load_request(const std::string& url, const LoadRequest& request) {
-  httplib::Client client(url);
+LoadResult run_load_request(const LoadTarget& target, const LoadRequest& request) {
+  httplib::Client client(target.url);
   client.set_read_timeout(600);
   client.set_tcp_nodelay(true);
-  LoadResult result;
-  EventReader events(result);
   httplib::Request http;
   http.method = "POST";
   http.path = "/v1/completions";
   http.headers = {{"Content-Type", "application/json"}};
-  http.body = body_of(request);
+  http.body = body_of(target, request);
+  LoadResult result;
+  EventReader events(result);
   http.content_receiver = [&](const char* bytes, size_t size, uint64_t, uint64_t) {
     events.add(bytes, size);
     return true;

@@ -1,7 +1,7 @@
 #include "load_report.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,12 +12,50 @@ namespace droidspeak {
 
 namespace {
 
-std::vector<std::string> arms_of(const std::vector<LoadFigures>& rows) {
-  std::vector<std::string> arms;
-  for (const LoadFigures& row : rows) {
-    if (std::ranges::find(arms, row.arm) == arms.end()) arms.push_back(row.arm);
-  }
-  return arms;
+constexpr double kShareInTime = 0.95;
+constexpr double kShareOfRate = 0.6;  // the rest is the trace's end, when nothing more arrives
+
+Percentiles percentiles_of(const std::vector<double>& values) {
+  return {percentile(values, 0.5), percentile(values, 0.95), percentile(values, 0.99)};
+}
+
+nlohmann::json to_json(const Percentiles& values) {
+  return {{"p50", values.p50}, {"p95", values.p95}, {"p99", values.p99}};
+}
+
+nlohmann::json to_json(const LoadFigures& row) {
+  return {{"arm", row.arm},
+          {"rate", row.rate},
+          {"ttft_ms", to_json(row.ttft_ms)},
+          {"tbt_ms", to_json(row.tbt_ms)},
+          {"e2e_ms", to_json(row.e2e_ms)},
+          {"throughput", row.throughput},
+          {"goodput", row.goodput},
+          {"f1", row.f1},
+          {"plans", row.plans},
+          {"answers", row.num_answers},
+          {"in_time", row.num_good},
+          {"failed", row.num_failed},
+          {"ended_early", row.was_ended_early},
+          {"meets_slo", row.meets_slo()}};
+}
+
+std::vector<std::string> by_frequency(const std::map<std::string, int>& counts) {
+  std::vector<std::string> names;
+  for (const auto& [name, count] : counts) names.push_back(name);
+  std::ranges::stable_sort(names, [&](const std::string& a, const std::string& b) {
+    return counts.at(a) > counts.at(b);
+  });
+  return names;
+}
+
+// In order of rate.
+std::vector<LoadFigures> rows_of(const LoadReport& report, const std::string& arm) {
+  std::vector<LoadFigures> rows;
+  std::ranges::copy_if(report.rows, std::back_inserter(rows),
+                       [&](const LoadFigures& row) { return row.arm == arm; });
+  std::ranges::sort(rows, {}, &LoadFigures::rate);
+  return rows;
 }
 
 // Maps a value to a pixel.
@@ -52,7 +90,49 @@ std::string svg_axes(const Axis& x, const Axis& y) {
   return svg;
 }
 
+std::string svg_line(const std::vector<LoadFigures>& rows,
+                     const Axis& x,
+                     const Axis& y,
+                     const char* colour) {
+  std::string path, dots;
+  for (const LoadFigures& row : rows) {
+    double px = x.at(row.rate);
+    double py = y.at(std::min(row.ttft_ms.p95, y.high_value));
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px, py);
+    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px, py,
+                        row.meets_slo() ? colour : "#fff\" stroke=\"" + std::string(colour));
+  }
+  return fmt::format("<path class=\"line\" stroke=\"{}\" d=\"{}\"/>\n{}", colour, path, dots);
+}
+
+void print_summary(const LoadReport& report) {
+  fmt::print("\nFull prefill without load takes {:.0f} ms to the first token; target {:.0f} ms.\n",
+             report.unloaded_ttft_ms, report.slo_ms);
+  fmt::print("Highest throughput with 95 % of the answers within it (answers per second):\n");
+  const LoadFigures* off = best_of(report, "off");
+  for (const std::string& arm : arms_of(report)) {
+    const LoadFigures* best = best_of(report, arm);
+    if (best == nullptr) {
+      fmt::print("{:>12}  none\n", arm);
+      continue;
+    }
+    std::string ratio =
+        off != nullptr ? fmt::format("{:.2f}x of off", best->throughput / off->throughput) : "";
+    std::string plan = best->plans.empty() ? "" : best->plans.front();
+    fmt::print("{:>12}  {:.3f}  {}  F1 {:.3f}  {}\n", arm, best->throughput, ratio, best->f1, plan);
+  }
+}
+
 }  // namespace
+
+bool LoadFigures::meets_slo() const {
+  return num_failed == 0 && !was_ended_early && num_answers > 0 &&
+         num_good >= kShareInTime * num_answers;
+}
+
+bool LoadFigures::keeps_up() const {
+  return throughput >= kShareOfRate * rate;
+}
 
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -69,10 +149,11 @@ LoadFigures summarize(const std::string& arm,
                       const TraceResult& result,
                       double slo_ms) {
   std::vector<double> ttft, tbt, e2e, scores;
-  int32_t num_good = 0;
+  std::map<std::string, int> plans;
   LoadFigures figures;
   figures.arm = arm;
   figures.rate = rate;
+  figures.was_ended_early = result.was_ended_early;
   for (size_t i = 0; i < result.answers.size(); ++i) {
     const LoadResult& answer = result.answers[i];
     if (answer.status != 200 || !answer.is_complete) {
@@ -81,75 +162,76 @@ LoadFigures summarize(const std::string& arm,
     }
     ttft.push_back(answer.ttft_ms);
     e2e.push_back(answer.e2e_ms);
-    if (answer.tbt_ms > 0) tbt.push_back(answer.tbt_ms);
+    tbt.insert(tbt.end(), answer.gaps_ms.begin(), answer.gaps_ms.end());
     scores.push_back(score_answer(Metric::kF1, answer.text, result.references[i]));
-    if (answer.ttft_ms <= slo_ms) ++num_good;
+    if (!answer.plan.empty()) ++plans[answer.plan];
+    if (answer.ttft_ms <= slo_ms) ++figures.num_good;
   }
   figures.num_answers = static_cast<int32_t>(ttft.size());
-  figures.ttft_ms_p50 = percentile(ttft, 0.5);
-  figures.ttft_ms_p95 = percentile(ttft, 0.95);
-  figures.tbt_ms_p50 = percentile(tbt, 0.5);
-  figures.e2e_ms_p50 = percentile(e2e, 0.5);
-  figures.e2e_ms_p95 = percentile(e2e, 0.95);
+  figures.ttft_ms = percentiles_of(ttft);
+  figures.tbt_ms = percentiles_of(tbt);
+  figures.e2e_ms = percentiles_of(e2e);
   figures.throughput = figures.num_answers / std::max(result.seconds, 1e-9);
-  figures.goodput = num_good / std::max(result.seconds, 1e-9);
+  figures.goodput = figures.num_good / std::max(result.seconds, 1e-9);
   figures.f1 = mean_of(scores);
+  figures.plans = by_frequency(plans);
   return figures;
 }
 
-nlohmann::json to_json(const std::vector<LoadFigures>& rows) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const LoadFigures& row : rows) {
-    list.push_back({{"arm", row.arm},
-                    {"rate", row.rate},
-                    {"ttft_ms_p50", row.ttft_ms_p50},
-                    {"ttft_ms_p95", row.ttft_ms_p95},
-                    {"tbt_ms_p50", row.tbt_ms_p50},
-                    {"e2e_ms_p50", row.e2e_ms_p50},
-                    {"e2e_ms_p95", row.e2e_ms_p95},
-                    {"throughput", row.throughput},
-                    {"goodput", row.goodput},
-                    {"f1", row.f1},
-                    {"answers", row.num_answers},
-                    {"failed", row.num_failed}});
+std::vector<std::string> arms_of(const LoadReport& report) {
+  std::vector<std::string> arms;
+  for (const LoadFigures& row : report.rows) {
+    if (std::ranges::find(arms, row.arm) == arms.end()) arms.push_back(row.arm);
   }
-  return list;
+  return arms;
 }
 
-void print_table(const std::vector<LoadFigures>& rows, double slo_ms) {
-  fmt::print("{:>12} {:>7} {:>10} {:>10} {:>9} {:>10} {:>11} {:>9} {:>6} {:>7}\n", "arm", "rate",
-             "TTFT p50", "TTFT p95", "TBT p50", "E2E p50", "throughput", "goodput", "F1", "failed");
-  for (const LoadFigures& row : rows) {
-    fmt::print(
-        "{:>12} {:>7.3g} {:>10.1f} {:>10.1f} {:>9.1f} {:>10.1f} {:>11.2f} {:>9.2f} {:>6.3f} "
-        "{:>7}\n",
-        row.arm, row.rate, row.ttft_ms_p50, row.ttft_ms_p95, row.tbt_ms_p50, row.e2e_ms_p50,
-        row.throughput, row.goodput, row.f1, row.num_failed);
-  }
-  fmt::print("\nTTFT target {:.0f} ms; highest goodput with p95 within it:", slo_ms);
-  std::vector<std::string> arms = arms_of(rows);
-  for (const std::string& arm : arms)
-    fmt::print(" {} {:.2f}/s", arm, best_rate_within(rows, arm, slo_ms));
-  fmt::print("\n");
-}
-
-double best_rate_within(const std::vector<LoadFigures>& rows,
-                        const std::string& arm,
-                        double slo_ms) {
-  double best = 0;
-  for (const LoadFigures& row : rows) {
-    if (row.arm == arm && row.ttft_ms_p95 <= slo_ms && row.num_failed == 0)
-      best = std::max(best, row.goodput);
+const LoadFigures* best_of(const LoadReport& report, const std::string& arm) {
+  const LoadFigures* best = nullptr;
+  for (const LoadFigures& row : report.rows) {
+    if (row.arm != arm || !row.meets_slo()) continue;
+    if (best == nullptr || row.throughput > best->throughput) best = &row;
   }
   return best;
 }
 
-std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms) {
+nlohmann::json to_json(const LoadReport& report) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const LoadFigures& row : report.rows) rows.push_back(to_json(row));
+  nlohmann::json best = nlohmann::json::object();
+  for (const std::string& arm : arms_of(report)) {
+    const LoadFigures* row = best_of(report, arm);
+    best[arm] = row != nullptr ? nlohmann::json(row->throughput) : nlohmann::json();
+  }
+  return {{"slo_ms", report.slo_ms},
+          {"unloaded_ttft_ms", report.unloaded_ttft_ms},
+          {"best_throughput", best},
+          {"rows", rows}};
+}
+
+void print_table(const LoadReport& report) {
+  fmt::print("{:>12} {:>6} {:>9} {:>9} {:>8} {:>8} {:>9} {:>9} {:>10} {:>8} {:>6} {:>9}\n", "arm",
+             "rate", "TTFT p50", "p95", "TBT p50", "p95", "E2E p50", "p95", "throughput", "goodput",
+             "F1", "in time");
+  for (const LoadFigures& row : report.rows) {
+    std::string in_time = fmt::format("{}/{}{}", row.num_good, row.num_answers + row.num_failed,
+                                      row.was_ended_early ? "+" : "");
+    fmt::print(
+        "{:>12} {:>6.3f} {:>9.0f} {:>9.0f} {:>8.1f} {:>8.1f} {:>9.0f} {:>9.0f} {:>10.3f} {:>8.3f} "
+        "{:>6.3f} {:>9}\n",
+        row.arm, row.rate, row.ttft_ms.p50, row.ttft_ms.p95, row.tbt_ms.p50, row.tbt_ms.p95,
+        row.e2e_ms.p50, row.e2e_ms.p95, row.throughput, row.goodput, row.f1, in_time);
+  }
+  fmt::print("Times in ms. +: ended early, the target was missed.\n");
+  print_summary(report);
+}
+
+std::string plot_svg(const LoadReport& report) {
   static constexpr const char* kColours[] = {"#c0392b", "#e67e22", "#2471a3", "#1e8449", "#7d3c98"};
   double max_rate = 0;
-  for (const LoadFigures& row : rows) max_rate = std::max(max_rate, row.rate);
+  for (const LoadFigures& row : report.rows) max_rate = std::max(max_rate, row.rate);
   Axis x{0, max_rate * 1.05, 70, 620};
-  Axis y{0, slo_ms * 3, 350, 40};  // what lies far above the target is of no interest
+  Axis y{0, report.slo_ms * 2, 350, 40};  // what lies far above the target is of no interest
   std::string svg =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 780 400\" "
       "font-family=\"sans-serif\" "
@@ -160,21 +242,12 @@ std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms) {
   svg += fmt::format(
       "<path class=\"line\" stroke=\"#888\" stroke-dasharray=\"5 4\" d=\"M{:.1f} "
       "{:.1f}H{:.1f}\"/>\n",
-      x.low_pixel, y.at(slo_ms), x.high_pixel);
-  svg += svg_text(x.high_pixel + 6, y.at(slo_ms) + 4, "start", "target");
+      x.low_pixel, y.at(report.slo_ms), x.high_pixel);
+  svg += svg_text(x.high_pixel + 6, y.at(report.slo_ms) + 4, "start", "target");
   size_t index = 0;
-  for (const std::string& arm : arms_of(rows)) {
+  for (const std::string& arm : arms_of(report)) {
     const char* colour = kColours[index % std::size(kColours)];
-    std::string path, dots;
-    for (const LoadFigures& row : rows) {
-      if (row.arm != arm) continue;
-      double px = x.at(row.rate);
-      double py = y.at(std::min(row.ttft_ms_p95, y.high_value));
-      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px, py);
-      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px, py,
-                          colour);
-    }
-    svg += fmt::format("<path class=\"line\" stroke=\"{}\" d=\"{}\"/>\n{}", colour, path, dots);
+    svg += svg_line(rows_of(report, arm), x, y, colour);
     double legend_y = 60 + 18 * static_cast<double>(index++);
     svg += fmt::format("<path class=\"line\" stroke=\"{}\" d=\"M640 {:.0f}h20\"/>\n", colour,
                        legend_y);

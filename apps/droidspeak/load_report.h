@@ -10,19 +10,31 @@
 
 namespace droidspeak {
 
+struct Percentiles {
+  double p50 = 0;
+  double p95 = 0;
+  double p99 = 0;
+};
+
 struct LoadFigures {
   std::string arm;
   double rate = 0;  // answers asked for per second
-  double ttft_ms_p50 = 0;
-  double ttft_ms_p95 = 0;
-  double tbt_ms_p50 = 0;
-  double e2e_ms_p50 = 0;
-  double e2e_ms_p95 = 0;
+  Percentiles ttft_ms;
+  Percentiles tbt_ms;  // between tokens
+  Percentiles e2e_ms;
   double throughput = 0;  // answers per second
   double goodput = 0;     // of those with TTFT within the target
   double f1 = 0;
+  std::vector<std::string> plans;  // what the server did, most frequent first
   int32_t num_answers = 0;
+  int32_t num_good = 0;
   int32_t num_failed = 0;
+  bool was_ended_early = false;
+
+  // 95 of 100 answers came within the target, and all came.
+  bool meets_slo() const;
+  // A short trace meets a target at any rate; this tells that no queue was building up.
+  bool keeps_up() const;
 };
 
 // `share` from 0 to 1.
@@ -32,13 +44,19 @@ LoadFigures summarize(const std::string& arm,
                       const TraceResult& result,
                       double slo_ms);
 
-nlohmann::json to_json(const std::vector<LoadFigures>& rows);
-void print_table(const std::vector<LoadFigures>& rows, double slo_ms);
+struct LoadReport {
+  std::vector<LoadFigures> rows;  // in the order of measuring
+  double slo_ms = 0;
+  double unloaded_ttft_ms = 0;  // of full prefill, median
+};
+
+// The row with the highest throughput at which the arm met the target; null: none.
+const LoadFigures* best_of(const LoadReport& report, const std::string& arm);
+std::vector<std::string> arms_of(const LoadReport& report);
+
+nlohmann::json to_json(const LoadReport& report);
+void print_table(const LoadReport& report);
 // TTFT (p95) over the rate, a line per arm, the target dashed.
-std::string plot_svg(const std::vector<LoadFigures>& rows, double slo_ms);
-// The highest goodput among the rates at which an arm's p95 TTFT meets the target; 0: none.
-double best_rate_within(const std::vector<LoadFigures>& rows,
-                        const std::string& arm,
-                        double slo_ms);
+std::string plot_svg(const LoadReport& report);
 
 }  // namespace droidspeak

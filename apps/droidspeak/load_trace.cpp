@@ -1,6 +1,6 @@
 #include "load_trace.h"
 
-#include <algorithm>
+#include <cmath>
 #include <random>
 #include <thread>
 
@@ -54,19 +54,51 @@ Gathered gather(const Tokenizer& tokenizer,
   return gathered;
 }
 
-QaPrompt prompt_for(const Tokenizer& tokenizer, const Gathered& gathered, size_t question) {
-  QaRow row = gathered.questions[question % gathered.questions.size()];
-  row.documents = gathered.documents;
-  return make_qa_prompt(tokenizer, row);
+int32_t draw_length(std::mt19937_64& random, const TraceOptions& options) {
+  std::uniform_real_distribution<double> logarithms(std::log(options.min_context_tokens),
+                                                    std::log(options.max_context_tokens));
+  return static_cast<int32_t>(std::exp(logarithms(random)));
+}
+
+Workflow make_workflow(const Tokenizer& tokenizer,
+                       const Gathered& gathered,
+                       const TraceOptions& options) {
+  auto prompt_for = [&](QaRow row) {
+    row.documents = gathered.documents;
+    return make_qa_prompt(tokenizer, row);
+  };
+  QaRow reading = gathered.questions.front();
+  reading.question = "What are the documents about?";
+  Workflow workflow;
+  workflow.reading = {options.sender, prompt_for(reading).tokens, 1};
+  size_t num_answers = options.answers_per_context > 0
+                           ? static_cast<size_t>(options.answers_per_context)
+                           : options.receivers.size();
+  for (size_t k = 0; k < num_answers; ++k) {
+    QaPrompt prompt = prompt_for(gathered.questions[k % gathered.questions.size()]);
+    const std::string& receiver = options.receivers[k % options.receivers.size()];
+    workflow.answers.push_back({{receiver, prompt.tokens, options.max_tokens}, prompt.answers});
+  }
+  return workflow;
 }
 
 // Everything that the threads of a replay write to.
 class Collector {
  public:
+  explicit Collector(const ReplayLimit& limit) : limit_(limit) {}
+
   void add(LoadResult result, const std::vector<std::string>& references) {
     MutexLock lock(mutex_);
+    bool is_late = result.status != 200 || result.ttft_ms > limit_.slo_ms;
+    if (is_late) ++num_late_;
     result_.answers.push_back(std::move(result));
     result_.references.push_back(references);
+    if (limit_.slo_ms > 0 && num_late_ > limit_.max_late) result_.was_ended_early = true;
+  }
+
+  bool is_over() {
+    MutexLock lock(mutex_);
+    return result_.was_ended_early;
   }
 
   TraceResult take(double seconds) {
@@ -76,26 +108,18 @@ class Collector {
   }
 
  private:
+  const ReplayLimit limit_;
   Mutex mutex_;
   TraceResult result_ GUARDED_BY(mutex_);
+  int32_t num_late_ GUARDED_BY(mutex_) = 0;
 };
 
-void run_workflow(const std::string& url,
-                  const Workflow& workflow,
-                  const std::string& salt,
-                  Collector& collector) {
-  LoadRequest reading = workflow.reading;
-  reading.cache_salt = salt;
-  run_load_request(url, reading);
-  std::vector<std::thread> threads;
+void run_workflow(const LoadTarget& target, const Workflow& workflow, Collector& collector) {
+  run_load_request(target, workflow.reading);
   for (const LoadAnswer& answer : workflow.answers) {
-    threads.emplace_back([&] {
-      LoadRequest request = answer.request;
-      request.cache_salt = salt;
-      collector.add(run_load_request(url, request), answer.references);
-    });
+    if (collector.is_over()) return;
+    collector.add(run_load_request(target, answer.request), answer.references);
   }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
@@ -110,46 +134,38 @@ std::vector<Workflow> make_trace(const Tokenizer& tokenizer, const TraceOptions&
   }
   RowReader rows(file);
   std::mt19937_64 random(options.seed);
-  std::uniform_int_distribution<int32_t> lengths(options.min_context_tokens,
-                                                 options.max_context_tokens);
   std::vector<Workflow> trace;
   for (int32_t i = 0; i < options.num_workflows; ++i) {
-    Gathered gathered = gather(tokenizer, rows, lengths(random), options);
-    Workflow workflow;
-    QaPrompt reading = prompt_for(tokenizer, gathered, 0);
-    workflow.reading = {options.sender, reading.tokens, 1, ""};
-    for (int32_t k = 0; k < options.answers_per_context; ++k) {
-      QaPrompt prompt = prompt_for(tokenizer, gathered, static_cast<size_t>(k));
-      const std::string& receiver =
-          options.receivers[static_cast<size_t>(k) % options.receivers.size()];
-      workflow.answers.push_back(
-          {{receiver, prompt.tokens, options.max_tokens, ""}, prompt.answers});
-    }
-    trace.push_back(std::move(workflow));
+    Gathered gathered = gather(tokenizer, rows, draw_length(random, options), options);
+    trace.push_back(make_workflow(tokenizer, gathered, options));
   }
   return trace;
 }
 
 void set_arrivals(std::vector<Workflow>& trace, double workflows_per_second, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::exponential_distribution<double> gaps(workflows_per_second);
+  std::exponential_distribution<double> gaps(1);
   double now = 0;
   for (Workflow& workflow : trace) {
     workflow.arrival_s = now;
     now += gaps(random);
   }
+  // A short trace would else have another rate than it is asked for.
+  double scale = static_cast<double>(trace.size()) / (now * workflows_per_second);
+  for (Workflow& workflow : trace) workflow.arrival_s *= scale;
 }
 
-TraceResult play_trace(const std::string& url,
+TraceResult play_trace(const LoadTarget& target,
                        const std::vector<Workflow>& trace,
-                       const std::string& cache_salt) {
-  Collector collector;
+                       const ReplayLimit& limit) {
+  Collector collector(limit);
   std::vector<std::thread> threads;
   auto start = std::chrono::steady_clock::now();
   Stopwatch watch;
   for (const Workflow& workflow : trace) {
     std::this_thread::sleep_until(start + std::chrono::duration<double>(workflow.arrival_s));
-    threads.emplace_back([&] { run_workflow(url, workflow, cache_salt, collector); });
+    if (collector.is_over()) break;
+    threads.emplace_back([&] { run_workflow(target, workflow, collector); });
   }
   for (std::thread& thread : threads) thread.join();
   return collector.take(watch.ms() / 1000);

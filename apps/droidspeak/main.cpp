@@ -32,12 +32,20 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
       .add_option("--max-model-len", options.max_model_len,
                   "Longest prompt plus answer in tokens (0: what the model allows)")
       ->check(CLI::NonNegativeNumber);
-  command.add_option("--kv-memory", options.kv_memory, "Paged K/V memory")->capture_default_str();
+  command
+      .add_option("--kv-memory", options.kv_memory,
+                  "Paged K/V memory (auto: 1GiB; on a GPU what its memory leaves)")
+      ->capture_default_str();
   command.add_option("--cache-memory", options.cache_memory, "Host tier of the cache store")
       ->capture_default_str();
   command.add_option("--cache-dir", options.cache_dir,
                      "Disk tier of the cache store (none: no disk tier)");
   command.add_option("--cache-disk", options.cache_disk, "Size of the disk tier")
+      ->capture_default_str();
+  command
+      .add_option("--cache-format", options.cache_format,
+                  "K/V on disk: as it is, or in 8 bits (about half the size)")
+      ->check(CLI::IsMember({"raw", "int8"}))
       ->capture_default_str();
   command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))

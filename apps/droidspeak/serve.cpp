@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <pthread.h>
 
+#include "base/error.h"
 #include "base/size.h"
 #include "command.h"
 #include "engine/engine.h"
@@ -15,6 +16,9 @@
 namespace droidspeak {
 
 namespace {
+
+// For the clients' last answers, 503, after the engine has failed.
+constexpr std::chrono::seconds kFailureDrain{2};
 
 struct ServeOptions {
   CommonOptions common;
@@ -77,13 +81,13 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_flag("--log-requests", options.logs_requests, "One JSON line per request on stderr");
 }
 
-EngineOptions engine_options(const ServeOptions& options, const Device& device) {
+EngineOptions engine_options(const ServeOptions& options, Device& device) {
   EngineOptions engine;
   Precision precision = parse_precision(options.common.precision);
   engine.family = {precision, options.common.max_model_len};
-  engine.kv_bytes = parse_size(options.common.kv_memory);
+  engine.kv_bytes = parse_kv_memory(options.common.kv_memory);
   engine.kv_dtype = parse_kv_dtype(options.common.kv_dtype, device, precision);
-  engine.store = store_options(options.common);
+  engine.store = store_options(options.common, device);
   engine.max_queue = options.max_queue;
   engine.max_batch_sequences = options.max_batch;
   engine.ttft_slo_ms = options.ttft_slo_ms;
@@ -115,9 +119,11 @@ sigset_t block_end_signals() {
   return signals;
 }
 
-void wait_for_end(const sigset_t& signals) {
-  int signal = 0;
-  sigwait(&signals, &signal);
+// Returns at a signal, or soon after the engine has failed.
+void wait_for_end(const sigset_t& signals, const Engine& engine) {
+  const timespec pause{.tv_sec = 0, .tv_nsec = 200'000'000};
+  while (engine.is_healthy() && sigtimedwait(&signals, nullptr, &pause) < 0) {
+  }
 }
 
 // Many threads make and free large texts: without this every one keeps a heap of its own.
@@ -131,7 +137,7 @@ void run_serve(const ServeOptions& options) {
   keep_memory_flat();
   sigset_t signals = block_end_signals();
   std::unique_ptr<Device> device = make_device(options.common.device);
-  std::unique_ptr<Ops> ops = make_ops(*device, options.common.threads);
+  std::unique_ptr<Ops> ops = make_ops(*device, options.common);
   FamilyFile file = read_family_file(options.common.family);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(file.base.path);
   Engine engine(*ops, file, engine_options(options, *device));
@@ -142,7 +148,11 @@ void run_serve(const ServeOptions& options) {
     fmt::print("listening on {}\n", server.url());
   }
   std::fflush(stdout);
-  wait_for_end(signals);
+  wait_for_end(signals, engine);
+  if (!engine.is_healthy()) {
+    server.drain(kFailureDrain);
+    throw Failure(ErrorCode::kUnavailable, "the engine has failed: start the server again");
+  }
   fmt::print(stderr, "draining: running requests have {} s\n", options.drain_s);
   server.drain(std::chrono::seconds(options.drain_s));
 }

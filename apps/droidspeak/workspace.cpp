@@ -14,8 +14,10 @@ std::unique_ptr<Device> make_device(const std::string& name) {
   return cuda_is_available() ? make_cuda_device() : make_cpu_device();
 }
 
-std::unique_ptr<Ops> make_ops(Device& device, int threads) {
-  return device.kind() == DeviceKind::kCuda ? make_cuda_ops(device) : make_cpu_ops(device, threads);
+std::unique_ptr<Ops> make_ops(Device& device, const CommonOptions& options) {
+  return device.kind() == DeviceKind::kCuda
+             ? make_cuda_ops(device, parse_precision(options.precision))
+             : make_cpu_ops(device, options.threads);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path) {
@@ -32,21 +34,27 @@ DType parse_kv_dtype(const std::string& name, const Device& device, Precision pr
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
   if (name == "int8") return DType::kI8;
-  if (device.kind() == DeviceKind::kCuda) return DType::kBF16;
-  return precision == Precision::kExact ? DType::kF32 : DType::kF16;
+  if (precision == Precision::kExact) return DType::kF32;
+  return device.kind() == DeviceKind::kCuda ? DType::kBF16 : DType::kF16;
 }
 
-StoreOptions store_options(const CommonOptions& options) {
+uint64_t parse_kv_memory(const std::string& text) {
+  return text == "auto" ? 0 : parse_size(text);
+}
+
+StoreOptions store_options(const CommonOptions& options, Device& device) {
   StoreOptions store;
+  store.device = &device;
   store.host_bytes = parse_size(options.cache_memory);
   store.disk_folder = options.cache_dir;
   store.disk_bytes = parse_size(options.cache_disk);
+  if (options.cache_format == "int8") store.disk_format = StoreOptions::DiskFormat::kInt8;
   return store;
 }
 
 Workspace::Workspace(const CommonOptions& options, const std::vector<std::string>& models)
     : device(make_device(options.device)),
-      ops(make_ops(*device, options.threads)),
+      ops(make_ops(*device, options)),
       file(read_family_file(options.family)) {
   for (const std::string& model : models) {
     bool is_known = model == file.base.name;
@@ -63,8 +71,13 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   tokenizer = load_tokenizer(file.base.path);
   KvLayout layout =
       family->config().kv_layout(parse_kv_dtype(options.kv_dtype, *device, precision));
-  kv = std::make_unique<KvCache>(*device, layout, parse_size(options.kv_memory));
-  store = std::make_unique<CacheStore>(store_options(options), clock);
+  int32_t max_positions = family->base()->transformer->max_positions();
+  kv = std::make_unique<KvCache>(
+      *device, layout,
+      kv_budget(*device, layout, max_positions, parse_kv_memory(options.kv_memory)));
+  StoreOptions stored = store_options(options, *device);
+  stored.kv_layout = layout;
+  store = std::make_unique<CacheStore>(stored, clock);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
   plans = std::make_unique<PlanCatalog>(*ops, *family);
 }

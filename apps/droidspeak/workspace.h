@@ -20,12 +20,15 @@
 namespace droidspeak {
 
 std::unique_ptr<Device> make_device(const std::string& name);
-std::unique_ptr<Ops> make_ops(Device& device, int threads);
+std::unique_ptr<Ops> make_ops(Device& device, const CommonOptions& options);
 // Tokenizer of a GGUF file or Hugging Face folder.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path);
 DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision);
 Precision parse_precision(const std::string& name);
-StoreOptions store_options(const CommonOptions& options);
+// 0 for "auto": what kv_budget() finds right.
+uint64_t parse_kv_memory(const std::string& text);
+// The host tier lies in memory that `device` copies from fastest.
+StoreOptions store_options(const CommonOptions& options, Device& device);
 
 class Workspace {
  public:

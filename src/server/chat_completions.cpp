@@ -130,7 +130,7 @@ HttpResponse chat_completions(Service& service, HttpRequest& request) {
   options.num_top_logprobs = chat->num_top_logprobs;
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return error_response(requests.error());
-  size_t num_choices = requests->size();
+  size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   Answer answer{service.new_id("chatcmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),
                 std::make_shared<ChatFormat>(service, chat->num_top_logprobs, num_choices)};

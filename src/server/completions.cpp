@@ -203,7 +203,7 @@ HttpResponse completions(Service& service, HttpRequest& request) {
   }
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return error_response(requests.error());
-  size_t num_choices = requests->size();
+  size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   Answer answer{service.new_id("cmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),
                 std::make_shared<CompletionFormat>(service, std::move(look), num_choices)};

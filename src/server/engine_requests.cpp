@@ -89,22 +89,18 @@ GenerationRequest common_request(const Service& service,
 ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     Service& service, const openai::GenerationFields& fields, EngineRequestOptions options) {
   if (auto error = check_fields(service, fields)) return *error;
-  uint64_t seed = fields.seed.value_or(service.random_seed());
   GenerationRequest common = common_request(service, fields, options);
+  common.sampling.seed = fields.seed.value_or(service.random_seed());
   std::vector<GenerationRequest> requests;
   for (std::vector<int32_t>& prompt : options.prompts) {
     if (auto error = check_tokens(service, prompt, options.prompt_param)) return *error;
     auto max_tokens = completion_room(service, fields, prompt.size(), options.prompt_param);
     if (!max_tokens) return max_tokens.error();
-    for (int32_t i = 0; i < fields.num_choices; ++i) {
-      GenerationRequest request = common;
-      request.prompt = prompt;
-      request.max_tokens = *max_tokens;
-      if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
-      request.sampling.seed = seed + static_cast<uint64_t>(i);
-      requests.push_back(std::move(request));
-    }
-    prompt = {};
+    GenerationRequest request = common;
+    request.prompt = std::move(prompt);
+    request.max_tokens = *max_tokens;
+    if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -112,13 +108,14 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
 std::shared_ptr<Generation> make_generation(Service& service,
                                             const openai::GenerationFields& fields,
                                             std::vector<GenerationRequest> requests) {
-  TextOptions text;
-  text.stop = fields.stop;
-  text.special = fields.skips_special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
+  ChoiceOptions options;
+  options.num_per_prompt = fields.num_choices;
+  options.stop = fields.stop;
+  options.special = fields.skips_special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
   auto submit = [&engine = service.engine()](GenerationRequest request) {
     return engine.submit(std::move(request));
   };
-  return std::make_shared<Generation>(submit, service.tokenizer(), std::move(requests), text);
+  return std::make_shared<Generation>(submit, service.tokenizer(), std::move(requests), options);
 }
 
 }  // namespace droidspeak

@@ -1,4 +1,4 @@
-// From a validated API request and its prompts to engine requests, one per choice.
+// From a validated API request and its prompts to engine requests, one per prompt.
 #pragma once
 
 #include <string>
@@ -20,12 +20,11 @@ struct EngineRequestOptions {
   bool wants_prompt_logprobs = false;
 };
 
-// Choices in order: all of the first prompt, then all of the second. 400 for prompts beyond the
-// context and token ids beyond the vocabulary.
+// 400 for prompts beyond the context and token ids beyond the vocabulary.
 ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     Service& service, const openai::GenerationFields& fields, EngineRequestOptions options);
 
-// The generation of these requests on the service's engine.
+// The generation of all choices of these requests on the service's engine.
 std::shared_ptr<Generation> make_generation(Service& service,
                                             const openai::GenerationFields& fields,
                                             std::vector<GenerationRequest> requests);

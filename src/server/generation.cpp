@@ -12,26 +12,28 @@ namespace {
 // With several streams to listen to, how long one of them may keep the others waiting.
 constexpr std::chrono::milliseconds kTurn{2};
 constexpr std::chrono::milliseconds kNoWait{0};
+// A request with many choices must not fill the engine's queue: others want their turn too.
+constexpr size_t kMaxRunning = 64;
 
 }  // namespace
 
-Generation::Choice::Choice(GenerationRequest engine_request,
-                           const Tokenizer& tokenizer,
-                           const TextOptions& options)
-    : request(std::move(engine_request)),
-      detokenizer(tokenizer, options.special),
-      stop_strings(options.stop) {}
+Generation::Choice::Choice(const Tokenizer& tokenizer, const ChoiceOptions& options)
+    : detokenizer(tokenizer, options.special), stop_strings(options.stop) {}
 
 Generation::Generation(Submit submit,
                        const Tokenizer& tokenizer,
                        std::vector<GenerationRequest> requests,
-                       const TextOptions& options)
-    : submit_(std::move(submit)) {
-  check(!requests.empty(), "generation without choices");
-  for (GenerationRequest& request : requests) {
-    bool shares_prompt = !choices_.empty() && choices_.back()->request.prompt == request.prompt;
-    choices_.push_back(std::make_unique<Choice>(std::move(request), tokenizer, options));
-    choices_.back()->shares_prompt = shares_prompt;
+                       const ChoiceOptions& options)
+    : submit_(std::move(submit)),
+      requests_(std::move(requests)),
+      num_per_prompt_(static_cast<size_t>(options.num_per_prompt)) {
+  check(!requests_.empty() && options.num_per_prompt > 0, "generation without choices");
+  for (size_t i = 0; i < requests_.size() * num_per_prompt_; ++i) {
+    choices_.push_back(std::make_unique<Choice>(tokenizer, options));
+    size_t prompt = i / num_per_prompt_;
+    choices_.back()->shares_prompt =
+        i % num_per_prompt_ > 0 ||
+        (prompt > 0 && requests_[prompt].prompt == requests_[prompt - 1].prompt);
   }
 }
 
@@ -56,10 +58,17 @@ bool Generation::may_begin(size_t index) const {
   return before.prefill.has_value() || before.is_finished;
 }
 
+GenerationRequest Generation::request_to_submit(size_t index) const {
+  GenerationRequest request = requests_[index / num_per_prompt_];
+  request.sampling.seed += index % num_per_prompt_;
+  return request;
+}
+
 Result<void> Generation::submit_waiting() {
-  while (next_to_submit_ < choices_.size() && may_begin(next_to_submit_)) {
+  while (next_to_submit_ < choices_.size() && num_running_ < kMaxRunning &&
+         may_begin(next_to_submit_)) {
     Choice& choice = *choices_[next_to_submit_];
-    auto stream = submit_(choice.request);
+    auto stream = submit_(request_to_submit(next_to_submit_));
     if (!stream && stream.error().code == ErrorCode::kExhausted && num_running_ > 0) return {};
     if (!stream) return stream.error();
     choice.stream = std::move(*stream);

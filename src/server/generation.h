@@ -30,7 +30,8 @@ struct ChoicePiece {
 
 using GenerationEvent = std::variant<ChoicePiece, Error>;
 
-struct TextOptions {
+struct ChoiceOptions {
+  int32_t num_per_prompt = 1;  // choice i of a prompt samples with the request's seed + i
   std::vector<std::string> stop;
   SpecialTokens special = SpecialTokens::kParse;  // kParse leaves them out of the text
 };
@@ -39,12 +40,13 @@ class Generation {
  public:
   using Submit = std::function<Result<std::shared_ptr<TokenStream>>(GenerationRequest)>;
 
-  // One request per choice. Those with the same prompt as their predecessor begin when it has been
-  // read, to find it in the cache. `tokenizer` outlives this.
+  // One request per prompt; choices are all of the first prompt, then all of the second. Those with
+  // the same prompt as their predecessor begin when it has been read, to find it in the cache. A
+  // choice costs little memory until it is submitted. `tokenizer` outlives this.
   Generation(Submit submit,
              const Tokenizer& tokenizer,
              std::vector<GenerationRequest> requests,
-             const TextOptions& options);
+             const ChoiceOptions& options);
   ~Generation();  // cancels what is running
 
   // Submits the first choice, and as many more as the queue takes. An error means that nothing
@@ -59,7 +61,9 @@ class Generation {
 
   size_t num_choices() const { return choices_.size(); }
 
-  const GenerationRequest& request(int32_t choice) const { return at(choice).request; }
+  const GenerationRequest& request(int32_t choice) const {
+    return requests_[static_cast<size_t>(choice) / num_per_prompt_];
+  }
 
   // Empty until the choice's prompt has been read.
   const std::optional<PrefillReport>& prefill(int32_t choice) const { return at(choice).prefill; }
@@ -72,11 +76,8 @@ class Generation {
 
  private:
   struct Choice {
-    Choice(GenerationRequest engine_request,
-           const Tokenizer& tokenizer,
-           const TextOptions& options);
+    Choice(const Tokenizer& tokenizer, const ChoiceOptions& options);
 
-    GenerationRequest request;
     Detokenizer detokenizer;
     StopStrings stop_strings;
     std::shared_ptr<TokenStream> stream;  // null before submission and after the end
@@ -92,6 +93,7 @@ class Generation {
   // Submits waiting choices in order. kExhausted is no error while others of ours run.
   Result<void> submit_waiting();
   bool may_begin(size_t index) const;
+  GenerationRequest request_to_submit(size_t index) const;
   std::optional<GenerationEvent> take_item(size_t index, std::chrono::milliseconds timeout);
   std::optional<GenerationEvent> handle(size_t index, StreamItem item);
   std::optional<GenerationEvent> add_token(size_t index, SampledToken token);
@@ -100,6 +102,8 @@ class Generation {
   void cancel_all();
 
   Submit submit_;
+  const std::vector<GenerationRequest> requests_;
+  const size_t num_per_prompt_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t next_to_submit_ = 0;
   size_t next_to_ask_ = 0;

@@ -111,7 +111,7 @@ TEST(Generation, StopsAtStopStringsAndCancels) {
   ByteTokenizer tokenizer;
   FakeEngine engine;
   Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
-                        {{"END"}, SpecialTokens::kParse});
+                        {1, {"END"}, SpecialTokens::kParse});
   ASSERT_TRUE(generation.start());
   engine.say(0, "abENcENDxyz");
   std::vector<ChoicePiece> pieces;
@@ -131,6 +131,47 @@ TEST(Generation, StartsFurtherChoicesOfAPromptWhenItHasBeenRead) {
   generation.next(milliseconds(0));
   generation.next(milliseconds(0));
   EXPECT_EQ(engine.streams.size(), 2u);
+}
+
+TEST(Generation, GivesEveryChoiceOfAPromptASeedOfItsOwn) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  std::vector<GenerationRequest> requests = requests_for({{1}, {2}});
+  for (GenerationRequest& request : requests) request.sampling.seed = 7;
+  Generation generation(engine.submit(), tokenizer, std::move(requests), {2, {}, {}});
+  EXPECT_EQ(generation.num_choices(), 4u);
+  ASSERT_TRUE(generation.start());
+  EXPECT_EQ(engine.streams.size(), 1u);
+  engine.streams[0]->push(PrefillReport{});
+  drain_text(generation);
+  drain_text(generation);
+  EXPECT_EQ(engine.streams.size(), 3u);  // the second prompt does not wait for the first
+  engine.streams[2]->push(PrefillReport{});
+  drain_text(generation);
+  drain_text(generation);
+  ASSERT_EQ(engine.streams.size(), 4u);
+  std::vector<std::pair<int32_t, uint64_t>> submitted;
+  for (const GenerationRequest& request : engine.requests)
+    submitted.emplace_back(request.prompt[0], request.sampling.seed);
+  using Pair = std::pair<int32_t, uint64_t>;
+  EXPECT_THAT(submitted, ElementsAre(Pair{1, 7}, Pair{1, 8}, Pair{2, 7}, Pair{2, 8}));
+  EXPECT_EQ(generation.request(1).prompt[0], 1);
+  EXPECT_EQ(generation.request(2).prompt[0], 2);
+}
+
+TEST(Generation, LeavesRoomInTheQueueForOthers) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  engine.room = 1000;
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 200; ++i) prompts.push_back({i});
+  Generation generation(engine.submit(), tokenizer, requests_for(prompts), {});
+  ASSERT_TRUE(generation.start());
+  EXPECT_EQ(engine.streams.size(), 64u);
+  engine.streams[0]->push(Finished{});
+  generation.next(milliseconds(0));
+  generation.next(milliseconds(0));
+  EXPECT_EQ(engine.streams.size(), 65u);
 }
 
 TEST(Generation, InterleavesChoices) {

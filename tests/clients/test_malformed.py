@@ -206,6 +206,19 @@ def test_too_long_prompts(server, model):
         check_error(Raw(server.port).send(post(path, json.dumps(body))).answer(), 400, param, "context_length_exceeded")
 
 
+def test_many_choices_of_many_prompts_cost_no_memory(server, model):
+    """2048 prompts times 128 choices times a large bias would be hundreds of gigabytes if each choice had its own."""
+    bias = {str(token): 1 for token in range(300)}
+    body = {**OK_TEXT, "model": model, "prompt": ["x"] * 2048, "n": 128, "logit_bias": bias}
+    check_error(Raw(server.port).send(post(TEXT, json.dumps(body))).answer(), 400, "n")
+    body = {**body, "prompt": ["x" * 1000] * 16, "max_tokens": 3000}
+    before = server.resident_bytes()
+    for _ in range(8):  # they leave while their choices wait
+        Raw(server.port).send(post(TEXT, json.dumps(body))).socket.close()
+    assert Raw(server.port).send(post(TEXT, json.dumps({**OK_TEXT, "model": model}))).answer()[0] == 200
+    assert server.resident_bytes() - before < 64 << 20
+
+
 def test_duplicate_keys_and_unknown_fields(server, model):
     body = f'{{"model": "{model}", "prompt": "x", "max_tokens": -1, "max_tokens": 1, "no_such_field": {{"a": [1]}}}}'
     assert Raw(server.port).send(post(TEXT, body)).answer()[0] == 200

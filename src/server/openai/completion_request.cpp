@@ -7,6 +7,7 @@ namespace droidspeak::openai {
 namespace {
 
 constexpr size_t kMaxPrompts = 2048;
+constexpr size_t kMaxChoices = 2048;  // of all prompts together
 constexpr const char* kPromptKinds = "a string, token ids, or an array of either";
 
 void empty_prompt(Fields& fields) {
@@ -66,6 +67,14 @@ ApiResult<CompletionRequest> parse_completion_request(std::string_view body) {
   IntegerRange range{request.is_echoed ? 0 : 1, std::numeric_limits<int32_t>::max()};
   request.generation.max_tokens =
       static_cast<int32_t>(fields.integer("max_tokens", range).value_or(16));
+  size_t num_choices = request.prompts.size() * static_cast<size_t>(request.generation.num_choices);
+  if (num_choices > kMaxChoices) {
+    fields.fail(
+        bad_field(fmt::format("Invalid 'n': {} choices of each of {} prompts; expected at "
+                              "most {} choices in all.",
+                              request.generation.num_choices, request.prompts.size(), kMaxChoices),
+                  "n", "integer_above_max_value"));
+  }
   if (error) return *error;
   return request;
 }

@@ -232,6 +232,20 @@ TEST(CompletionRequest, RefusesEmptyAndMixedUpPrompts) {
   }
 }
 
+TEST(CompletionRequest, BoundsTheChoicesOfAllPromptsTogether) {
+  auto parse = [](int prompts, int n) {
+    std::string list = R"("x")";
+    for (int i = 1; i < prompts; ++i) list += R"(,"x")";
+    return parse_completion_request(R"({"model": "m", "prompt": [)" + list + R"(], "n": )" +
+                                    std::to_string(n) + "}");
+  };
+  EXPECT_TRUE(parse(16, 128));
+  EXPECT_TRUE(parse(2048, 1));
+  auto refused = parse(17, 128);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "n");
+}
+
 TEST(CompletionRequest, AllowsNoTokensOnlyWithEcho) {
   EXPECT_FALSE(parse_completion_request(completion_with(R"("max_tokens": 0)")));
   auto request =

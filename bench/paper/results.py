@@ -1,0 +1,130 @@
+"""What run.sh measured, and the plan books, for figures.py."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True, order=True)
+class Pair:
+    receiver: str
+    sender: str
+
+    def __str__(self) -> str:
+        return f"{self.receiver} from {self.sender}"
+
+
+@dataclass
+class Measured:
+    """One plan of an `evaluate` report."""
+
+    plan: str
+    is_translated: bool
+    score: float
+    ci95: list[float]
+    difference_ci95: list[float]  # against full prefill, rows in pairs
+    kl: float
+    agreement: float
+    ttft_ms: float
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        return self.plan, self.is_translated
+
+    @property
+    def name(self) -> str:
+        if self.plan == "full":
+            return "full prefill"
+        if self.plan in ("reuse", "0,0,0"):
+            return "reuse, translated" if self.is_translated else "plain reuse"
+        a, b, c = self.plan.split(",")
+        block = f"{b}-{c}" if a == "0" else f"0-{a}, {b}-{c}"
+        return f"{block}{' translated' if self.is_translated else ' raw'}"
+
+    def layers(self, all_layers: int) -> int:
+        if self.plan == "full":
+            return all_layers
+        if self.plan == "reuse":
+            return 0
+        a, b, c = map(int, self.plan.split(","))
+        return a + c - b
+
+
+@dataclass
+class Evaluation:
+    metric: str
+    n: int
+    plans: list[Measured]  # in the order asked for; run.sh asks for full, reuse and auto first
+
+    @property
+    def full(self) -> Measured:
+        return self.plans[0]
+
+    @property
+    def reuse(self) -> Measured:
+        return self.plans[1]
+
+    @property
+    def auto(self) -> Measured:
+        return self.plans[2]
+
+    def distinct(self) -> list[Measured]:
+        return list({plan.key: plan for plan in self.plans}.values())
+
+    def find(self, plan: str, is_translated: bool) -> Measured | None:
+        return next((p for p in self.plans if p.key == (plan, is_translated)), None)
+
+
+def _evaluation(document: dict) -> Evaluation:
+    plans = [Measured(p["plan"], p["translated"], p["score"], p["ci95"], p["difference_ci95"], p["kl"], p["agreement"],
+                      p["ttft_ms_median"]) for p in document["plans"]]
+    return Evaluation(document["metric"], document["n"], plans)
+
+
+class Results:
+    """Reports by pair and by what follows the pair in a file's name (data set, tokens)."""
+
+    def __init__(self, folder: Path, family: Path):
+        self.folder = folder
+        self.evaluate = self._by_pair("evaluate", _evaluation)
+        self.length = self._by_pair("length", _evaluation)
+        self.transfer = self._by_pair("transfer", _evaluation)
+        self.baselines = self._by_pair("baselines", lambda document: document)
+        self.speed = {tuple(path.name.split(".")[1:3]): _evaluation(json.loads(path.read_text()))
+                      for path in sorted(folder.glob("speed.*.json"))}  # by (device, data)
+        self.books = {}
+        for relative in json.loads(family.read_text()).get("plan_books", []):
+            path = family.parent / relative
+            book = json.loads(path.read_text())
+            self.books[Pair(book["receiver"]["name"], book["sender"]["name"])] = (path.resolve(), book)
+
+    def _by_pair(self, kind: str, convert) -> dict[tuple[Pair, str], object]:
+        found = {}
+        for path in sorted(self.folder.glob(f"{kind}.*.json")):
+            if match := re.fullmatch(rf"{kind}\.(.+)-from-([^.]+)\.(.+)\.json", path.name):
+                found[Pair(match[1], match[2]), match[3]] = convert(json.loads(path.read_text()))
+        return found
+
+    @property
+    def num_layers(self) -> int:
+        return next((book["num_layers"] for _, book in self.books.values()), 30)
+
+    def devices(self) -> list[str]:
+        return sorted({device for device, _ in self.speed})
+
+    def speedup(self, plan: Measured, device: str, data: str = "hotpotqa") -> float | None:
+        """TTFT of full prefill over the plan's, from the run that had the machine for itself. For a plan that was not
+        timed (another book's choice, say): between its neighbours by recomputed layers."""
+        timed = self.speed.get((device, data))
+        if timed is None:
+            return None
+        found = timed.find(plan.plan, plan.is_translated)
+        if found is not None:
+            return timed.full.ttft_ms / found.ttft_ms
+        known = {p.layers(self.num_layers): p.ttft_ms for p in timed.plans if p.is_translated == plan.is_translated}
+        known.setdefault(self.num_layers, timed.full.ttft_ms)
+        layers = sorted(known)
+        return timed.full.ttft_ms / float(np.interp(plan.layers(self.num_layers), layers, [known[n] for n in layers]))
