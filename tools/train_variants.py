@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the variants of the default family, as PEFT folders, and measures them before and after.
+"""Trains the variants of the default family and measures them before and after.
+
+LoRA variants become PEFT folders, full fine-tunes Hugging Face folders; each with a model card.
 
 Needs torch, tokenizers, safetensors and numpy; one GPU for minutes, or a CPU for a try with few steps.
 Data: a folder of .jsonl.gz files (HotpotQA, SQuAD, Natural Questions, GSM8K, SST-2, CoNLL++, STS-B, ...).
@@ -14,10 +16,14 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # before torch: processes share a GPU's memory
+
 import torch
 
 from variants.adapter import load_adapter, save_adapter
 from variants.base import load_base
+from variants.card import write_card
+from variants.checkpoint import load_checkpoint, save_checkpoint
 from variants.layout import read_qa
 from variants.llama import Llama, Lora
 from variants.scoring import measure_reuse, score
@@ -69,13 +75,15 @@ class Setting:
         return model.to(self.device)
 
     def load(self, path: str) -> Llama:
-        """`base`, a PEFT folder, or a state file (.pt) of a full fine-tune."""
-        if path != "base" and not Path(path).exists():
-            raise SystemExit(f"{path}: no such model; expected `base`, a PEFT folder or a model.pt")
-        model = self.model(load_adapter(self.base, Path(path)) if Path(path).is_dir() else None)
-        if path.endswith(".pt"):
-            model.load_state_dict(torch.load(path, map_location=self.device))
-        return model.requires_grad_(False)
+        """`base`, a PEFT folder, or the Hugging Face folder of a full fine-tune."""
+        if path == "base":
+            return self.model().requires_grad_(False)
+        folder = Path(path)
+        if (folder / "adapter_config.json").exists():
+            return self.model(load_adapter(self.base, folder)).requires_grad_(False)
+        if (folder / "config.json").exists():
+            return Llama(load_checkpoint(folder, self.base), self.compute).to(self.device).requires_grad_(False)
+        raise SystemExit(f"{path}: no such model; expected `base`, a PEFT folder or a Hugging Face folder")
 
 
 def write_json(path: Path, document) -> None:
@@ -98,15 +106,18 @@ def run_train(options) -> None:
     folder = options.out / options.name
     if recipe.rank:
         save_adapter(model.lora, folder, BASE_NAME)
-        model = setting.load(str(folder))  # scores are of what was saved, in f16
     else:
-        folder.mkdir(parents=True, exist_ok=True)
-        torch.save(model.state_dict(), folder / "model.pt")
+        save_checkpoint(model, setting.base, folder)
     report = {"name": options.name, "recipe": asdict(recipe), "done": done}
     write_json(options.out / f"{options.name}.json", report)
-    report["scores"] = score(model, setting.base.tokenizer, setting.base.end_token, options.data, [recipe.task],
-                             options.limit, recipe.task == "qa", say)
+    del model
+    measure = lambda path: score(setting.load(path), setting.base.tokenizer, setting.base.end_token, options.data,
+                                 [recipe.task], options.limit, recipe.task == "qa", say)
+    report["scores"] = measure(str(folder))  # of what was saved, in 16 bits
     write_json(options.out / f"{options.name}.json", report)
+    if options.before != "none":
+        before = json.loads(Path(options.before).read_text())["scores"] if options.before else measure("base")
+        write_card(folder, report, before, BASE_NAME)
 
 
 def run_score(options) -> None:
@@ -157,16 +168,19 @@ def run_all(options) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     deadline = time.time() + 60 * options.minutes
     common = ["--gguf", options.gguf, "--data", options.data, "--out", options.out, "--limit", options.limit]
-    extra = ["--deadline", deadline]
+    extra = ["--deadline", deadline, "--before", "none"]  # the cards are written at the end, with one score of the base
     extra += ["--steps", options.steps] if options.steps else []
     commands = {name: ["train", name, *common, *extra] for name in options.names}
     commands["base"] = ["score", "base", *common]
-    environment = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}  # many processes share the memory
-    running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)], env=environment)
+    running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)])
                for name, command in commands.items()}
     failed = [name for name, process in running.items() if process.wait() != 0]
     reports = [json.loads((options.out / f"{name}.json").read_text()) for name in running if name not in failed]
     write_json(options.out / "scores.json", reports)
+    base = next((report for report in reports if report["name"] == "base"), None)
+    for report in reports:
+        if base is not None and "recipe" in report:
+            write_card(options.out / report["name"], report, base["scores"], BASE_NAME)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
@@ -198,13 +212,14 @@ def parse(arguments=None):
     one.add_argument("--recipe", choices=list(RECIPES))
     one.add_argument("--seed", type=int)
     one.add_argument("--learning-rate", type=float)
+    one.add_argument("--before", help="scores of the base from an earlier `score base`, for the model card; `none`: no card")
     one.add_argument("--deadline", type=float, help="as seconds since 1970, instead of --minutes")
     training(one)
     scored = command("score", run_score, "score a model on every task")
-    scored.add_argument("model", help="`base`, a PEFT folder, or the model.pt of a full fine-tune")
+    scored.add_argument("model", help="`base`, a PEFT folder, or the Hugging Face folder of a full fine-tune")
     pair = command("pair", run_pair, "what a receiver keeps of its quality with senders' caches (HotpotQA)")
     pair.add_argument("receiver")
-    pair.add_argument("senders", nargs="+", help="`base`, PEFT folders or model.pt files, like the receiver")
+    pair.add_argument("senders", nargs="+", help="`base`, PEFT or Hugging Face folders, like the receiver")
     check = command("check", run_check, "compare PEFT folders with peft and transformers on a CPU")
     check.add_argument("folders", nargs="+", type=Path)
     rows = command("rows", run_rows, "write held-out rows of a task in the QA shape", models=False)

@@ -22,6 +22,7 @@ def save_adapter(lora: Lora, folder: Path, base_name: str) -> None:
             for layer, tensor in enumerate(stack.detach().to("cpu", torch.float16)):
                 tensors[_name(layer, module, part)] = tensor.contiguous()
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    (folder / "adapter_model.safetensors").chmod(0o644)  # safetensors keeps it to the owner
     config = {
         "base_model_name_or_path": base_name, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
         "init_lora_weights": True, "lora_alpha": int(lora.alpha), "lora_dropout": 0.0, "modules_to_save": None,

@@ -8,6 +8,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .base import LAYER_MODULES, LINEAR_MODULES, Base, Shape
 
@@ -38,6 +39,7 @@ class Llama(torch.nn.Module):
         super().__init__()
         self.shape, self.compute = base.shape, compute
         self.lora: Lora | None = None
+        self.saves_memory = False  # training: activations of a layer are computed again in the backward pass
         self.embedding = torch.nn.Parameter(base.weights["model.embed_tokens.weight"].clone())
         self.norm = torch.nn.Parameter(base.weights["model.norm.weight"].clone())
         self.stacks = torch.nn.ParameterDict({key_of(module): torch.nn.Parameter(torch.stack(
@@ -71,7 +73,10 @@ class Llama(torch.nn.Module):
         hidden = F.embedding(ids, self.embedding)
         rope = self.rope(torch.arange(ids.shape[1], device=ids.device))
         for weights in self.layer_weights():
-            hidden = block(hidden, *rope, weights, self.shape)
+            if self.saves_memory:
+                hidden = checkpoint(block, hidden, *rope, weights, self.shape, use_reentrant=False)
+            else:
+                hidden = block(hidden, *rope, weights, self.shape)
         return hidden
 
 

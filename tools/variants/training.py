@@ -16,7 +16,7 @@ from .tasks import Task
 
 WARM_UP_STEPS = 40
 WINDOW_STEPS = 12           # examples of this many steps are sorted by length together, so that padding stays small
-TOKENS_PER_PASS = 16_384    # padded tokens of one forward and backward pass; a step may take several
+TOKENS_PER_PASS = 16_384    # padded tokens of one forward and backward pass; a step may take several. 10 to 12 GiB of activations
 LENGTH_MULTIPLE = 64
 IGNORED = -100
 
@@ -65,11 +65,11 @@ def _prefetched(stream: Iterator, depth: int = 32) -> Iterator:
         yield ready.get()
 
 
-def _passes(batch: list[Sequence], device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Right-padded ids and targets, at most TOKENS_PER_PASS at once."""
+def _passes(batch: list[Sequence], most: int, device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Right-padded ids and targets, at most `most` tokens at once, one sequence at least."""
     longest = max(len(prompt) + len(answer) for prompt, answer in batch)
     padded = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    rows = max(1, TOKENS_PER_PASS // padded)
+    rows = max(1, most // padded)
     for first in range(0, len(batch), rows):
         part = batch[first:first + rows]
         ids = torch.zeros(len(part), padded, dtype=torch.long)
@@ -78,6 +78,39 @@ def _passes(batch: list[Sequence], device) -> Iterator[tuple[torch.Tensor, torch
             ids[row, :len(prompt) + len(answer)] = torch.tensor(prompt + answer)
             targets[row, len(prompt) - 1:len(prompt) + len(answer) - 1] = torch.tensor(answer)
         yield ids.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+
+
+class _Stepper:
+    """Loss and gradients of a batch. Where memory is short it takes smaller passes, which give the same gradients."""
+
+    def __init__(self, model: Llama, say):
+        self.model, self.say, self.most = model, say, TOKENS_PER_PASS
+
+    def __call__(self, batch: list[Sequence]) -> tuple[torch.Tensor, int]:
+        """Returns the loss and the padded tokens."""
+        while True:
+            try:
+                return self._accumulate(batch)
+            except torch.OutOfMemoryError:
+                if self.model.saves_memory and self.most < LENGTH_MULTIPLE:
+                    raise
+            self.most = self.most // 2 if self.model.saves_memory else self.most
+            self.model.saves_memory = True
+            self.model.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+            self.say(f"memory is short: passes of {self.most} tokens, activations computed twice")
+
+    def _accumulate(self, batch: list[Sequence]) -> tuple[torch.Tensor, int]:
+        device, tokens = self.model.embedding.device, 0
+        answers = sum(len(answer) for _, answer in batch)
+        total = torch.zeros((), device=device)
+        for ids, targets in _passes(batch, self.most, device):
+            hidden, chosen = self.model(ids), targets != IGNORED
+            loss = F.cross_entropy(self.model.logits(hidden[chosen]), targets[chosen], reduction="sum") / answers
+            loss.backward()
+            total += loss.detach()
+            tokens += ids.numel()
+        return total, tokens
 
 
 def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadline: float, say) -> dict:
@@ -91,20 +124,15 @@ def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadli
         parameter.requires_grad_(True)
     optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0,
                                   fused=device.type == "cuda")
+    run_step = _Stepper(model, say)
     steps = _prefetched(_steps(task, tokenizer, recipe, model.shape.context))
     begin, tokens, smooth, step, done, shown = time.time(), 0, None, 0, 0.0, -1.0
     while step < recipe.steps and done < 1.0:
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * min(1.0, (step + 1) / WARM_UP_STEPS) * max(0.01, 1.0 - done)
         batch = next(steps)
-        answers = sum(len(answer) for _, answer in batch)
-        loss_sum = torch.zeros((), device=device)
-        for ids, targets in _passes(batch, device):
-            hidden, chosen = model(ids), targets != IGNORED
-            loss = F.cross_entropy(model.logits(hidden[chosen]), targets[chosen], reduction="sum") / answers
-            loss.backward()
-            loss_sum += loss.detach()
-            tokens += ids.numel()
+        loss_sum, padded_tokens = run_step(batch)
+        tokens += padded_tokens
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
