@@ -43,11 +43,11 @@ class WeightLoader {
     weights->digest = checkpoint_.digest();
     weights->embedding = pack({as_part(checkpoint_.matrix(TensorRole::kEmbedding, 0,
                                                           config_.vocab_size, config_.d_model))},
-                              "the embedding", most_felt());
+                              "the embedding", precision_);
     if (!checkpoint_.is_tied()) {
       weights->output = pack({as_part(checkpoint_.matrix(TensorRole::kOutput, 0, config_.vocab_size,
                                                          config_.d_model))},
-                             "the output matrix", most_felt());
+                             "the output matrix", precision_);
     }
     weights->output_norm = vector(TensorRole::kOutputNorm, 0, config_.d_model);
     for (int32_t layer = 0; layer < config_.num_layers; ++layer)
@@ -112,8 +112,7 @@ class WeightLoader {
     return upload(bias);
   }
 
-  // Rounded activations are felt most in the logits and in K/V, which all later tokens read: two
-  // thirds of the effect for a sixth of the work.
+  // Rounded activations are felt most in K and V, which all later tokens read.
   Precision most_felt() const {
     return precision_ == Precision::kFast ? Precision::kFine : precision_;
   }

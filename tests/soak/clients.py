@@ -20,7 +20,7 @@ class Client:
 
     def run(self, stop):
         acts = [(self.chat, 8), (self.stream, 6), (self.complete_ids, 3), (self.with_sender, 6), (self.customer, 4),
-                (self.leave_stream, 3), (self.leave_whole, 2), (self.sample, 1), (self.wrong, 1)]
+                (self.long_answer, 3), (self.leave_stream, 3), (self.leave_whole, 2), (self.sample, 1), (self.wrong, 1)]
         while not stop.is_set():
             act = self.random.choices([act for act, _ in acts], [weight for _, weight in acts])[0]
             self.checker.count(act.__name__.replace("_", " "))
@@ -93,6 +93,15 @@ class Client:
             self.checker.problem(f"customer while {possible} was loaded: {status} {answer}")
             return
         self.checker.answer(prompt, sorted(models), answer["choices"][0]["message"]["content"], answer["droidspeak"])
+
+    def long_answer(self):
+        """Grows until others have to make room; it begins like the short one."""
+        prompt, model = self.random.choice(self.prompts), self.some_model()
+        body = {**self.fields(model, "off"), "messages": prompt.messages, "max_tokens": 200, "ignore_eos": True}
+        text = self.expect(200, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
+        beginning = self.checker.references[prompt.name, model].rstrip("\ufffd")
+        if not text.startswith(beginning):
+            self.checker.problem(f"long answer of {model}, {prompt.name}: {text!r} does not begin with {beginning!r}")
 
     def leave_stream(self):
         prompt, model = self.random.choice(self.prompts), self.some_model()

@@ -51,7 +51,7 @@ class Service:
             raise RuntimeError(f"the server did not start, see {log}: {line!r}")
         self.port = int(found[1])
 
-    def connect(self, timeout=300):
+    def connect(self, timeout=900):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def post(self, path, body):

@@ -26,7 +26,7 @@ from service import ROOT, Service, own
 WARM_UP_MINUTES = 4  # until the caches are full
 MAX_GROWTH_MB = 32   # from then on
 SCARCE = ["--kv-memory", "48MiB", "--cache-memory", "64MiB", "--cache-disk", "512MiB"]
-SCARCE_TINY = ["--kv-memory", "3MiB", "--cache-memory", "4MiB", "--cache-disk", "32MiB"]
+SCARCE_TINY = ["--kv-memory", "2MiB", "--cache-memory", "4MiB", "--cache-disk", "32MiB"]
 
 
 def parse_arguments():
