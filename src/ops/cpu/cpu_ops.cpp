@@ -11,6 +11,7 @@
 #include "ops/cpu/packed_matrix.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_arena.h"
+#include "ops/preconditions.h"
 
 namespace droidspeak::cpu {
 namespace {
@@ -102,11 +103,7 @@ class CpuOps final : public Ops {
                  std::span<const SequenceSlice> slices,
                  const KvLayerView& kv,
                  TensorView out) override {
-    check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
-    check(kv.head_dim % 8 == 0, "head dimension is a multiple of 8");
-    check(out.columns == static_cast<int64_t>(options.num_heads) * kv.head_dim &&
-              out.columns <= qkv.columns && out.rows == qkv.rows,
-          "shapes of attention");
+    check_attention(qkv, options, kv, out);
     check_slices(slices, qkv.rows);
     attend({kernels_, pool_, scratch_}, {qkv, out, options, kv}, slices);
   }
@@ -172,23 +169,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  static void check_heads(const RopeOptions& options, const KvLayerView& kv) {
-    check(options.num_kv_heads == kv.num_kv_heads && options.head_dim == kv.head_dim,
-          "heads as in the cache");
-    check(options.rotary_dim % 2 == 0 && options.rotary_dim <= options.head_dim,
-          "rotary dimension is even and inside the head");
-  }
-
-  static void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {
-    for (const SequenceSlice& slice : slices) {
-      check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows,
-            "slice inside the rows");
-      check((slice.first_position + slice.num_rows + kBlockTokens - 1) / kBlockTokens <=
-                std::ssize(slice.blocks),
-            "slice inside its blocks");
-    }
-  }
-
   // body(begin, end) over [0, rows), in parallel when the rows hold enough elements.
   template <class Body>
   void for_ranges(int64_t rows, int64_t columns, const Body& body) {

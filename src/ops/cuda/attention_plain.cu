@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "device/cuda/cuda_check.h"
 #include "ops/cuda/attention_plain.h"
+#include "ops/cuda/vector.cuh"
 
 namespace droidspeak::cuda {
 namespace {
@@ -30,22 +31,6 @@ struct PlainArguments {
   int32_t window;
   float scale;
 };
-
-__device__ float widened(float value) {
-  return value;
-}
-
-__device__ float widened(__half value) {
-  return __half2float(value);
-}
-
-__device__ float widened(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-
-__device__ float widened(int8_t value) {
-  return static_cast<float>(value);
-}
 
 __device__ void put(float* target, float value) {
   *target = value;
@@ -74,7 +59,7 @@ __device__ void load_rows(const PlainArguments& a,
       const int32_t block = a.blocks[slice * a.max_blocks + key / kBlockTokens];
       const int64_t row = (static_cast<int64_t>(block) * a.kv.num_kv_heads + head) * kBlockTokens +
                           key % kBlockTokens;
-      value = widened(static_cast<const Element*>(cache)[row * a.kv.head_dim + element]);
+      value = to_float(static_cast<const Element*>(cache)[row * a.kv.head_dim + element]);
       if (scales != nullptr) value *= scales[row];
     }
     rows[i / kPadded][element] = value;
@@ -104,7 +89,7 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int element = kLanes * i + lane;
-    q[i] = element < a.kv.head_dim ? widened(source[element]) * a.scale : 0.0f;
+    q[i] = element < a.kv.head_dim ? to_float(source[element]) * a.scale : 0.0f;
   }
   float largest = -INFINITY;
   float total = 0;

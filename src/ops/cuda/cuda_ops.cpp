@@ -2,14 +2,13 @@
 
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
-#include "kv/kv_cache.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/layout_cache.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/upload.h"
 #include "ops/cuda/weight_packer.h"
-#include "ops/ops.h"
+#include "ops/preconditions.h"
 
 namespace droidspeak {
 namespace cuda {
@@ -24,22 +23,6 @@ bool is_activation(DType dtype) {
 
 bool has_same_shape(const TensorView& a, const TensorView& b) {
   return a.rows == b.rows && a.columns == b.columns;
-}
-
-void check_heads(const RopeOptions& options, const KvLayerView& kv) {
-  check(options.num_kv_heads == kv.num_kv_heads && options.head_dim == kv.head_dim,
-        "heads as in the cache");
-  check(options.rotary_dim % 2 == 0 && options.rotary_dim <= options.head_dim,
-        "rotary dimension is even and inside the head");
-}
-
-void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {
-  for (const SequenceSlice& slice : slices) {
-    check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows,
-          "slice inside the rows");
-    check(blocks_for(slice.first_position + slice.num_rows) <= std::ssize(slice.blocks),
-          "slice inside its blocks");
-  }
 }
 
 class CudaOps final : public Ops {
@@ -111,11 +94,7 @@ class CudaOps final : public Ops {
                  std::span<const SequenceSlice> slices,
                  const KvLayerView& kv,
                  TensorView out) override {
-    check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
-    check(kv.head_dim % 8 == 0, "head dimension is a multiple of 8");
-    check(out.columns == static_cast<int64_t>(options.num_heads) * kv.head_dim &&
-              out.columns <= qkv.columns && out.rows == qkv.rows,
-          "shapes of attention");
+    check_attention(qkv, options, kv, out);
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
     attention_.run(qkv, options, layouts_.get(slices), kv, out);

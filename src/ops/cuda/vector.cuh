@@ -42,6 +42,10 @@ __device__ inline float to_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
+__device__ inline float to_float(int8_t value) {
+  return static_cast<float>(value);
+}
+
 template <class T>
 __device__ T from_float(float value) {
   if constexpr (sizeof(T) == sizeof(float)) {
