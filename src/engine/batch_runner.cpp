@@ -126,14 +126,7 @@ BatchRunner::Sampled BatchRunner::sample(const Batch& batch, TensorView hidden) 
     if (batch.is_complete(i) && sequence.request.max_tokens > 0) complete.push_back(i);
   }
   if (complete.empty()) return sampled;
-  auto count = static_cast<int64_t>(complete.size());
-  TensorView rows = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
-  for (int64_t i = 0; i < count; ++i) {
-    const SequenceSlice& slice = batch.slices[complete[static_cast<size_t>(i)]].sequence;
-    int64_t last = slice.first_row + slice.num_rows - 1;
-    ops_.copy(hidden.row_range(last, last + 1), rows.row_range(i, i + 1));
-  }
-  TensorView logits = logits_of(*batch.transformer, rows);
+  TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
   std::vector<int32_t> best(complete.size());
   ops_.argmax(logits, best);
   for (size_t i = 0; i < complete.size(); ++i) {
@@ -148,6 +141,21 @@ BatchRunner::Sampled BatchRunner::sample(const Batch& batch, TensorView hidden) 
     sampled[complete[i]] = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
   }
   return sampled;
+}
+
+// The last row of each of these works. Decode steps have no other rows.
+TensorView BatchRunner::last_rows(const Batch& batch,
+                                  std::span<const size_t> works,
+                                  TensorView hidden) {
+  auto count = static_cast<int64_t>(works.size());
+  if (count == hidden.rows) return hidden;
+  TensorView rows = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
+  for (int64_t i = 0; i < count; ++i) {
+    const SequenceSlice& slice = batch.slices[works[static_cast<size_t>(i)]].sequence;
+    int64_t last = slice.first_row + slice.num_rows - 1;
+    ops_.copy(hidden.row_range(last, last + 1), rows.row_range(i, i + 1));
+  }
+  return rows;
 }
 
 TensorView BatchRunner::logits_of(Transformer& transformer, TensorView rows) {

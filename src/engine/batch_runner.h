@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/batch.h"
@@ -30,6 +31,7 @@ class BatchRunner {
   void prepare_layer(const Batch& batch, int32_t layer, TensorView hidden);
   void add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
   Sampled sample(const Batch& batch, TensorView hidden);
+  TensorView last_rows(const Batch& batch, std::span<const size_t> works, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);
 

@@ -369,6 +369,21 @@ class FailingOps final : public Ops {
 
   void copy(TensorView in, TensorView out) override { inner_.copy(in, out); }
 
+  void divergence(TensorView reference, TensorView logits, RowDivergence* out) override {
+    inner_.divergence(reference, logits, out);
+  }
+
+  void read_kv(const RopeOptions& rope,
+               const SequenceSlice& range,
+               const KvLayerView& kv,
+               TensorView out) override {
+    inner_.read_kv(rope, range, kv, out);
+  }
+
+  void add_normal_equations(TensorView x, TensorView y, TensorView sums) override {
+    inner_.add_normal_equations(x, y, sums);
+  }
+
   void argmax(TensorView in, std::span<int32_t> out) override { inner_.argmax(in, out); }
 
  private:

@@ -1,5 +1,6 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -50,10 +51,17 @@ void Transformer::forward_layers(LayerRange range,
           "positions within the RoPE table");
     sequence_slices_.push_back(slice.sequence);
   }
-  for (int32_t layer = range.begin; layer < range.end; ++layer) {
-    attention_block(layer, slices, kv, hidden);
-    ffn_block(layer, slices, hidden);
-  }
+  auto queue_layers = [&] {
+    for (int32_t layer = range.begin; layer < range.end; ++layer) {
+      attention_block(layer, slices, kv, hidden);
+      ffn_block(layer, slices, hidden);
+    }
+  };
+  const bool is_decode = std::ranges::all_of(
+      slices, [](const BatchSlice& slice) { return slice.sequence.num_rows == 1; });
+  // The next tokens come with the same operations; a layer on its own is not worth the record.
+  if (is_decode && range.end - range.begin > 1) return ops_.repeat(queue_layers);
+  queue_layers();
 }
 
 void Transformer::attention_block(int32_t layer,
@@ -102,25 +110,24 @@ void Transformer::apply_lora(std::span<const BatchSlice> slices,
                              LoraLinear LoraLayer::*which,
                              TensorView in,
                              TensorView out) {
-  for (size_t i = 0; i < slices.size();) {
-    const Adapter* adapter = slices[i].adapter;
-    int64_t begin = slices[i].sequence.first_row;
-    int64_t end = begin;
-    while (i < slices.size() && slices[i].adapter == adapter && slices[i].sequence.first_row == end)
-      end += slices[i++].sequence.num_rows;
-    if (adapter == nullptr) continue;
-    const LoraLinear& lora = adapter->layers[static_cast<size_t>(layer)].*which;
+  lora_rows_.clear();
+  int64_t ranks = 0;
+  for (const BatchSlice& slice : slices) {
+    if (slice.adapter == nullptr) continue;
+    const LoraLinear& lora = slice.adapter->layers[static_cast<size_t>(layer)].*which;
     if (!lora.down) continue;
-    TensorView low =
-        low_rank_.reshape(ops_.device(), ops_.activation_dtype(), end - begin, lora.down->rows());
-    ops_.linear(*lora.down, in.row_range(begin, end), low);
-    for (const LoraLinear::Part& part : lora.parts) {
-      TensorView target = out.row_range(begin, end)
-                              .column_range(part.first_column, part.first_column + part.up->rows());
-      ops_.linear(*part.up, low.column_range(part.first_rank, part.first_rank + part.rank), target,
-                  Accumulate::kAdd);
+    const int64_t begin = slice.sequence.first_row;
+    const int64_t end = begin + slice.sequence.num_rows;
+    ranks = std::max(ranks, lora.down->rows());
+    if (!lora_rows_.empty() && lora_rows_.back().lora == &lora && lora_rows_.back().end == begin) {
+      lora_rows_.back().end = end;
+    } else {
+      lora_rows_.push_back({begin, end, &lora});
     }
   }
+  if (lora_rows_.empty()) return;
+  TensorView low = low_rank_.reshape(ops_.device(), ops_.activation_dtype(), in.rows, ranks);
+  ops_.add_lora(lora_rows_, in, low, out);
 }
 
 void Transformer::logits(TensorView hidden, TensorView out) {

@@ -65,6 +65,7 @@ class Transformer {
   Tensor activated_;
   Tensor low_rank_;
   std::vector<SequenceSlice> sequence_slices_;
+  std::vector<LoraRows> lora_rows_;
 };
 
 }  // namespace droidspeak

@@ -38,19 +38,6 @@ struct Weights {
   size_t bytes() const;
 };
 
-// Low-rank correction of one fused linear layer: out += (in * down^T) * up^T for each part.
-struct LoraLinear {
-  struct Part {
-    std::unique_ptr<WeightMatrix> up;  // [part columns, rank], scaled by alpha / rank
-    int32_t first_rank = 0;            // columns of the down product that belong to this part
-    int32_t rank = 0;
-    int32_t first_column = 0;  // where the part lies in the fused output
-  };
-
-  std::unique_ptr<WeightMatrix> down;  // [sum of ranks, in]; null: nothing adapted here
-  std::vector<Part> parts;
-};
-
 struct LoraLayer {
   LoraLinear qkv;
   LoraLinear output;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,7 +20,7 @@ namespace droidspeak {
 // How weights and activations are kept for linear().
 enum class Precision {
   kFast,   // CPU: quantised weights stay packed, activations become int8 per 32; CUDA: 16 bit
-  kFine,   // as kFast, but the activations' rounding errors are multiplied too
+  kFine,   // as kFast, but CPU activations become int8 twice: the value and what rounding it lost
   kExact,  // f32 weights and activations
 };
 
@@ -86,6 +87,33 @@ struct LowRankMap {
   const float* bias = nullptr;         // [columns] device memory, or null
 };
 
+// How one row of logits differs from a reference row.
+struct RowDivergence {
+  float kl = 0;  // KL(reference || row) in nats; not clamped, so rounding may leave it below zero
+  int32_t reference_choice = 0;  // index of the largest value, the first one on ties
+  int32_t choice = 0;
+};
+
+// Low-rank correction of one fused linear layer: out += (in * down^T) * up^T for each part.
+struct LoraLinear {
+  struct Part {
+    std::unique_ptr<WeightMatrix> up;  // [part columns, rank], scaled by alpha / rank
+    int32_t first_rank = 0;            // columns of the down product that belong to this part
+    int32_t rank = 0;
+    int32_t first_column = 0;  // where the part lies in the fused output
+  };
+
+  std::unique_ptr<WeightMatrix> down;  // [sum of ranks, in]; null: nothing adapted here
+  std::vector<Part> parts;
+};
+
+// Rows [begin, end) of a batch and their correction, whose `down` is not null.
+struct LoraRows {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const LoraLinear* lora = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -111,6 +139,13 @@ class Ops {
                       TensorView out,
                       Accumulate accumulate = Accumulate::kOverwrite,
                       const float* bias = nullptr) = 0;
+
+  // Corrects disjoint ranges of rows of `out`, the product of `in`. low: scratch of in's dtype,
+  // [in.rows, at least the sum of ranks of every correction].
+  virtual void add_lora(std::span<const LoraRows> ranges,
+                        TensorView in,
+                        TensorView low,
+                        TensorView out);
 
   // out = in / rms(in) * weight; in == out is allowed. weight: [columns] f32 device memory.
   virtual void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) = 0;
@@ -145,8 +180,27 @@ class Ops {
   virtual void copy(TensorView in,
                     TensorView out) = 0;  // same shape; converts between plain dtypes
 
+  // Compares the softmax of every row of logits with that of row i % reference.rows of the
+  // reference, both f32. out: [logits.rows] device memory.
+  virtual void divergence(TensorView reference, TensorView logits, RowDivergence* out) = 0;
+
+  // Rows as translate_kv() sees them, [K of all heads un-rotated | V of all heads], to f32 rows.
+  virtual void read_kv(const RopeOptions& rope,
+                       const SequenceSlice& range,
+                       const KvLayerView& kv,
+                       TensorView out) = 0;
+
+  // Sums of a linear fit of y - x on x with intercept: sums += [x | 1]^T [x | y - x]. x and y are
+  // [rows, n] activations or f32, sums [n + 1, 2 n] f32.
+  virtual void add_normal_equations(TensorView x, TensorView y, TensorView sums) = 0;
+
   // Index of the largest value of each row (the first one on ties), to host memory; waits.
   virtual void argmax(TensorView in, std::span<int32_t> out) = 0;
+
+  // Runs the operations that `queue` queues on these ops, and nothing else. A device may keep what
+  // it prepared for them until the same operations come again, on the same memory and with slices
+  // of other positions and blocks. `queue` may be called more than once.
+  virtual void repeat(const std::function<void()>& queue) { queue(); }
 };
 
 // `device` outlives the ops. num_threads 0: one per core.

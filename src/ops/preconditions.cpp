@@ -32,4 +32,27 @@ void check_attention(const TensorView& qkv,
         "shapes of attention");
 }
 
+void check_divergence(const TensorView& reference, const TensorView& logits) {
+  check(reference.dtype == DType::kF32 && logits.dtype == DType::kF32, "logits are f32");
+  check(reference.columns == logits.columns && logits.columns > 0, "logits of one vocabulary");
+  check(reference.rows > 0 && logits.rows % reference.rows == 0,
+        "a reference row for every row of logits");
+}
+
+void check_kv_rows(const SequenceSlice& range, const KvLayerView& kv, const TensorView& rows) {
+  check(rows.dtype == DType::kF32 && rows.rows == range.num_rows &&
+            rows.columns == 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim &&
+            rows.row_stride == rows.columns,
+        "rows of K and V");
+  check(blocks_for(range.first_position + range.num_rows) <= std::ssize(range.blocks),
+        "slice inside its blocks");
+}
+
+void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums) {
+  check(x.rows == y.rows && x.columns == y.columns && x.dtype == y.dtype,
+        "rows of the same tokens");
+  check(sums.dtype == DType::kF32 && sums.rows == x.columns + 1 && sums.columns == 2 * x.columns,
+        "sums of [x | 1]^T [x | y - x]");
+}
+
 }  // namespace droidspeak

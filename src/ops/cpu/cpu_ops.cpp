@@ -6,8 +6,10 @@
 #include "base/check.h"
 #include "device/thread_pool.h"
 #include "ops/cpu/attention.h"
+#include "ops/cpu/divergence.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/normal_equations.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_arena.h"
@@ -158,6 +160,44 @@ class CpuOps final : public Ops {
         panic("copy converts from or to f32");
       }
     });
+  }
+
+  void divergence(TensorView reference, TensorView logits, RowDivergence* out) override {
+    check_divergence(reference, logits);
+    const auto columns = static_cast<size_t>(logits.columns);
+    for_rows(logits.rows, 16 * logits.columns, [&](int64_t i) {
+      out[i] = compare_logits({reference.f32_row(i % reference.rows), columns},
+                              {logits.f32_row(i), columns});
+    });
+  }
+
+  void read_kv(const RopeOptions& rope,
+               const SequenceSlice& range,
+               const KvLayerView& kv,
+               TensorView out) override {
+    check_heads(rope, kv);
+    check_kv_rows(range, kv, out);
+    for_ranges(range.num_rows, out.columns, [&](int64_t from, int64_t to) {
+      kernels_.gather_kv({.options = &rope,
+                          .blocks = range.blocks,
+                          .kv = &kv,
+                          .begin = range.first_position + static_cast<int32_t>(from),
+                          .end = range.first_position + static_cast<int32_t>(to),
+                          .rows = out.f32_row(from)});
+    });
+  }
+
+  void add_normal_equations(TensorView x, TensorView y, TensorView sums) override {
+    check_normal_equations(x, y, sums);
+    const FitRows rows = transpose_fit_rows(pool_, x, y, sums);
+    const int64_t n = x.columns;
+    const MatrixPart parts[2] = {
+        {DType::kF32, n, x.rows, std::as_bytes(std::span(rows.x)), {}},
+        {DType::kF32, n, x.rows, std::as_bytes(std::span(rows.difference)), {}}};
+    TensorView left = translated_.reshape(device_, DType::kF32, n, x.rows);
+    std::ranges::copy(rows.x, left.f32());
+    linear(PackedMatrix(arena_, pool_, parts, Precision::kExact), left, sums.row_range(0, n),
+           Accumulate::kAdd, nullptr);
   }
 
   void argmax(TensorView in, std::span<int32_t> out) override {

@@ -58,8 +58,8 @@ struct Segment {
   int64_t columns = 0;
   size_t panel_bytes = 0;
   const std::byte* panels = nullptr;
-  // Tile rows of an input row: its values and, with two, what rounding them to int8 lost.
-  int64_t input_parts = 1;
+  // Int8 parts of an input value: the value and, with two, what rounding it lost.
+  int input_parts = 1;
 
   int64_t num_panels() const { return (num_rows + kPanelWidth - 1) / kPanelWidth; }
 };
@@ -76,7 +76,7 @@ struct LinearOutput {
 struct LinearTask {
   const Segment* weights = nullptr;
   const std::byte* tiles = nullptr;  // packed input, tile 0
-  int64_t num_rows = 0;              // tile rows of the whole input
+  int64_t num_rows = 0;              // of the whole input
   int64_t tile_begin = 0;
   int64_t tile_end = 0;
   int64_t panel_begin = 0;
@@ -90,10 +90,10 @@ struct LinearTask {
 struct InputRows {
   const float* data = nullptr;
   int64_t stride = 0;
-  int64_t num_rows = 0;    // tile rows, at most a tile's
+  int64_t num_rows = 0;    // at most a tile's
   int64_t total_rows = 0;  // of all tiles
   int64_t columns = 0;
-  int64_t parts = 1;       // tile rows of an input row
+  int parts = 1;
   int32_t zero_point = 0;  // of the weights the tile is for
 };
 
@@ -106,8 +106,8 @@ inline int64_t even_part(int64_t count, int64_t most) {
 
 // One way to multiply: how rows are packed into tiles, and the product.
 struct LinearKernel {
-  int64_t (*tile_rows)(int64_t total_rows, int64_t parts) = nullptr;
-  size_t (*tile_bytes)(int64_t columns) = nullptr;
+  int64_t (*tile_rows)(int64_t total_rows) = nullptr;
+  size_t (*tile_bytes)(int64_t columns, int parts) = nullptr;
   size_t (*scratch_bytes)(int64_t columns) = nullptr;
   void (*pack_tile)(const InputRows& rows, std::byte* tile) = nullptr;
   void (*multiply)(const LinearTask& task) = nullptr;

@@ -30,7 +30,6 @@ const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
 struct Job {
   const Segment* segment = nullptr;
   const LinearKernel* kernel = nullptr;
-  int64_t num_rows = 0;  // tile rows of the whole input
   int64_t tile_rows = 0;
   int64_t num_tiles = 0;
   int64_t tiles_per_task = 0;
@@ -43,7 +42,7 @@ struct Job {
     return (segment->num_panels() + panels_per_task - 1) / panels_per_task;
   }
 
-  size_t tile_bytes() const { return kernel->tile_bytes(segment->columns); }
+  size_t tile_bytes() const { return kernel->tile_bytes(segment->columns, segment->input_parts); }
 };
 
 class Product {
@@ -81,9 +80,8 @@ class Product {
   void add_job(const Segment& segment) {
     const LinearKernel& kernel = kernel_for(context_.kernels, segment.format.kind);
     Job job{.segment = &segment, .kernel = &kernel};
-    job.num_rows = in_.rows * segment.input_parts;
-    job.tile_rows = kernel.tile_rows(job.num_rows, segment.input_parts);
-    job.num_tiles = (job.num_rows + job.tile_rows - 1) / job.tile_rows;
+    job.tile_rows = kernel.tile_rows(in_.rows);
+    job.num_tiles = (in_.rows + job.tile_rows - 1) / job.tile_rows;
     job.tiles_per_task = even_part(job.num_tiles, kMaxTaskRows / job.tile_rows);
     const int64_t row_groups = (job.num_tiles + job.tiles_per_task - 1) / job.tiles_per_task;
     const int64_t wanted = std::max<int64_t>(1, num_threads_ * kTasksPerThread / row_groups);
@@ -134,13 +132,12 @@ class Product {
     if (!job.packs) return;
     const int64_t tile_rows = job.tile_rows;
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t parts = job.segment->input_parts;
-      const InputRows rows{.data = in_.f32_row(t * tile_rows / parts),
+      const InputRows rows{.data = in_.f32_row(t * tile_rows),
                            .stride = in_.row_stride,
-                           .num_rows = std::min(tile_rows, job.num_rows - t * tile_rows),
-                           .total_rows = job.num_rows,
+                           .num_rows = std::min(tile_rows, in_.rows - t * tile_rows),
+                           .total_rows = in_.rows,
                            .columns = in_.columns,
-                           .parts = parts,
+                           .parts = job.segment->input_parts,
                            .zero_point = job.segment->format.zero_point};
       job.kernel->pack_tile(rows, input + job.input + static_cast<size_t>(t) * job.tile_bytes());
     }
@@ -154,7 +151,7 @@ class Product {
     job->kernel->multiply(
         {.weights = job->segment,
          .tiles = input_of(thread) + job->input,
-         .num_rows = job->num_rows,
+         .num_rows = in_.rows,
          .tile_begin = tile,
          .tile_end = std::min(tile + job->tiles_per_task, job->num_tiles),
          .panel_begin = panel,

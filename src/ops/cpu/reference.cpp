@@ -65,14 +65,16 @@ TensorView view_of(Floats& values, int64_t rows, int64_t columns) {
   return {values.data(), DType::kF32, rows, columns, columns};
 }
 
-Floats through_int8(const Floats& rows) {
+Floats through_int8(const Floats& rows, Precision precision) {
   Floats out(rows.size());
   for (size_t begin = 0; begin < rows.size(); begin += kQuantBlock) {
     float largest = 0;
     for (size_t i = begin; i < begin + kQuantBlock; ++i)
       largest = std::max(largest, std::abs(rows[i]));
     for (size_t i = begin; i < begin + kQuantBlock; ++i) {
-      const float quant = largest > 0 ? std::nearbyint(rows[i] * (127.0f / largest)) : 0.0f;
+      const float scaled = largest > 0 ? rows[i] * (127.0f / largest) : 0.0f;
+      float quant = std::nearbyint(scaled);
+      if (precision == Precision::kFine) quant += std::nearbyint((scaled - quant) * 128) / 128;
       out[i] = quant * (largest / 127.0f);
     }
   }

@@ -26,8 +26,9 @@ Floats dequantized(DType dtype, std::span<const std::byte> bytes, int64_t elemen
 
 TensorView view_of(Floats& values, int64_t rows, int64_t columns);
 
-// Every value through int8 with one scale for 32, as the kernels do with activations.
-Floats through_int8(const Floats& rows);
+// Every value through int8 with one scale for 32, as the kernels do with activations; kFine keeps
+// 1/128 of an int8 step.
+Floats through_int8(const Floats& rows, Precision precision);
 
 // in [rows, columns] * weights [outputs, columns]^T
 Floats multiply(const Floats& in, const Floats& weights, int64_t columns);

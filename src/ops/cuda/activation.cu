@@ -8,9 +8,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <Activation kActivation>
+// Approximate where the result is rounded to 16 bits anyway.
+template <class T, Activation kActivation>
 __device__ float activate(float x) {
-  if constexpr (kActivation == Activation::kSilu) {
+  if constexpr (kActivation == Activation::kSilu && sizeof(T) == 2) {
+    return __fdividef(x, 1.0f + __expf(-x));
+  } else if constexpr (kActivation == Activation::kSilu) {
     return x / (1.0f + expf(-x));
   } else {
     constexpr float root = 0.7978845608028654f;  // of 2 / pi
@@ -38,7 +41,7 @@ __global__ void gated_activation_kernel(GateTask<T> task) {
   const Pack<T, kSize> up = load_pack<kSize>(gate + task.columns);
   for (int e = 0; e < kSize; ++e)
     x.values[e] =
-        from_float<T>(activate<kActivation>(to_float(x.values[e])) * to_float(up.values[e]));
+        from_float<T>(activate<T, kActivation>(to_float(x.values[e])) * to_float(up.values[e]));
   store_pack<kSize>(task.out + blockIdx.x * task.out_stride + column, x);
 }
 

@@ -1,11 +1,12 @@
 #include "device/cuda/cuda_check.h"
+#include "ops/cuda/chain.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/vector.cuh"
 
 namespace droidspeak::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
+constexpr int kThreads = 256;
 
 struct Best {
   float value;
@@ -28,28 +29,56 @@ __device__ Best warp_best(Best best) {
 }
 
 template <class T>
-__global__ void argmax_kernel(const T* in, int64_t stride, int columns, int32_t* out) {
-  __shared__ Best parts[kThreads / 32];
-  const T* row = in + blockIdx.x * stride;
-  Best best{-INFINITY, columns};
-  for (int i = static_cast<int>(threadIdx.x); i < columns; i += kThreads)
+struct ArgmaxTask {
+  const T* in;
+  int64_t stride;
+  int columns;
+  Best* parts;  // [rows, kArgmaxParts]
+  int32_t* out;
+};
+
+// grid: (kArgmaxParts, rows)
+template <class T>
+__global__ void find_best_of_parts(ArgmaxTask<T> task) {
+  __shared__ Best warps[kThreads / 32];
+  const T* row = task.in + blockIdx.y * task.stride;
+  let_next_start();
+  wait_for_previous();
+  Best best{-INFINITY, task.columns};
+  for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < task.columns;
+       i += kArgmaxParts * kThreads)
     best = better(best, {to_float(row[i]), i});
   best = warp_best(best);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = best;
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
   __syncthreads();
-  if (threadIdx.x >= 32) return;
-  best = warp_best(parts[threadIdx.x]);
-  if (threadIdx.x == 0) out[blockIdx.x] = best.index < columns ? best.index : 0;
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kThreads / 32; ++i) best = better(best, warps[i]);
+  task.parts[blockIdx.y * kArgmaxParts + blockIdx.x] = best;
+}
+
+// One warp for each row.
+template <class T>
+__global__ void find_best_part(ArgmaxTask<T> task) {
+  static_assert(kArgmaxParts == 32);
+  wait_for_previous();
+  const Best best = warp_best(task.parts[blockIdx.x * kArgmaxParts + threadIdx.x]);
+  if (threadIdx.x == 0) task.out[blockIdx.x] = best.index < task.columns ? best.index : 0;
 }
 
 }  // namespace
 
 void argmax(cudaStream_t stream, TensorView in, int32_t* out) {
+  const auto rows = static_cast<unsigned>(in.rows);
   with_activation_type(in.dtype, [&]<class T>(T) {
-    argmax_kernel<<<static_cast<unsigned>(in.rows), kThreads, 0, stream>>>(
-        static_cast<const T*>(in.data), in.row_stride, static_cast<int>(in.columns), out);
+    const ArgmaxTask<T> task{.in = static_cast<const T*>(in.data),
+                             .stride = in.row_stride,
+                             .columns = static_cast<int>(in.columns),
+                             .parts = reinterpret_cast<Best*>(out + 2 * in.rows),
+                             .out = out};
+    launch_chained(find_best_of_parts<T>, {dim3(kArgmaxParts, rows), dim3(kThreads), 0, stream},
+                   task);
+    launch_chained(find_best_part<T>, {dim3(rows), dim3(32), 0, stream}, task);
   });
-  check_launch("find the largest values");
 }
 
 }  // namespace droidspeak::cuda

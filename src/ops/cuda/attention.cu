@@ -16,6 +16,11 @@ constexpr int32_t kAnyRows = std::numeric_limits<int32_t>::max();
 
 Attention::Attention(cudaStream_t stream) : stream_(stream), fused_(stream), tiles_(stream) {}
 
+void Attention::launch_on(cudaStream_t stream) {
+  stream_ = stream;
+  tiles_.launch_on(stream);
+}
+
 void Attention::run(TensorView qkv,
                     const AttentionOptions& options,
                     const BatchLayout& layout,

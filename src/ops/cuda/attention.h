@@ -16,6 +16,12 @@ class Attention {
  public:
   explicit Attention(cudaStream_t stream);
 
+  // Kernels for few rows are queued on this stream from now on, scratch stays with the first one.
+  void launch_on(cudaStream_t stream);
+
+  // Memory that kernels for few rows use besides what they are given.
+  const void* scratch() const { return tiles_.scratch(); }
+
   // As Ops::attention(): q is rotated, the cache holds K and V of the rows.
   void run(TensorView qkv,
            const AttentionOptions& options,

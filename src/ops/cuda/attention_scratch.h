@@ -17,6 +17,8 @@ class AttentionScratch {
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
 
+  const void* data() const { return data_; }
+
   std::byte* reserve(size_t bytes) {
     if (bytes > bytes_) {
       check_cuda(cudaStreamSynchronize(stream_), "wait for attention");

@@ -128,7 +128,8 @@ Extent extent_of(const BatchLayout& layout, RowRange rows) {
     if (!rows.contains(slice.num_rows)) continue;
     ++extent.num_slices;
     extent.rows = std::max(extent.rows, slice.num_rows);
-    extent.length = std::max(extent.length, slice.first_position + slice.num_rows);
+    extent.length =
+        std::max({extent.length, layout.min_length, slice.first_position + slice.num_rows});
   }
   return extent;
 }

@@ -27,6 +27,10 @@ class TileAttention {
  public:
   explicit TileAttention(cudaStream_t stream) : stream_(stream), scratch_(stream) {}
 
+  void launch_on(cudaStream_t stream) { stream_ = stream; }
+
+  const void* scratch() const { return scratch_.data(); }
+
   // Slices whose number of rows is in `rows`. tiles_support(qkv, kv) holds.
   void run(TensorView qkv,
            const AttentionOptions& options,

@@ -15,6 +15,7 @@ struct BatchLayout {
   int32_t max_blocks = 0;                  // of a slice's context
   int32_t max_rows = 0;                    // of a slice
   int32_t max_length = 0;                  // positions a slice sees, its own rows included
+  int32_t min_length = 0;                  // launches are made for at least so many positions
   const int32_t* row_slice = nullptr;      // [num_rows]
   const int32_t* row_position = nullptr;   // [num_rows]
   const int32_t* slice_row = nullptr;      // [num_slices] first row

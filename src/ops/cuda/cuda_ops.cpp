@@ -3,9 +3,14 @@
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/attention.h"
+#include "ops/cuda/divergence.h"
+#include "ops/cuda/fast_paths.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/layout_cache.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/lora.h"
+#include "ops/cuda/normal_equations.h"
+#include "ops/cuda/step_graphs.h"
 #include "ops/cuda/upload.h"
 #include "ops/cuda/weight_packer.h"
 #include "ops/preconditions.h"
@@ -25,15 +30,33 @@ bool has_same_shape(const TensorView& a, const TensorView& b) {
   return a.rows == b.rows && a.columns == b.columns;
 }
 
+// Calls what it was given when the scope ends.
+template <class Action>
+class Finally {
+ public:
+  explicit Finally(Action action) : action_(std::move(action)) {}
+
+  ~Finally() { action_(); }
+
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  Action action_;
+};
+
 class CudaOps final : public Ops {
  public:
-  CudaOps(CudaDevice& device, Precision precision)
+  CudaOps(CudaDevice& device, Precision precision, const FastPaths& paths)
       : device_(device),
+        paths_(paths),
+        stream_(device.stream()),
         activation_dtype_(precision == Precision::kExact ? DType::kF32 : DType::kBF16),
         packer_(device),
-        linear_(device),
+        linear_(device, paths),
         attention_(device.stream()),
         layouts_(device),
+        graphs_(device),
         tokens_(device) {}
 
   Device& device() override { return device_; }
@@ -51,7 +74,8 @@ class CudaOps final : public Ops {
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
     check(out.rows == std::ssize(tokens) && out.columns == table.columns(), "shape of embeddings");
     if (tokens.empty()) return;
-    cuda::embed(device_.stream(), as_cuda(table), tokens_.send(tokens), out);
+    if (is_tracing_) return trace_.spoil();
+    cuda::embed(stream_, as_cuda(table), tokens_.send(tokens), out);
   }
 
   void linear(const WeightMatrix& weights,
@@ -63,18 +87,36 @@ class CudaOps final : public Ops {
     check(out.dtype == in.dtype || out.dtype == DType::kF32, "products of the rows' dtype or f32");
     check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
           "shapes of a linear operation");
-    linear_.run(as_cuda(weights), in, out, accumulate, bias);
+    if (is_tracing_)
+      return trace_.add(Operation::kLinear, weights, in, out, accumulate, as_address(bias));
+    linear_.run({as_cuda(weights), in, out, accumulate, bias});
+  }
+
+  void add_lora(std::span<const LoraRows> ranges,
+                TensorView in,
+                TensorView low,
+                TensorView out) override {
+    const bool is_fused = paths_.fused_lora && lora_kernels_support(ranges, in, low, out);
+    if (!is_fused) return Ops::add_lora(ranges, in, low, out);
+    if (is_tracing_) {
+      trace_.add(Operation::kLora, in, low, out, ranges.size());
+      for (const LoraRows& rows : ranges) trace_.add(rows);
+      return;
+    }
+    add_lora_of_few_rows(stream_, ranges, in, low, out);
   }
 
   void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
     check(has_same_shape(in, out) && in.dtype == out.dtype, "shapes of a norm");
-    if (in.rows > 0) cuda::rms_norm(device_.stream(), in, weight, epsilon, out);
+    if (is_tracing_) return trace_.add(Operation::kNorm, in, as_address(weight), epsilon, out);
+    if (in.rows > 0) cuda::rms_norm(stream_, in, weight, epsilon, out);
   }
 
   void gated_activation(TensorView in, Activation activation, TensorView out) override {
     check(in.rows == out.rows && in.columns == 2 * out.columns && in.dtype == out.dtype,
           "shapes of a gated activation");
-    if (in.rows > 0) cuda::gated_activation(device_.stream(), in, activation, out);
+    if (is_tracing_) return trace_.add(Operation::kActivation, in, activation, out);
+    if (in.rows > 0) cuda::gated_activation(stream_, in, activation, out);
   }
 
   void rotate_and_store(TensorView qkv,
@@ -86,7 +128,8 @@ class CudaOps final : public Ops {
     check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
-    cuda::rotate_and_store(device_.stream(), qkv, options, layouts_.get(slices), kv);
+    if (is_tracing_) return trace_.add(Operation::kRotate, qkv, options, slices, kv);
+    cuda::rotate_and_store(stream_, qkv, options, layout_of(slices), kv);
   }
 
   void attention(TensorView qkv,
@@ -97,7 +140,8 @@ class CudaOps final : public Ops {
     check_attention(qkv, options, kv, out);
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
-    attention_.run(qkv, options, layouts_.get(slices), kv, out);
+    if (is_tracing_) return trace_.add(Operation::kAttention, qkv, options, slices, kv, out);
+    attention_.run(qkv, options, layout_of(slices), kv, out);
   }
 
   void translate_kv(const LowRankMap& map,
@@ -107,6 +151,7 @@ class CudaOps final : public Ops {
     check_heads(rope, kv);
     const int64_t columns = 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim;
     check(map.down->columns() == columns, "map of K and V rows");
+    if (is_tracing_) return trace_.spoil();
     const int32_t last = range.first_position + range.num_rows;
     for (int32_t begin = range.first_position; begin < last; begin += kTranslateRows) {
       const int32_t rows = std::min(kTranslateRows, last - begin);
@@ -114,9 +159,9 @@ class CudaOps final : public Ops {
       check_slices({&part, 1}, rows);
       const BatchLayout& layout = layouts_.get({&part, 1});
       TensorView view = translated_.reshape(device_, DType::kF32, rows, columns);
-      gather_kv(device_.stream(), rope, layout, kv, view);
+      gather_kv(stream_, rope, layout, kv, view);
       add_map(map, view);
-      scatter_kv(device_.stream(), rope, layout, kv, view);
+      scatter_kv(stream_, rope, layout, kv, view);
     }
   }
 
@@ -125,58 +170,135 @@ class CudaOps final : public Ops {
     check(map.up->columns() == map.down->rows() && map.up->rows() == rows.columns,
           "shapes of a low-rank map");
     if (rows.rows == 0) return;
+    if (is_tracing_) return trace_.spoil();
     if (rows.dtype == as_cuda(*map.down).view().dtype) return add_map(map, rows);
     TensorView view = translated_.reshape(device_, DType::kF32, rows.rows, rows.columns);
-    convert(device_.stream(), rows, view);
+    convert(stream_, rows, view);
     add_map(map, view);
-    convert(device_.stream(), view, rows);
+    convert(stream_, view, rows);
   }
 
   void copy(TensorView in, TensorView out) override {
     check(has_same_shape(in, out), "shapes of a copy");
     if (in.rows == 0 || in.columns == 0) return;
-    if (in.dtype != out.dtype) return convert(device_.stream(), in, out);
-    check_cuda(
-        cudaMemcpy2DAsync(out.data, bytes_of(out.dtype, out.row_stride), in.data,
-                          bytes_of(in.dtype, in.row_stride), bytes_of(in.dtype, in.columns),
-                          static_cast<size_t>(in.rows), cudaMemcpyDeviceToDevice, device_.stream()),
-        "copy rows");
+    if (is_tracing_) return trace_.add(Operation::kCopy, in, out);
+    if (in.dtype != out.dtype) return convert(stream_, in, out);
+    check_cuda(cudaMemcpy2DAsync(out.data, bytes_of(out.dtype, out.row_stride), in.data,
+                                 bytes_of(in.dtype, in.row_stride), bytes_of(in.dtype, in.columns),
+                                 static_cast<size_t>(in.rows), cudaMemcpyDeviceToDevice, stream_),
+               "copy rows");
+  }
+
+  void divergence(TensorView reference, TensorView logits, RowDivergence* out) override {
+    check_divergence(reference, logits);
+    if (is_tracing_) return trace_.spoil();
+    if (logits.rows > 0) cuda::divergence(stream_, reference, logits, out);
+  }
+
+  void read_kv(const RopeOptions& rope,
+               const SequenceSlice& range,
+               const KvLayerView& kv,
+               TensorView out) override {
+    check_heads(rope, kv);
+    check_kv_rows(range, kv, out);
+    if (out.rows == 0) return;
+    if (is_tracing_) return trace_.spoil();
+    const SequenceSlice rows{0, range.num_rows, range.first_position, range.blocks};
+    gather_kv(stream_, rope, layouts_.get({&rows, 1}), kv, out);
+  }
+
+  void add_normal_equations(TensorView x, TensorView y, TensorView sums) override {
+    check_normal_equations(x, y, sums);
+    if (is_tracing_) return trace_.spoil();
+    if (x.rows > 0) cuda::add_normal_equations(stream_, x, y, sums);
   }
 
   void argmax(TensorView in, std::span<int32_t> out) override {
     check(in.rows == std::ssize(out) && in.columns > 0 && is_activation(in.dtype),
           "shapes of argmax");
     if (out.empty()) return;
-    TensorView best = best_.reshape(device_, DType::kI32, 1, in.rows);
-    cuda::argmax(device_.stream(), in, static_cast<int32_t*>(best.data));
-    device_.to_host(out.data(), best.data, out.size_bytes());
+    if (is_tracing_) return trace_.spoil();
+    TensorView best = best_.reshape(device_, DType::kI32, 1 + kArgmaxParts, 2 * in.rows);
+    if (best_on_host_.bytes() < out.size_bytes())
+      best_on_host_ = device_.allocate_host(2 * out.size_bytes());
+    cuda::argmax(stream_, in, static_cast<int32_t*>(best.data));
+    device_.to_host(best_on_host_.data(), best.data, out.size_bytes());
+    std::copy_n(static_cast<const int32_t*>(best_on_host_.data()), out.size(), out.data());
+  }
+
+  void repeat(const std::function<void()>& queue) override {
+    if (!paths_.graphs || is_tracing_ || fixed_layout_ != nullptr) return queue();
+    trace_.clear();
+    is_tracing_ = true;
+    const Finally end([this] { is_tracing_ = false; });
+    queue();
+    is_tracing_ = false;
+    if (!trace_.is_repeatable()) return queue();
+    trace_.add(attention_.scratch());
+    graphs_.run(trace_, [&](cudaStream_t stream, const BatchLayout& layout) {
+      launch_on(stream, &layout);
+      const Finally back([this] { launch_on(device_.stream(), nullptr); });
+      queue();
+    });
   }
 
  private:
+  static const void* as_address(const float* values) { return values; }
+
+  // Operations use this stream, and if there is one this layout, from now on.
+  void launch_on(cudaStream_t stream, const BatchLayout* layout) {
+    stream_ = stream;
+    fixed_layout_ = layout;
+    linear_.launch_on(stream);
+    attention_.launch_on(stream);
+  }
+
+  const BatchLayout& layout_of(std::span<const SequenceSlice> slices) {
+    return fixed_layout_ != nullptr ? *fixed_layout_ : layouts_.get(slices);
+  }
+
   void add_map(const LowRankMap& map, TensorView rows) {
+    const Math math = activation_dtype_ == DType::kF32 ? Math::kFull : Math::kTensorFloat;
     TensorView hidden = hidden_.reshape(device_, rows.dtype, rows.rows, map.down->rows());
-    linear(*map.down, rows, hidden, Accumulate::kOverwrite, nullptr);
-    linear(*map.up, hidden, rows, Accumulate::kAdd, map.bias);
+    linear_.run({.weights = as_cuda(*map.down), .in = rows, .out = hidden, .math = math});
+    linear_.run({.weights = as_cuda(*map.up),
+                 .in = hidden,
+                 .out = rows,
+                 .accumulate = Accumulate::kAdd,
+                 .bias = map.bias,
+                 .math = math});
   }
 
   CudaDevice& device_;
+  const FastPaths paths_;
+  cudaStream_t stream_;  // the device's, but while a step is recorded
   const DType activation_dtype_;
   WeightPacker packer_;
   Linear linear_;
   Attention attention_;
   LayoutCache layouts_;
+  StepGraphs graphs_;
+  OpTrace trace_;
+  bool is_tracing_ = false;  // operations are noted, not queued
+  const BatchLayout* fixed_layout_ = nullptr;
   UploadRing tokens_;
   Tensor translated_;  // rows of a map's input
   Tensor hidden_;      // rows after the first half of a low-rank map
   Tensor best_;        // of argmax
+  Buffer best_on_host_;
 };
 
 }  // namespace
+
+std::unique_ptr<Ops> make_ops(CudaDevice& device, Precision precision, const FastPaths& paths) {
+  return std::make_unique<CudaOps>(device, precision, paths);
+}
+
 }  // namespace cuda
 
 std::unique_ptr<Ops> make_cuda_ops(Device& device, Precision precision) {
   check(device.kind() == DeviceKind::kCuda, "CUDA operations work on a CUDA device");
-  return std::make_unique<cuda::CudaOps>(static_cast<cuda::CudaDevice&>(device), precision);
+  return cuda::make_ops(static_cast<cuda::CudaDevice&>(device), precision, {});
 }
 
 }  // namespace droidspeak

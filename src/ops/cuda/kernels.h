@@ -43,7 +43,10 @@ void convert(cudaStream_t stream, TensorView in, TensorView out);
 // out (+)= bias in every row.
 void spread_bias(cudaStream_t stream, const float* bias, Accumulate accumulate, TensorView out);
 
-// out: [in.rows] device memory.
+// Blocks that look at one row.
+inline constexpr int kArgmaxParts = 32;
+// out: device memory, the first in.rows elements are the results; 2 * (1 + kArgmaxParts) * in.rows
+// elements are written.
 void argmax(cudaStream_t stream, TensorView in, int32_t* out);
 
 // out (+)= in * weights^T (+ bias) for any shape and alignment; slow.

@@ -77,62 +77,65 @@ struct Arrays {
 }  // namespace
 
 LayoutCache::LayoutCache(CudaDevice& device)
-    : entries_{Entry(device), Entry(device), Entry(device), Entry(device)} {}
+    : entries_{DeviceLayout(device), DeviceLayout(device), DeviceLayout(device),
+               DeviceLayout(device)} {}
 
 const BatchLayout& LayoutCache::get(std::span<const SequenceSlice> slices) {
-  for (const Entry& entry : entries_) {
-    if (entry.holds(slices)) return entry.layout;
+  for (const DeviceLayout& entry : entries_) {
+    if (entry.holds(slices)) return entry.layout();
   }
-  Entry& entry = entries_[next_];
+  DeviceLayout& entry = entries_[next_];
   next_ = (next_ + 1) % kEntries;
   entry.assign(slices);
-  return entry.layout;
+  return entry.layout();
 }
 
-bool LayoutCache::Entry::holds(std::span<const SequenceSlice> other) const {
-  return !slices.empty() && std::ranges::equal(slices, other, is_same);
+bool DeviceLayout::holds(std::span<const SequenceSlice> slices) const {
+  return !slices_.empty() && std::ranges::equal(slices_, slices, is_same);
 }
 
-void LayoutCache::Entry::assign(std::span<const SequenceSlice> other) {
-  keep(other);
-  std::byte* host = upload.stage(Arrays::bytes_of(layout));
-  const Arrays arrays(host, layout);
-  arrays.fill(layout);
-  const std::byte* sent = upload.send();
+void DeviceLayout::assign(std::span<const SequenceSlice> slices, int32_t min_blocks) {
+  keep(slices);
+  layout_.max_blocks = std::max(layout_.max_blocks, min_blocks);
+  layout_.min_length = min_blocks * kBlockTokens;
+  std::byte* host = upload_.stage(Arrays::bytes_of(layout_));
+  const Arrays arrays(host, layout_);
+  arrays.fill(layout_);
+  const std::byte* sent = upload_.send();
   auto on_device = [&](std::span<int32_t> array) {
     return reinterpret_cast<const int32_t*>(sent +
                                             (reinterpret_cast<std::byte*>(array.data()) - host));
   };
-  layout.row_slice = on_device(arrays.row_slice);
-  layout.row_position = on_device(arrays.row_position);
-  layout.slice_row = on_device(arrays.slice_row);
-  layout.slice_rows = on_device(arrays.slice_rows);
-  layout.slice_length = on_device(arrays.slice_length);
-  layout.blocks = on_device(arrays.blocks);
+  layout_.row_slice = on_device(arrays.row_slice);
+  layout_.row_position = on_device(arrays.row_position);
+  layout_.slice_row = on_device(arrays.slice_row);
+  layout_.slice_rows = on_device(arrays.slice_rows);
+  layout_.slice_length = on_device(arrays.slice_length);
+  layout_.blocks = on_device(arrays.blocks);
 }
 
 // The caller's blocks may go, ours stay.
-void LayoutCache::Entry::keep(std::span<const SequenceSlice> other) {
-  blocks.clear();
-  slices.assign(other.begin(), other.end());
-  layout = BatchLayout{};
-  layout.num_slices = static_cast<int32_t>(slices.size());
-  for (const SequenceSlice& slice : slices) {
+void DeviceLayout::keep(std::span<const SequenceSlice> slices) {
+  blocks_.clear();
+  slices_.assign(slices.begin(), slices.end());
+  layout_ = BatchLayout{};
+  layout_.num_slices = static_cast<int32_t>(slices_.size());
+  for (const SequenceSlice& slice : slices_) {
     const std::span<const int32_t> used = used_blocks(slice);
-    blocks.insert(blocks.end(), used.begin(), used.end());
+    blocks_.insert(blocks_.end(), used.begin(), used.end());
     const auto end = static_cast<int32_t>(slice.first_row) + slice.num_rows;
-    layout.num_rows = std::max(layout.num_rows, end);
-    layout.max_rows = std::max(layout.max_rows, slice.num_rows);
-    layout.max_length = std::max(layout.max_length, slice.first_position + slice.num_rows);
-    layout.max_blocks = std::max(layout.max_blocks, static_cast<int32_t>(used.size()));
+    layout_.num_rows = std::max(layout_.num_rows, end);
+    layout_.max_rows = std::max(layout_.max_rows, slice.num_rows);
+    layout_.max_length = std::max(layout_.max_length, slice.first_position + slice.num_rows);
+    layout_.max_blocks = std::max(layout_.max_blocks, static_cast<int32_t>(used.size()));
   }
   size_t first = 0;
-  for (SequenceSlice& slice : slices) {
+  for (SequenceSlice& slice : slices_) {
     const size_t count = used_blocks(slice).size();
-    slice.blocks = std::span(blocks).subspan(first, count);
+    slice.blocks = std::span(blocks_).subspan(first, count);
     first += count;
   }
-  layout.on_host = slices;
+  layout_.on_host = slices_;
 }
 
 }  // namespace droidspeak::cuda

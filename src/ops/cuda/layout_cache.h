@@ -11,6 +11,26 @@
 
 namespace droidspeak::cuda {
 
+// One layout in device memory of its own, which stays where it is as long as it does not grow.
+class DeviceLayout {
+ public:
+  explicit DeviceLayout(CudaDevice& device) : upload_(device) {}
+
+  const BatchLayout& layout() const { return layout_; }
+
+  bool holds(std::span<const SequenceSlice> slices) const;
+  // min_blocks: room for so many blocks of every slice, so that it can grow up to there.
+  void assign(std::span<const SequenceSlice> slices, int32_t min_blocks = 0);
+
+ private:
+  void keep(std::span<const SequenceSlice> slices);
+
+  std::vector<int32_t> blocks_;  // of all slices, one after the other
+  std::vector<SequenceSlice> slices_;
+  BatchLayout layout_;
+  Upload upload_;
+};
+
 class LayoutCache {
  public:
   explicit LayoutCache(CudaDevice& device);
@@ -22,20 +42,7 @@ class LayoutCache {
  private:
   static constexpr size_t kEntries = 4;
 
-  struct Entry {
-    explicit Entry(CudaDevice& device) : upload(device) {}
-
-    bool holds(std::span<const SequenceSlice> other) const;
-    void assign(std::span<const SequenceSlice> other);
-    void keep(std::span<const SequenceSlice> other);
-
-    std::vector<int32_t> blocks;  // of all slices, one after the other
-    std::vector<SequenceSlice> slices;
-    BatchLayout layout;
-    Upload upload;
-  };
-
-  std::array<Entry, kEntries> entries_;
+  std::array<DeviceLayout, kEntries> entries_;
   size_t next_ = 0;
 };
 

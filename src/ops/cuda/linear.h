@@ -1,7 +1,6 @@
-// Matrix products through cuBLASLt. The algorithm for a shape is chosen at its first use and kept.
-// For one to 64 rows its choice reads the large matrices of an 8B model (FFN, output) at 75 to 100
-// % of what a copy reaches on an H200, the small ones at 60 to 70 %; our own kernels for few rows
-// were slower in all but one shape.
+// Matrix products through cuBLASLt, and through our own kernel for up to four bf16 rows. What runs
+// a shape is chosen at its first use and kept: for few rows and for the rows of full prefill chunks
+// by timing what is possible, else as cuBLASLt proposes.
 #pragma once
 
 #include <compare>
@@ -10,20 +9,35 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cuda_matrix.h"
+#include "ops/cuda/fast_paths.h"
 
 namespace droidspeak::cuda {
 
+// How f32 rows are multiplied.
+enum class Math {
+  kFull,
+  kTensorFloat,  // factors rounded to 10 bits: for what is rounded to 16 bits afterwards
+};
+
+// out (+)= in * weights^T (+ bias). in has the dtype of the weights; out that one or f32.
+struct Product {
+  const CudaMatrix& weights;
+  TensorView in;
+  TensorView out;
+  Accumulate accumulate = Accumulate::kOverwrite;
+  const float* bias = nullptr;
+  Math math = Math::kFull;
+};
+
 class Linear {
  public:
-  explicit Linear(CudaDevice& device);
+  Linear(CudaDevice& device, const FastPaths& paths);
   ~Linear();
 
-  // out (+)= in * weights^T (+ bias). in has the dtype of the weights; out that one or f32.
-  void run(const CudaMatrix& weights,
-           TensorView in,
-           TensorView out,
-           Accumulate accumulate,
-           const float* bias);
+  // Products are queued on this stream from now on; first it is the device's.
+  void launch_on(cudaStream_t stream) { stream_ = stream; }
+
+  void run(const Product& product);
 
  private:
   // Everything an algorithm depends on.
@@ -35,6 +49,7 @@ class Linear {
     int64_t out_stride;
     DType dtype;
     DType out_dtype;
+    Math math;
     uint32_t in_alignment;  // of the addresses, in bytes
     uint32_t out_alignment;
 
@@ -42,10 +57,14 @@ class Linear {
   };
 
   class Plan;
+  class Tuner;
 
-  const Plan& plan_for(const Shape& shape);
+  Plan& plan_for(const Shape& shape, const Product& product);
+  void run_plan(const Plan& plan, const Product& product);
 
   CudaDevice& device_;
+  FastPaths paths_;
+  cudaStream_t stream_;
   void* handle_ = nullptr;  // cublasLtHandle_t
   Buffer workspace_;
   std::map<Shape, std::unique_ptr<Plan>> plans_;

@@ -1,4 +1,5 @@
 #include "ops/cuda/cuda_fixture.h"
+#include "ops/cuda/fast_paths.h"
 
 namespace droidspeak::cuda {
 namespace {
@@ -135,6 +136,32 @@ TEST_F(LinearTest, RowBarelyDependsOnItsBatch) {
       fast_->linear(*matrix, input.view().row_range(row, end), apart.view().row_range(row, end));
     }
     expect_near(apart.read(), together.read(), 1e-5f);
+  }
+}
+
+TEST_F(LinearTest, EveryWayToChooseEqualsReferenceAndRepeatsItself) {
+  const Floats weights = random_values(DType::kBF16, 640 * 512);
+  const auto matrix = make(DType::kBF16, weights, 640);
+  for (int64_t rows : {1, 3, 16, 64, 4096}) {
+    SCOPED_TRACE(rows);
+    const Floats in = random_values(DType::kBF16, rows * 512);
+    const Floats before = random_values(DType::kBF16, rows * 640);
+    const DeviceFloats input = on_device(DType::kBF16, in, rows);
+    Floats expected = cpu::multiply(in, weights, 512);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    for (const FastPaths& paths :
+         {FastPaths{}, FastPaths{.few_row_products = false}, FastPaths{.timed_choice = false}}) {
+      auto ops = make_ops(static_cast<CudaDevice&>(*device_), Precision::kFast, paths);
+      Floats first;
+      for (int i = 0; i < 3; ++i) {
+        DeviceFloats out = on_device(DType::kBF16, before, rows);
+        ops->linear(*matrix, input.view(), out.view(), Accumulate::kAdd);
+        const Floats actual = out.read();
+        if (i == 0) first = actual;
+        ASSERT_EQ(actual, first) << "the choice stays";
+      }
+      expect_near(first, expected, tolerance_of(DType::kBF16));
+    }
   }
 }
 

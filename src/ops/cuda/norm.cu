@@ -7,6 +7,7 @@ namespace droidspeak::cuda {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int64_t kManyRows = 512;
 
 template <class T>
 struct NormTask {
@@ -39,27 +40,46 @@ __device__ float sum_of_squares(const Pack<T, kSize>& x) {
 // One block per row. A thread keeps its first elements, usually its only ones; the second reading
 // of others comes from the cache. It overwrites only what it has read itself, so that in and out
 // may be the same.
-template <class T, int kSize>
+template <class T, int kSize, int kKept>
 __global__ void rms_norm_kernel(NormTask<T> task) {
   const T* in = task.in + blockIdx.x * task.in_stride;
   T* out = task.out + blockIdx.x * task.out_stride;
   const int step = static_cast<int>(blockDim.x) * kSize;
   const int first = static_cast<int>(threadIdx.x) * kSize;
-  const bool has_elements = first < task.columns;
+  const int rest = first + kKept * step;
   let_next_start();
-  Pack<T, kSize> kept{};
   Pack<float, kSize> weight{};
-  if (has_elements) weight = load_pack<kSize>(task.weight + first);
+  if (first < task.columns) weight = load_pack<kSize>(task.weight + first);
   wait_for_previous();
-  if (has_elements) kept = load_pack<kSize>(in + first);
-  float squares = sum_of_squares(kept);
-  for (int i = first + step; i < task.columns; i += step)
+  Pack<T, kSize> kept[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (first + k * step < task.columns) kept[k] = load_pack<kSize>(in + first + k * step);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) squares += sum_of_squares(kept[k]);
+  for (int i = rest; i < task.columns; i += step)
     squares += sum_of_squares(load_pack<kSize>(in + i));
   const float mean = block_sum(squares) / static_cast<float>(task.columns);
   const float factor = 1.0f / sqrtf(mean + task.epsilon);
-  if (has_elements) store_normed(kept, weight, factor, out + first);
-  for (int i = first + step; i < task.columns; i += step)
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int i = first + k * step;
+    if (i >= task.columns) continue;
+    if (k > 0) weight = load_pack<kSize>(task.weight + i);
+    store_normed(kept[k], weight, factor, out + i);
+  }
+  for (int i = rest; i < task.columns; i += step)
     store_normed(load_pack<kSize>(in + i), load_pack<kSize>(task.weight + i), factor, out + i);
+}
+
+template <class T, int kSize, int kKept>
+void launch(cudaStream_t stream, const NormTask<T>& task, int64_t rows) {
+  const int wanted = 32 * divide_up(task.columns, 32 * kSize * kKept);
+  const dim3 block(static_cast<unsigned>(wanted < kMaxThreads ? wanted : kMaxThreads));
+  launch_chained(rms_norm_kernel<T, kSize, kKept>,
+                 {dim3(static_cast<unsigned>(rows)), block, 0, stream}, task);
 }
 
 }  // namespace
@@ -77,14 +97,10 @@ void rms_norm(
     constexpr int size = kPackElements<T>;
     const bool is_wide = is_packed(in, size) && is_packed(out, size) &&
                          reinterpret_cast<uintptr_t>(weight) % (size * sizeof(float)) == 0;
-    const int wanted = 32 * divide_up(in.columns, 32 * (is_wide ? size : 1));
-    const dim3 grid(static_cast<unsigned>(in.rows));
-    const dim3 block(static_cast<unsigned>(wanted < kMaxThreads ? wanted : kMaxThreads));
-    if (is_wide) {
-      launch_chained(rms_norm_kernel<T, size>, {grid, block, 0, stream}, task);
-    } else {
-      launch_chained(rms_norm_kernel<T, 1>, {grid, block, 0, stream}, task);
-    }
+    // Many small blocks keep more of memory busy, one large block is done sooner.
+    if (is_wide && in.rows >= kManyRows) return launch<T, size, 4>(stream, task, in.rows);
+    if (is_wide) return launch<T, size, 1>(stream, task, in.rows);
+    launch<T, 1, 1>(stream, task, in.rows);
   });
 }
 

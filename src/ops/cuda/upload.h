@@ -2,6 +2,7 @@
 // in order with the compute stream.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 

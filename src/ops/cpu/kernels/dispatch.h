@@ -2,6 +2,8 @@
 // Highway's process-wide choice.
 #pragma once
 
+#include <cstdint>
+
 #include <hwy/highway.h>
 
 #include "ops/cpu/instruction_set.h"

@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/int8_tile.h"
 
 HWY_BEFORE_NAMESPACE();
 
@@ -34,10 +35,8 @@ inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 // So few rows read the panels as they lie; more rows share an expanded copy of a panel.
 inline constexpr int64_t kMaxPackedInput = kSumsLanes == 16 ? 16 : 8;
 
-// The parts of an input row lie in one tile.
-inline int64_t int8_tile_rows(int64_t total_rows, int64_t parts) {
-  const int64_t most = total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows;
-  return even_part(total_rows / parts, most / parts) * parts;
+inline int64_t int8_tile_rows(int64_t total_rows) {
+  return even_part(total_rows, total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows);
 }
 
 HWY_INLINE int32_t load_four(const void* from) {
@@ -109,6 +108,7 @@ struct VnniDot {
   using Activation = int8_t;
   using Quad = QuadU8;
   using Sums = __m512i;
+  static constexpr bool kIsWide = true;
 
   template <bool kHasStart>
   static HWY_INLINE Sums begin(const int32_t* start) {
@@ -125,6 +125,8 @@ struct VnniDot {
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     out[0] = hn::Vec<SumsTag>{sums};
   }
+
+  static HWY_INLINE Sums resume(const hn::Vec<SumsTag>* sums) { return sums[0].raw; }
 };
 
 struct VnniDotU4 : VnniDot {
@@ -141,6 +143,7 @@ struct DotU4 {
   using Quad = QuadU8;
   using Sums = __m512i;
   static constexpr PanelKind kKind = PanelKind::kU4;
+  static constexpr bool kIsWide = false;
 
   template <bool kHasStart>
   static HWY_INLINE Sums begin(const int32_t*) {
@@ -167,6 +170,7 @@ struct DotU8 {
   using Quad = QuadU16;
   using Sums = __m512i;
   static constexpr PanelKind kKind = PanelKind::kU8;
+  static constexpr bool kIsWide = true;
 
   template <bool kHasStart>
   static HWY_INLINE Sums begin(const int32_t* start) {
@@ -185,6 +189,8 @@ struct DotU8 {
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     out[0] = hn::Vec<SumsTag>{sums};
   }
+
+  static HWY_INLINE Sums resume(const hn::Vec<SumsTag>* sums) { return sums[0].raw; }
 };
 
 #elif HWY_TARGET == HWY_AVX2
@@ -264,6 +270,7 @@ struct DotU4 {
   using Quad = QuadU8;
   using Sums = HalfSums;
   static constexpr PanelKind kKind = PanelKind::kU4;
+  static constexpr bool kIsWide = false;
 
   template <bool kHasStart>
   static HWY_INLINE Sums begin(const int32_t*) {
@@ -293,6 +300,7 @@ struct DotU8 {
   using Quad = QuadU16;
   using Sums = HalfSums;
   static constexpr PanelKind kKind = PanelKind::kU8;
+  static constexpr bool kIsWide = true;
 
   template <bool kHasStart>
   static HWY_INLINE Sums begin(const int32_t* start) {
@@ -313,6 +321,10 @@ struct DotU8 {
   template <bool kHasStart>
   static HWY_INLINE void total(const Sums& sums, const int32_t*, hn::Vec<SumsTag>* out) {
     for (int i = 0; i < 2; ++i) out[i] = hn::Vec<SumsTag>{sums.half[i]};
+  }
+
+  static HWY_INLINE Sums resume(const hn::Vec<SumsTag>* sums) {
+    return {{sums[0].raw, sums[1].raw}};
   }
 };
 
@@ -351,6 +363,7 @@ struct PortableDot {
   using Activation = int8_t;  // or int16_t
   using Quad = QuadU8;
   static constexpr PanelKind kKind = kPanelKind;
+  static constexpr bool kIsWide = true;  // sums have 32 bits and can be resumed
 
   struct Sums {
     int32_t column[kPanelWidth];
@@ -377,6 +390,14 @@ struct PortableDot {
     for (int i = 0; i < kSumsVectors; ++i) {
       out[i] = hn::LoadU(SumsTag(), sums.column + i * kSumsLanes);
     }
+  }
+
+  static Sums resume(const hn::Vec<SumsTag>* from) {
+    Sums sums;
+    for (int i = 0; i < kSumsVectors; ++i) {
+      hn::StoreU(from[i], SumsTag(), sums.column + i * kSumsLanes);
+    }
+    return sums;
   }
 };
 

@@ -129,32 +129,84 @@ class TileSums {
   hn::Vec<FloatTag> sums_[kRows][kSumsVectors];
 };
 
+// The first part's total in units of the second, plus *start if kHasStart.
+template <bool kHasStart>
+HWY_INLINE void to_second_part(const int32_t* start, hn::Vec<SumsTag>* total) {
+  for (int j = 0; j < kSumsVectors; ++j) {
+    total[j] = hn::ShiftLeft<kPartShift>(total[j]);
+    if constexpr (kHasStart) total[j] = hn::Add(total[j], hn::Set(SumsTag(), *start));
+  }
+}
+
+// The products of a block in integers, row by row.
+template <class Dot, int kRows, int kParts, bool kHasStart>
+class BlockDots {
+ public:
+  template <class Block, int kInterleave>
+  HWY_INLINE void multiply(const uint8_t* block,
+                           const Int8Tile<kInterleave, typename Dot::Activation, kParts>& tile) {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kRows; ++i) {
+      sums_[i] = Dot::template begin<kStartsAtOnce>(tile.starts + i);
+    }
+    add_part<Block, kInterleave>(block, tile.quants);
+    if constexpr (kParts == 2) {
+      HWY_UNROLL(12)
+      for (int i = 0; i < kRows; ++i) {
+        Dot::template total<false>(sums_[i], nullptr, first_[i]);
+        to_second_part<kHasStart>(tile.starts + i, first_[i]);
+        if constexpr (Dot::kIsWide) {
+          sums_[i] = Dot::resume(first_[i]);
+        } else {
+          sums_[i] = Dot::template begin<false>(nullptr);
+        }
+      }
+      add_part<Block, kInterleave>(block, tile.quants + kQuantBlock * kInterleave);
+    }
+  }
+
+  HWY_INLINE void total(int row, const int32_t* start, hn::Vec<SumsTag>* out) const {
+    Dot::template total<kStartsAtOnce>(sums_[row], start, out);
+    if constexpr (kParts == 2 && !Dot::kIsWide) {
+      for (int j = 0; j < kSumsVectors; ++j) out[j] = hn::Add(out[j], first_[row][j]);
+    }
+  }
+
+ private:
+  static constexpr bool kStartsAtOnce = kHasStart && kParts == 1;
+
+  template <class Block, int kInterleave>
+  HWY_INLINE void add_part(const uint8_t* block, const typename Dot::Activation* quants) {
+    HWY_UNROLL(8)
+    for (int index = 0; index < kQuantBlock / 4; ++index) {
+      const typename Dot::Quad quad = Block::load(block, index);
+      const auto* a = quants + index * 4 * kInterleave;
+      HWY_UNROLL(12)
+      for (int i = 0; i < kRows; ++i) Dot::add(sums_[i], quad, a + 4 * i);
+    }
+  }
+
+  typename Dot::Sums sums_[kRows];
+  hn::Vec<SumsTag> first_[kRows][kSumsVectors];
+};
+
 // out: [kRows][kPanelWidth].
-template <class Dot, int kRows, bool kHasMinimum, class Block>
+template <class Dot, int kRows, int kParts, bool kHasMinimum, class Block>
 void multiply_int8_tile(
     int64_t columns, std::byte* input, const uint8_t* block, Ahead ahead, float* out) {
   constexpr int kInterleave = Block::kIsPacked ? kRows : kInt8TileRows;
-  Int8Tile<kInterleave, typename Dot::Activation> tile(input, columns);
+  Int8Tile<kInterleave, typename Dot::Activation, kParts> tile(input, columns);
   const int64_t blocks = columns / kQuantBlock;
-  constexpr bool kHasStart = !kHasMinimum;
   TileSums<kRows> sums(out);
   for (int64_t b = 0; b < blocks; ++b, block += Block::kBytes, tile.advance()) {
     for (int64_t i = 0; i < ahead.bytes; i += 64) hwy::Prefetch(ahead.from + i);
     ahead.from += ahead.bytes;
-    typename Dot::Sums dots[kRows];
-    HWY_UNROLL(12)
-    for (int i = 0; i < kRows; ++i) dots[i] = Dot::template begin<kHasStart>(tile.starts + i);
-    HWY_UNROLL(8)
-    for (int index = 0; index < kQuantBlock / 4; ++index) {
-      const typename Dot::Quad quad = Block::load(block, index);
-      const auto* a = tile.quants + index * 4 * kInterleave;
-      HWY_UNROLL(12)
-      for (int i = 0; i < kRows; ++i) Dot::add(dots[i], quad, a + 4 * i);
-    }
+    BlockDots<Dot, kRows, kParts, !kHasMinimum> dots;
+    dots.template multiply<Block, kInterleave>(block, tile);
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
       hn::Vec<SumsTag> whole[kSumsVectors];
-      Dot::template total<kHasStart>(dots[i], tile.starts + i, whole);
+      dots.total(i, tile.starts + i, whole);
       add_block<Block, kHasMinimum>(whole, block, tile.scales[i], tile.scaled_sums[i],
                                     sums.begin(i));
       sums.end(i);
@@ -167,11 +219,14 @@ void multiply_int8_tile(
 
 using Int8TileFunction = void (*)(int64_t, std::byte*, const uint8_t*, Ahead, float*);
 
-// Entry i takes i + 1 rows.
-template <class Dot, bool kHasMinimum, class Block, int... kRows>
-constexpr std::array<Int8TileFunction, sizeof...(kRows)> int8_tile_functions(
-    std::integer_sequence<int, kRows...>) {
-  return {multiply_int8_tile<Dot, kRows + 1, kHasMinimum, Block>...};
+// Expanded tiles of fewer rows are multiplied as if they had the next multiple of this.
+inline constexpr int kExpandedStep = kInt8TileRows / 3;
+
+// Entry i takes (i + 1) * kStep rows.
+template <class Dot, int kParts, bool kHasMinimum, class Block, int kStep, int... kIndex>
+constexpr std::array<Int8TileFunction, sizeof...(kIndex)> int8_tile_functions(
+    std::integer_sequence<int, kIndex...>) {
+  return {multiply_int8_tile<Dot, (kIndex + 1) * kStep, kParts, kHasMinimum, Block>...};
 }
 
 template <class Dot>
@@ -201,33 +256,20 @@ void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
   }
 }
 
-// Rows 2i and 2i + 1 become row i; sums: [2 * rows][kPanelWidth].
-HWY_INLINE void add_parts(int64_t rows, float* sums) {
-  const FloatTag d;
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int j = 0; j < kPanelWidth; j += kSumsLanes) {
-      const float* from = sums + 2 * i * kPanelWidth + j;
-      const auto whole = hn::Add(hn::LoadU(d, from), hn::LoadU(d, from + kPanelWidth));
-      hn::StoreU(whole, d, sums + i * kPanelWidth + j);
-    }
-  }
-}
-
-template <class Dot, class S, bool kHasMinimum>
+template <class Dot, class S, int kParts, bool kHasMinimum>
 void multiply_int8_panels(const LinearTask& task) {
   static constexpr auto kPacked =
-      int8_tile_functions<Dot, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>>(
+      int8_tile_functions<Dot, kParts, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>, 1>(
           std::make_integer_sequence<int, kMaxPackedRows>());
   static constexpr auto kExpanded =
-      int8_tile_functions<Dot, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>>(
-          std::make_integer_sequence<int, kInt8TileRows>());
+      int8_tile_functions<Dot, kParts, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>, kExpandedStep>(
+          std::make_integer_sequence<int, kInt8TileRows / kExpandedStep>());
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
   const size_t tile_bytes =
-      Int8Tile<kInt8TileRows, typename Dot::Activation>::bytes(weights.columns);
+      Int8Tile<kInt8TileRows, typename Dot::Activation, kParts>::bytes(weights.columns);
   const bool is_packed = task.num_rows <= kMaxPackedInput;
-  const int64_t parts = weights.input_parts;
-  const int64_t most_rows = int8_tile_rows(task.num_rows, parts);
+  const int64_t most_rows = int8_tile_rows(task.num_rows);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
   auto* sums = reinterpret_cast<float*>(expanded + blocks * expanded_block_bytes<Dot>());
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
@@ -241,29 +283,34 @@ void multiply_int8_panels(const LinearTask& task) {
       const int64_t row = t * most_rows;
       const int64_t rows = std::min(most_rows, task.num_rows - row);
       auto* tile = const_cast<std::byte*>(task.tiles) + static_cast<size_t>(t) * tile_bytes;
-      const auto index = static_cast<size_t>(rows - 1);
+      const auto last = static_cast<size_t>(rows - 1);
       if (is_packed) {
-        kPacked[index](weights.columns, tile, packed, ahead, sums);
+        kPacked[last](weights.columns, tile, packed, ahead, sums);
       } else {
-        kExpanded[index](weights.columns, tile, expanded, ahead, sums);
+        kExpanded[last / kExpandedStep](weights.columns, tile, expanded, ahead, sums);
       }
-      if (parts == 2) add_parts(rows / 2, sums);
-      store_tile(task, row / parts, panel, rows / parts, sums);
+      store_tile(task, row, panel, rows, sums);
     }
+  }
+}
+
+template <class Dot, int kParts>
+void multiply_int8_parts(const LinearTask& task) {
+  const PanelFormat& format = task.weights->format;
+  const bool is_f16 = format.scales == ScaleKind::kF16;
+  if (format.has_minimum) {
+    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, kParts, true>(task)
+           : multiply_int8_panels<Dot, float, kParts, true>(task);
+  } else {
+    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, kParts, false>(task)
+           : multiply_int8_panels<Dot, float, kParts, false>(task);
   }
 }
 
 template <class Dot>
 void multiply_int8(const LinearTask& task) {
-  const PanelFormat& format = task.weights->format;
-  const bool is_f16 = format.scales == ScaleKind::kF16;
-  if (format.has_minimum) {
-    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, true>(task)
-           : multiply_int8_panels<Dot, float, true>(task);
-  } else {
-    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, false>(task)
-           : multiply_int8_panels<Dot, float, false>(task);
-  }
+  task.weights->input_parts == 2 ? multiply_int8_parts<Dot, 2>(task)
+                                 : multiply_int8_parts<Dot, 1>(task);
 }
 
 }  // namespace droidspeak::cpu::HWY_NAMESPACE

@@ -9,25 +9,28 @@
 
 namespace droidspeak::cpu {
 
+// An int8 value has so many units of the part behind it.
+inline constexpr int kPartShift = 7;
+
 // A position in a tile, at a block of 32 columns. T holds the int8 values: int8_t or int16_t.
-template <int kTileRows, class T>
+template <int kTileRows, class T, int kParts>
 struct Int8Tile {
-  T* quants;           // [columns / 4][kTileRows][4]
-  float* scales;       // [columns / 32][kTileRows]
+  T* quants;           // [columns / 32][kParts][8][kTileRows][4]
+  float* scales;       // [columns / 32][kTileRows], of the last part
   float* scaled_sums;  // the same: scale * sum of the block's values, for minima
   int32_t* starts;     // the same: -zero_point * sum of the block's values
 
   Int8Tile(std::byte* tile, int64_t columns) {
     const int64_t num_scales = columns / kQuantBlock * kTileRows;
     quants = reinterpret_cast<T*>(tile);
-    scales = reinterpret_cast<float*>(quants + columns * kTileRows);
+    scales = reinterpret_cast<float*>(quants + columns * kParts * kTileRows);
     scaled_sums = scales + num_scales;
     starts = reinterpret_cast<int32_t*>(scaled_sums + num_scales);
   }
 
   // To the next block.
   void advance() {
-    quants += kQuantBlock * kTileRows;
+    quants += kQuantBlock * kParts * kTileRows;
     scales += kTileRows;
     scaled_sums += kTileRows;
     starts += kTileRows;
@@ -35,7 +38,7 @@ struct Int8Tile {
 
   static size_t bytes(int64_t columns) {
     const auto rows = static_cast<size_t>(kTileRows);
-    const size_t size = static_cast<size_t>(columns) * rows * sizeof(T) +
+    const size_t size = static_cast<size_t>(columns) * kParts * rows * sizeof(T) +
                         static_cast<size_t>(columns / kQuantBlock) * rows * 3 * sizeof(float);
     return (size + 63) / 64 * 64;
   }

@@ -32,7 +32,7 @@ constexpr int64_t kDepth = 384;
 // How far ahead the weights for few rows are fetched.
 constexpr int64_t kPrefetchElements = 1024;
 
-size_t tile_bytes(int64_t columns) {
+size_t tile_bytes(int64_t columns, int) {
   return static_cast<size_t>(columns) * kTileRows * sizeof(float);
 }
 
@@ -41,7 +41,7 @@ size_t scratch_bytes(int64_t) {
   return static_cast<size_t>(kDepth + kMaxTaskRows + kTileRows) * kPanelWidth * sizeof(float);
 }
 
-int64_t tile_rows(int64_t total_rows, int64_t) {
+int64_t tile_rows(int64_t total_rows) {
   return total_rows <= kFewRows ? even_part(total_rows, kTileRows) : kTileRows;
 }
 
@@ -126,7 +126,7 @@ template <Input kInput, class T>
 void multiply_pass(
     const LinearTask& task, int64_t panel, Pass pass, const T* weights, float* sums) {
   const int64_t columns = task.weights->columns;
-  const int64_t most_rows = tile_rows(task.num_rows, 1);
+  const int64_t most_rows = tile_rows(task.num_rows);
   for (int64_t t = task.tile_begin; t < task.tile_end; ++t, sums += kTileRows * kPanelWidth) {
     const int64_t row = t * most_rows;
     const int64_t rows = std::min(most_rows, task.num_rows - row);

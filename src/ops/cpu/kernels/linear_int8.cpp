@@ -19,11 +19,17 @@ HWY_BEFORE_NAMESPACE();
 namespace droidspeak::cpu::HWY_NAMESPACE {
 namespace {
 
+template <class T>
+size_t int8_tile_bytes(int64_t columns, int parts) {
+  return parts == 2 ? Int8Tile<kInt8TileRows, T, 2>::bytes(columns)
+                    : Int8Tile<kInt8TileRows, T, 1>::bytes(columns);
+}
+
 template <class Dot>
 LinearKernel kernel() {
   using T = typename Dot::Activation;
   return {.tile_rows = int8_tile_rows,
-          .tile_bytes = Int8Tile<kInt8TileRows, T>::bytes,
+          .tile_bytes = int8_tile_bytes<T>,
           .scratch_bytes = int8_scratch_bytes<Dot>,
           .pack_tile = quantize_tile<T>,
           .multiply = multiply_int8<Dot>};

@@ -1,0 +1,109 @@
+// For tests: memory of the CPU, but copies on lanes happen only when the gate is open, as on a
+// device whose bus is busy.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "device/device.h"
+
+namespace droidspeak {
+
+class LateDevice final : public Device {
+ public:
+  void open() { set_open(true); }
+
+  void close() { set_open(false); }
+
+  // Until then it passes for a CPU, so that CPU operations can be made for it.
+  void become_late() { kind_ = DeviceKind::kCuda; }
+
+  DeviceKind kind() const override { return kind_; }
+
+  std::string name() const override { return "late"; }
+
+  Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+
+  Buffer allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
+
+  size_t free_bytes() const override { return inner_->free_bytes(); }
+
+  void to_device(void* device_data, const void* host_data, size_t bytes) override {
+    std::memcpy(device_data, host_data, bytes);
+  }
+
+  void to_host(void* host_data, const void* device_data, size_t bytes) override {
+    std::memcpy(host_data, device_data, bytes);
+  }
+
+  void synchronize() override {}
+
+  // What computes here is not told to wait, so it has to be late itself.
+  void wait(const Event&) override { wait_until_open(); }
+
+  std::unique_ptr<CopyLane> make_copy_lane() override { return std::make_unique<Lane>(*this); }
+
+ private:
+  class PassedEvent final : public Event {};
+
+  class Lane final : public CopyLane {
+   public:
+    explicit Lane(LateDevice& device) : device_(device) {}
+
+    ~Lane() override { synchronize(); }
+
+    void to_device(void* device_data, const void* host_data, size_t bytes) override {
+      copies_.push_back({device_data, host_data, bytes});
+    }
+
+    void to_host(void* host_data, const void* device_data, size_t bytes) override {
+      copies_.push_back({host_data, device_data, bytes});
+    }
+
+    std::unique_ptr<Event> record() override {
+      synchronize();
+      return std::make_unique<PassedEvent>();
+    }
+
+    void wait_for_compute() override {}
+
+    void synchronize() override {
+      device_.wait_until_open();
+      for (const Copy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+      copies_.clear();
+    }
+
+   private:
+    struct Copy {
+      void* to;
+      const void* from;
+      size_t bytes;
+    };
+
+    LateDevice& device_;
+    std::vector<Copy> copies_;
+  };
+
+  void set_open(bool is_open) {
+    MutexLock lock(mutex_);
+    is_open_ = is_open;
+    changed_.notify_all();
+  }
+
+  void wait_until_open() {
+    MutexLock lock(mutex_);
+    while (!is_open_) changed_.wait(mutex_);
+  }
+
+  const std::unique_ptr<Device> inner_ = make_cpu_device();
+  DeviceKind kind_ = DeviceKind::kCpu;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_open_ GUARDED_BY(mutex_) = true;
+};
+
+}  // namespace droidspeak

@@ -1,0 +1,21 @@
+// Ways to the same results that can be left out, to measure what they are worth and to compare them
+// with the ways they replace.
+#pragma once
+
+#include <memory>
+
+#include "device/cuda/cuda_device.h"
+#include "ops/ops.h"
+
+namespace droidspeak::cuda {
+
+struct FastPaths {
+  bool graphs = true;            // decode steps as CUDA graphs
+  bool fused_lora = true;        // corrections of few rows in two launches for all adapters
+  bool few_row_products = true;  // our own kernel for one to four rows
+  bool timed_choice = true;      // of product algorithms; else what cuBLASLt proposes first
+};
+
+std::unique_ptr<Ops> make_ops(CudaDevice& device, Precision precision, const FastPaths& paths);
+
+}  // namespace droidspeak::cuda

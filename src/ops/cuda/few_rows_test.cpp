@@ -1,0 +1,141 @@
+#include "ops/cuda/few_rows.h"
+
+#include "device/cuda/cuda_device.h"
+#include "ops/cuda/cuda_fixture.h"
+
+namespace droidspeak::cuda {
+namespace {
+
+using cpu::expect_near;
+
+struct Shape {
+  int64_t outputs;
+  int64_t columns;
+};
+
+class FewRowsTest : public CudaTest {
+ protected:
+  std::unique_ptr<WeightMatrix> make(const Floats& values, int64_t rows) {
+    const MatrixPart part{.dtype = DType::kF32,
+                          .rows = rows,
+                          .columns = std::ssize(values) / rows,
+                          .bytes = std::as_bytes(std::span(values)),
+                          .row_order = {}};
+    return fast_->pack({&part, 1}, Precision::kFast);
+  }
+
+  cudaStream_t stream() const { return static_cast<CudaDevice&>(*device_).stream(); }
+
+  void compare(int64_t rows, DType out_dtype, Shape s) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << s.outputs << " x " << s.columns << " to "
+                                    << name_of(out_dtype));
+    const Floats weights = random_values(DType::kBF16, s.outputs * s.columns);
+    const Floats in = random_values(DType::kBF16, rows * s.columns);
+    const auto matrix = make(weights, s.outputs);
+    const DeviceFloats input = on_device(DType::kBF16, in, rows);
+    DeviceFloats out =
+        on_device(out_dtype, Floats(static_cast<size_t>(rows * s.outputs), NAN), rows);
+    ASSERT_TRUE(few_rows_support(as_cuda(*matrix), input.view(), out.view()));
+    multiply_few_rows(stream(), as_cuda(*matrix), input.view(), out.view(), Accumulate::kOverwrite,
+                      nullptr);
+    expect_near(out.read(), cpu::multiply(in, weights, s.columns),
+                out_dtype == DType::kF32 ? 1e-5f : tolerance_of(out_dtype));
+  }
+};
+
+TEST_F(FewRowsTest, EqualsReferenceForAnyShape) {
+  for (int64_t rows : {1, 2}) {
+    for (Shape s : {Shape{1, 8},
+                    {3, 64},
+                    {131, 576},
+                    {133, 264},
+                    {576, 1536},
+                    {960, 576},
+                    {1057, 2048},
+                    {700, 4096},
+                    {9000, 136},
+                    {8600, 512}}) {
+      compare(rows, DType::kBF16, s);
+      compare(rows, DType::kF32, s);
+    }
+  }
+}
+
+TEST_F(FewRowsTest, EqualsReferenceForLongRows) {
+  for (Shape s : {Shape{260, 14336}, {7, 8200}, {150, 16384}}) {
+    compare(1, DType::kBF16, s);
+    compare(2, DType::kF32, s);
+  }
+}
+
+TEST_F(FewRowsTest, EqualsReferenceForManyMatrixRows) {
+  compare(1, DType::kF32, {49152, 576});
+  compare(1, DType::kBF16, {28672, 1024});
+}
+
+TEST_F(FewRowsTest, AddsBiasAndAccumulatesIntoPartOfABiggerTensor) {
+  for (DType dtype : kActivationDtypes) {
+    for (int64_t rows : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << rows);
+      const Floats weights = random_values(DType::kBF16, 24 * 64);
+      const Floats in = random_values(DType::kBF16, rows * 104);
+      const Floats before = random_values(DType::kBF16, rows * 56);
+      const Floats bias = random_values(DType::kF32, 24);
+      const auto matrix = make(weights, 24);
+      const DeviceFloats input = on_device(DType::kBF16, in, rows);
+      const DeviceFloats biases = f32(bias);
+      DeviceFloats out = on_device(dtype, before, rows);
+      multiply_few_rows(stream(), as_cuda(*matrix), input.view().column_range(24, 88),
+                        out.view().column_range(8, 32), Accumulate::kAdd, biases.f32());
+      Floats dense;
+      for (int64_t i = 0; i < rows; ++i)
+        dense.insert(dense.end(), in.begin() + i * 104 + 24, in.begin() + i * 104 + 88);
+      const Floats product = cpu::multiply(dense, weights, 64);
+      Floats expected = before;
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < 24; ++j)
+          expected[static_cast<size_t>(i * 56 + 8 + j)] +=
+              product[static_cast<size_t>(i * 24 + j)] + bias[static_cast<size_t>(j)];
+      }
+      expect_near(out.read(), expected, 2 * tolerance_of(dtype));
+    }
+  }
+}
+
+TEST_F(FewRowsTest, ARowDoesNotDependOnWhatTheOthersHold) {
+  const Floats weights = random_values(DType::kBF16, 300 * 4096);
+  const auto matrix = make(weights, 300);
+  Floats in = random_values(DType::kBF16, 2 * 4096);
+  auto last_row = [&] {
+    const DeviceFloats input = on_device(DType::kBF16, in, 2);
+    DeviceFloats out = on_device(DType::kF32, Floats(2 * 300, NAN), 2);
+    multiply_few_rows(stream(), as_cuda(*matrix), input.view(), out.view(), Accumulate::kOverwrite,
+                      nullptr);
+    const Floats all = out.read();
+    return Floats(all.begin() + 300, all.end());
+  };
+  const Floats before = last_row();
+  const Floats others = random_values(DType::kBF16, 4096);
+  std::copy(others.begin(), others.end(), in.begin());
+  EXPECT_EQ(last_row(), before);
+}
+
+TEST_F(FewRowsTest, KnowsWhatItCannotDo) {
+  const auto matrix = make(random_values(DType::kBF16, 16 * 100), 16);
+  const DeviceFloats out = on_device(DType::kBF16, Floats(5 * 16), 5);
+  const DeviceFloats in = on_device(DType::kBF16, Floats(5 * 100), 5);
+  EXPECT_FALSE(
+      few_rows_support(as_cuda(*matrix), in.view().row_range(0, 1), out.view().row_range(0, 1)))
+      << "100 columns are no whole number of 16 bytes";
+  const auto wide = make(random_values(DType::kBF16, 16 * 128), 16);
+  const DeviceFloats rows = on_device(DType::kBF16, Floats(5 * 128), 5);
+  EXPECT_FALSE(few_rows_support(as_cuda(*wide), rows.view(), out.view())) << "five rows";
+  EXPECT_FALSE(
+      few_rows_support(as_cuda(*wide), rows.view().row_range(0, 3), out.view().row_range(0, 3)))
+      << "three rows";
+  EXPECT_TRUE(
+      few_rows_support(as_cuda(*wide), rows.view().row_range(0, 2), out.view().row_range(0, 2)));
+}
+
+}  // namespace
+}  // namespace droidspeak::cuda
