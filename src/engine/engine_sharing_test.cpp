@@ -1,5 +1,7 @@
 // Caches shared within and across variants, through the whole engine.
+#include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -293,11 +295,145 @@ TEST(Sharing, OwnMixedCacheGivesTheAnswerOfTheFirstTime) {
     Outcome first = generate(engine, request);
     Outcome again = generate(engine, request);
     EXPECT_EQ(first.report.reused_tokens, 1920);
-    EXPECT_EQ(again.report.reused_tokens, 2112) << "with the blocks behind the context";
+    EXPECT_EQ(again.report.reused_tokens, 1920);
+    EXPECT_EQ(again.report.cached_tokens, 2112) << "with the blocks behind the context";
     EXPECT_EQ(again.report.plan, first.report.plan);
     EXPECT_EQ(again.report.recomputed_layers, 0);
     EXPECT_EQ(again.tokens, first.tokens);
   }
+}
+
+// Requests that are submitted at once; reports and tokens in their order.
+std::vector<Outcome> generate_together(Engine& engine, const std::vector<GenerationRequest>& all) {
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const GenerationRequest& one : all)
+    streams.push_back(std::move(engine.submit(one)).take_or_throw());
+  std::vector<Outcome> outcomes;
+  for (auto& stream : streams) outcomes.push_back(collect(*stream));
+  return outcomes;
+}
+
+int num_recomputed(const std::vector<Outcome>& outcomes) {
+  return static_cast<int>(std::ranges::count_if(
+      outcomes, [](const Outcome& outcome) { return outcome.report.recomputed_layers > 0; }));
+}
+
+TEST(Sharing, PlansThatAreBeingFollowedAreFollowedOnce) {
+  SharedFamily family;
+  EngineOptions options = tiny_options(256);
+  options.checks = EngineOptions::Checks::kNone;
+  for (const char* sender : {"", "base"}) {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = question(0, 1920, 1), .max_tokens = 1});
+    std::vector<GenerationRequest> requests;
+    for (uint32_t i = 0; i < 4; ++i) {  // two questions, twice each
+      requests.push_back({.model = "alpha", .prompt = question(i / 2, 1920, 30), .max_tokens = 8});
+      if (*sender != 0) requests.back().sharing = {SharingRequest::Mode::kExplicit, sender, "auto"};
+    }
+    std::vector<Outcome> outcomes = generate_together(engine, requests);
+    EXPECT_EQ(num_recomputed(outcomes), 1) << "the others wait for the first";
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.report.plan, "0,2,3");
+      EXPECT_EQ(outcome.report.reused_tokens, 1920);
+    }
+    EXPECT_EQ(outcomes[0].tokens, outcomes[1].tokens);
+    EXPECT_EQ(outcomes[2].tokens, outcomes[3].tokens);
+    Outcome alone = generate(engine, by_name("alpha", question(1, 1920, 30), "0,2,3"));
+    alone.tokens.resize(8);
+    EXPECT_EQ(outcomes[3].tokens, alone.tokens);
+  }
+}
+
+TEST(Sharing, NobodyWaitsForAPlanItWouldNotFollowOrHasNoTimeFor) {
+  SharedFamily family;
+  EngineOptions options = tiny_options(256);
+  options.checks = EngineOptions::Checks::kNone;
+  Engine engine(family.ops(), family.file(), options);
+  generate(engine, {.model = "base", .prompt = question(0, 1920, 1), .max_tokens = 1});
+  GenerationRequest plain{.model = "alpha", .prompt = question(1, 1920, 30), .max_tokens = 8};
+  GenerationRequest finer = plain;
+  finer.min_quality = 0.998;  // plan 0,1,4
+  GenerationRequest named = by_name("alpha", plain.prompt, "0,2,3");
+  GenerationRequest salted = plain;
+  salted.cache_salt = "other";
+  GenerationRequest other = plain;
+  other.prompt = question(2, 64, 1950);  // the first block only is the same
+  std::vector<Outcome> outcomes = generate_together(engine, {plain, finer, named, salted, other});
+  EXPECT_EQ(outcomes[0].report.plan, "0,2,3");
+  EXPECT_EQ(outcomes[1].report.plan, "0,1,4");
+  EXPECT_GT(outcomes[1].report.recomputed_layers, 0);
+  EXPECT_GT(outcomes[2].report.recomputed_layers, 0);
+  EXPECT_EQ(outcomes[3].report.sender, "");
+  EXPECT_EQ(outcomes[3].tokens, family.reference_greedy("alpha", plain.prompt, 8));
+}
+
+// The answer follows from plan, sender and the tokens that the report says were the sender's,
+// whatever was read before.
+TEST(Sharing, AnswersDoNotDependOnWhatWasCachedBefore) {
+  SharedFamily family;
+  EngineOptions options = tiny_options(256);
+  options.checks = EngineOptions::Checks::kNone;
+  std::vector<int32_t> prompt = question(1, 1920, 100);
+  auto read = [&](Engine& engine, size_t num_tokens) {
+    std::vector<int32_t> begin(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(num_tokens));
+    generate(engine, {.model = "base", .prompt = begin, .max_tokens = 1});
+  };
+  GenerationRequest request{.model = "alpha", .prompt = prompt, .max_tokens = 12};
+  auto expected = [&](const PrefillReport& report) {
+    if (report.sender.empty()) return family.reference_greedy("alpha", prompt, 12);
+    Engine fresh(family.ops(), family.file(), options);
+    read(fresh, static_cast<size_t>(report.reused_tokens) + 1);
+    Outcome outcome = generate(fresh, by_name("alpha", prompt, report.plan));
+    EXPECT_EQ(outcome.report.reused_tokens, report.reused_tokens);
+    return outcome.tokens;
+  };
+  std::vector<Outcome> outcomes;
+  {
+    Engine engine(family.ops(), family.file(), options);
+    for (size_t num_tokens : {size_t{1281}, size_t{1601}, prompt.size()}) {
+      read(engine, num_tokens);
+      for (int i = 0; i < 2; ++i) outcomes.push_back(generate(engine, request));
+    }
+  }
+  EXPECT_EQ(outcomes[0].report.reused_tokens, 1280);
+  EXPECT_EQ(outcomes[1].report.recomputed_layers, 0) << "a mixed cache";
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.tokens, expected(outcome.report)) << outcome.report.reused_tokens;
+  }
+}
+
+TranslationMaps maps_with(float value) {
+  TranslationMaps maps;
+  for (int32_t layer = 0; layer < 4; ++layer)
+    maps.kv[layer] = {1, std::vector<float>(64, value), std::vector<float>(64, 0.01f),
+                      std::vector<float>(64, 0.0f)};
+  return maps;
+}
+
+TEST(Sharing, MapsThatCannotBeUsedCostTheirPlansAndNoAnswer) {
+  TinyFamily family;
+  family.add_book("base", "alpha", {{{0, 0, 3}, kGood}}, maps_with(0.01f));
+  family.add_book("base", "beta", {{{0, 0, 3}, kGood}},
+                  maps_with(std::numeric_limits<float>::quiet_NaN()));
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  std::vector<int32_t> prompt = question(1, 1920, 10);
+  Engine engine(family.ops(), family.file(), options);
+  save_translation(family.folder() / "base-alpha.safetensors", maps_with(0.02f));  // too late
+  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  for (const char* model : {"alpha", "beta"}) {
+    Outcome named = generate(engine, by_name(model, prompt, "0,0,3"));
+    Outcome chosen = generate(engine, {.model = model, .prompt = prompt, .max_tokens = 12});
+    EXPECT_NE(named.report.fallback, "");
+    EXPECT_EQ(named.report.plan, "full");
+    EXPECT_EQ(chosen.report.sender, "");
+    std::vector<int32_t> computed = family.reference_greedy(model, prompt, 12);
+    EXPECT_EQ(named.tokens, computed) << model;
+    EXPECT_EQ(chosen.tokens, computed) << model;
+    Outcome raw = generate(engine, by_name(model, prompt, "0,0,3r"));
+    EXPECT_EQ(raw.report.plan, "0,0,3") << "raw needs no maps";
+  }
+  EXPECT_EQ(engine.metrics().fallbacks["maps_unusable"], 2u);
 }
 
 TEST(Sharing, RefusesPlansAndSendersThatDoNotExist) {

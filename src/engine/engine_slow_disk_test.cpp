@@ -1,4 +1,6 @@
 // A disk that is slow or hangs costs its hits, never an answer and never other requests' time.
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
@@ -115,6 +117,25 @@ TEST_F(SlowDisk, CancelledWhileItsLoadHangsGivesItsBlocksBack) {
   files_.open_gate();  // the straggler wakes up while its blocks are the other one's
   EXPECT_EQ(collect(*other).tokens, other_computed_);
   EXPECT_TRUE(collect(*hanging).error.has_value());
+}
+
+TEST_F(SlowDisk, EngineEndsWhileALoadHangs) {
+  auto* files = new GatedFileSystem;  // belongs to the read that is left behind
+  options_.store.file_system = files;
+  options_.load_stall_ms = 60000;
+  auto engine = std::make_unique<Engine>(family_.ops(), family_.file(), options_);
+  files->close_gate_after(6);
+  auto hanging = std::move(engine->submit(request("0,2,3"))).take_or_throw();
+  files->wait_until_hanging();
+  engine->drain(10ms);
+  auto ended = std::async(std::launch::async, [&] { engine.reset(); });
+  EXPECT_EQ(ended.wait_for(20s), std::future_status::ready) << "it waits for the disk";
+  files->open_gate();  // the straggler returns when nothing of the engine is there any more
+  ended.get();
+  EXPECT_TRUE(collect(*hanging).error.has_value());
+  options_.store.file_system = &files_;
+  Engine next(family_.ops(), family_.file(), options_);
+  EXPECT_EQ(generate(next, request("0,2,3")).tokens, shared_);
 }
 
 TEST_F(SlowDisk, SteadyButSlowLoadsAreFollowed) {

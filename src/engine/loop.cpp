@@ -18,9 +18,21 @@ bool is_past_deadline(const Sequence& sequence) {
   return deadline && std::chrono::steady_clock::now() > *deadline;
 }
 
-StoreOptions with_layout(StoreOptions options, const KvLayout& layout) {
+// After the loads have been told to stop, one that is not in a hanging read ends within a moment.
+constexpr std::chrono::milliseconds kLoadPatience{2000};
+
+// The store together with its clock.
+std::shared_ptr<CacheStore> make_store(StoreOptions options, const KvLayout& layout) {
+  struct ClockedStore {
+    explicit ClockedStore(const StoreOptions& with) : store(with, clock) {}
+
+    SteadyClock clock;
+    CacheStore store;
+  };
+
   options.kv_layout = layout;
-  return options;
+  auto owner = std::make_shared<ClockedStore>(options);
+  return {owner, &owner->store};
 }
 
 Error why_abandoned(const Sequence& sequence) {
@@ -40,7 +52,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
                     family_.config().kv_layout(options.kv_dtype),
                     family_.base()->transformer->max_positions(),
                     options.kv_bytes)),
-      store_(with_layout(options.store, kv_.layout()), clock_),
+      store_owner_(make_store(options.store, kv_.layout())),
+      store_(*store_owner_),
       library_(ops, family_.config(), file.plan_books),
       costs_(calibrate(ops, *family_.base()->transformer, kv_), family_.config().num_layers),
       chooser_(family_,
@@ -56,6 +69,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       max_model_len_(static_cast<int32_t>(std::min<int64_t>(
           family_.base()->transformer->max_positions(), int64_t{num_blocks_} * kBlockTokens))),
       inbox_(options.max_queue),
+      transfers_(kLoadPatience),
+      write_back_(ops.device()),
       adapters_(family_, store_),
       scheduler_(kv_.pool(),
                  {options.chunk_tokens > 0 ? options.chunk_tokens : ops.prefill_rows(),
@@ -64,13 +79,14 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       reader_(
           {.ops = ops,
            .kv = kv_,
-           .store = store_,
+           .store = store_owner_,
            .library = library_,
            .chooser = chooser_,
            .adapters = adapters_,
            .costs = costs_,
            .metrics = metrics_,
            .threads = transfers_,
+           .write_back = write_back_,
            .on_progress = [this] { inbox_.note_progress(); },
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
   for (const PairBook& pair : library_.pairs()) {
@@ -102,6 +118,7 @@ void Engine::Loop::run() {
 }
 
 bool Engine::Loop::turn() {
+  release_stored();
   bool is_idle = line_.size() == 0 && scheduler_.num_running() == 0;
   Inbox::Wait wait = is_idle                 ? Inbox::Wait::kUntilMail
                      : is_waiting_for_loads_ ? Inbox::Wait::kForProgress
@@ -133,6 +150,12 @@ void Engine::Loop::drop_abandoned() {
   inbox_.note_done(dropped);
 }
 
+// When nobody runs there is time to wait, and the next request may want what is being stored.
+void Engine::Loop::release_stored() {
+  if (scheduler_.num_running() == 0) return leaving_.clear();
+  std::erase_if(leaving_, [](const auto& sequence) { return !sequence->writer->has_copies(); });
+}
+
 void Engine::Loop::admit() {
   while (auto sequence = line_.take([this](Sequence& candidate) { return decide(candidate); })) {
     reader_.begin(*sequence, line_.size());
@@ -141,7 +164,7 @@ void Engine::Loop::admit() {
 }
 
 // A prompt that another sequence is just reading for the same variant is better loaded once it is
-// stored.
+// stored: always when it is computed, and when a plan is followed if this one would follow it, too.
 Admit Engine::Loop::decide(Sequence& sequence) {
   Admit decision = decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
                                     {options_.max_batch_sequences});
@@ -150,20 +173,48 @@ Admit Engine::Loop::decide(Sequence& sequence) {
     sequence.exact_keys = chooser_.prompt_keys(sequence, *sequence.variant, "");
   if (sequence.num_shareable_blocks() == 0 || sequence.request.wants_prompt_logprobs)
     return decision;
-  if (sequence.request.sharing.mode == SharingRequest::Mode::kExplicit) return decision;
-  for (const auto& other : scheduler_.running()) {
-    bool is_reading = other->writer && other->choice.is_exact() &&
-                      other->exact_keys.front() == sequence.exact_keys.front();
-    if (!is_reading) continue;
-    auto known = static_cast<size_t>(other->num_stored_blocks);
-    size_t end = std::min(sequence.num_shareable_blocks(), other->exact_keys.size());
-    if (known < end && other->exact_keys[known] == sequence.exact_keys[known]) return Admit::kLater;
-  }
-  return decision;
+  const SharingRequest& sharing = sequence.request.sharing;
+  bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
+  if (is_explicit && sharing.plan != "auto") return decision;
+  auto is_reader = [&](const auto& other) { return is_reading_for(*other, sequence); };
+  bool is_being_read = std::ranges::any_of(scheduler_.running(), is_reader) ||
+                       std::ranges::any_of(leaving_, is_reader);
+  return is_being_read ? Admit::kLater : decision;
+}
+
+bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) const {
+  if (!other.writer || other.exact_keys.front() != sequence.exact_keys.front()) return false;
+  auto known = static_cast<size_t>(other.num_stored_blocks);
+  size_t end = std::min(sequence.num_shareable_blocks(), other.exact_keys.size());
+  if (known >= end || other.exact_keys[known] != sequence.exact_keys[known]) return false;
+  bool is_explicit = sequence.request.sharing.mode == SharingRequest::Mode::kExplicit;
+  return other.choice.is_exact() ? !is_explicit : is_worth_waiting(sequence, other);
+}
+
+// `reader` follows a plan. What it makes serves those who would take the same blocks with the same
+// plan, and have the time.
+bool Engine::Loop::is_worth_waiting(Sequence& sequence, const Sequence& reader) const {
+  if (sequence.waits_for == reader.id) return true;
+  const PlanChoice& read = reader.choice;
+  if (read.source != PlanChoice::Source::kSender || reader.num_stored_blocks > 0) return false;
+  size_t wanted = std::min(sequence.num_shareable_blocks(), read.keys.size());
+  if (reader.exact_keys[wanted - 1] != sequence.exact_keys[wanted - 1]) return false;
+  PlanChoice choice = chooser_.choose(sequence, line_.size() - 1);
+  bool is_same = choice.source == PlanChoice::Source::kSender &&
+                 choice.provenance == read.provenance && choice.keys.size() == wanted;
+  if (!is_same) return false;
+  auto now = std::chrono::steady_clock::now();
+  double left = read.predicted_seconds - seconds_between(reader.admitted, now);
+  if (!chooser_.has_time(sequence, std::max(left, 0.0))) return false;
+  sequence.waits_for = reader.id;
+  return true;
 }
 
 void Engine::Loop::run_step() {
-  for (const auto& sequence : scheduler_.running()) reader_.falls_back(*sequence);
+  for (const auto& sequence : scheduler_.running()) {
+    reader_.note_stored(*sequence);
+    reader_.falls_back(*sequence);
+  }
   StepPlan plan = scheduler_.plan_step();
   if (!plan.preempted.empty()) {
     metrics_.update([&](EngineMetrics& metrics) { metrics.preemptions += plan.preempted.size(); });
@@ -178,16 +229,20 @@ void Engine::Loop::run_step() {
   auto done = scheduler_.remove_if([this](const Sequence& sequence) {
     return std::find(finished_.begin(), finished_.end(), &sequence) != finished_.end();
   });
+  size_t num_done = done.size();
+  for (auto& sequence : done) {
+    if (sequence->writer && sequence->writer->has_copies()) leaving_.push_back(std::move(sequence));
+  }
   if (options_.checks == EngineOptions::Checks::kEachStep) {
-    size_t num_done = done.size();
     done.clear();
+    leaving_.clear();
     scheduler_.check_integrity();
     line_.check_integrity();
     store_.check_integrity();
     inbox_.note_done(num_done);
     return;
   }
-  inbox_.note_done(done.size());
+  inbox_.note_done(num_done);
 }
 
 void Engine::Loop::run_batch(const Batch& batch) {

@@ -53,19 +53,22 @@ class Engine::Loop {
   void drop_abandoned();
   void admit();
   Admit decide(Sequence& sequence);
+  bool is_worth_waiting(Sequence& sequence, const Sequence& reader) const;
+  bool is_reading_for(const Sequence& other, Sequence& sequence) const;
   void run_step();
   void run_batch(const Batch& batch);
   void follow(const StepPlan::Work& work);
+  void release_stored();
   void settle(const Batch& batch, BatchRunner::Sampled sampled);
   void publish();
   void end_all(const Error& error);
 
   Ops& ops_;
   const EngineOptions options_;
-  SteadyClock clock_;
   ModelFamily family_;
   KvCache kv_;
-  CacheStore store_;
+  const std::shared_ptr<CacheStore> store_owner_;  // with its clock, and with loads that hang
+  CacheStore& store_;
   PlanLibrary library_;
   CostModel costs_;
   PlanChooser chooser_;
@@ -74,7 +77,8 @@ class Engine::Loop {
   MetricsBoard metrics_;
   std::atomic<bool> is_healthy_ = true;
   Inbox inbox_;
-  TransferThreads transfers_;  // joined before anything that they use
+  TransferThreads transfers_;  // ended, or left behind with what they own, before all of the above
+  WriteBack write_back_;
 
   AdapterRegistry adapters_;
   WaitingLine line_;
@@ -82,8 +86,10 @@ class Engine::Loop {
   BatchRunner runner_;
   PromptReader reader_;
   std::vector<const Sequence*> finished_;  // in this step
-  bool is_waiting_for_loads_ = false;      // nobody could do anything else in the last step
-  std::thread thread_;                     // last: starts when everything is there
+  // Ended, but their blocks are still being copied into the store.
+  std::vector<std::unique_ptr<Sequence>> leaving_;
+  bool is_waiting_for_loads_ = false;  // nobody could do anything else in the last step
+  std::thread thread_;                 // last: starts when everything is there
 };
 
 }  // namespace droidspeak

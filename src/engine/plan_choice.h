@@ -7,8 +7,8 @@
 
 #include "base/hash.h"
 #include "model/family.h"
+#include "sharing/lazy_translator.h"
 #include "sharing/reuse_plan.h"
-#include "sharing/translation.h"
 #include "store/cache_store.h"
 
 namespace droidspeak {
@@ -25,17 +25,25 @@ struct PlanChoice {
   Source source = Source::kCompute;
   ReusePlan plan =
       ReusePlan::reuse_all();  // of the reused blocks; for kOwnMixed the one behind the cache
-  std::shared_ptr<const Variant> sender = nullptr;         // kSender, kOwnMixed
-  std::shared_ptr<const Translator> translator = nullptr;  // null: raw
-  bool is_translated = false;            // now (translator) or when the mixed cache was made
-  std::vector<Digest> keys = {};         // of the blocks to load
-  std::vector<Digest> sender_keys = {};  // kOwnMixed: of the leading blocks that `sender` shares
-  std::string provenance = {};           // of what the prompt becomes; empty: exact
-  double quality = 1;                    // 1: as good as full prefill
-  double predicted_seconds = 0;          // from admission to the first token
-  std::string fallback = {};             // why what was asked for by name cannot be done
+  std::shared_ptr<const Variant> sender = nullptr;       // kSender, kOwnMixed
+  std::shared_ptr<const LazyTranslator> maps = nullptr;  // null: raw
+  std::vector<Digest> keys = {};                         // of the blocks to load
+  std::vector<Digest> sender_keys = {};    // kOwnMixed: of the leading blocks that `sender` shares
+  std::string provenance = {};             // of what the prompt becomes; empty: exact
+  double quality = 1;                      // 1: as good as full prefill
+  double predicted_seconds = 0;            // from admission to the first token
+  std::string fallback = {};               // why what was asked for by name cannot be done
+  std::string fallback_kind = "no_cache";  // the same for the counter
 
   bool is_exact() const { return provenance.empty(); }
+
+  bool is_translated() const { return maps != nullptr; }
+
+  // Of those, how many are the sender's.
+  int32_t num_sender_tokens() const {
+    return source == Source::kOwnMixed ? static_cast<int32_t>(sender_keys.size()) * kBlockTokens
+                                       : num_tokens();
+  }
 
   int32_t num_tokens() const { return static_cast<int32_t>(keys.size()) * kBlockTokens; }
 };

@@ -41,10 +41,9 @@ std::vector<EntryId> key_value_entries(const std::vector<int32_t>& layers) {
 std::string provenance_of(const ReusePlan& plan,
                           int32_t num_layers,
                           const Variant& sender,
-                          const PairBook* pair) {
+                          const LazyTranslator* maps) {
   return fmt::format("{} from {} {} maps {}", plan.to_string(num_layers), sender.model_digest.hex(),
-                     sender.adapter_digest.hex(),
-                     pair != nullptr ? pair->maps_digest.hex() : "none");
+                     sender.adapter_digest.hex(), maps != nullptr ? maps->digest().hex() : "none");
 }
 
 Error invalid(std::string message) {
@@ -216,16 +215,15 @@ void PlanChooser::add_entry(const Sequence& sequence,
                             const SenderCache& cache,
                             const PlanEntry& entry,
                             std::vector<PlanChoice>& out) const {
-  auto translator = entry.translated && cache.pair != nullptr ? cache.pair->translator : nullptr;
-  if (entry.translated && !translator) return;
+  auto maps = entry.translated && cache.pair != nullptr ? cache.pair->maps : nullptr;
+  if (entry.translated && (!maps || !maps->is_usable())) return;
   PlanChoice choice{.source = PlanChoice::Source::kSender,
                     .plan = entry.plan,
                     .sender = cache.sender,
-                    .translator = translator,
-                    .is_translated = entry.translated,
+                    .maps = maps,
                     .keys = cache.keys,
                     .provenance = provenance_of(entry.plan, options_.layout.num_layers,
-                                                *cache.sender, translator ? cache.pair : nullptr),
+                                                *cache.sender, maps.get()),
                     .quality = entry.quality_index};
   PlanChoice mixed = choice;
   find_mixed(sequence, cache, mixed);
@@ -290,14 +288,21 @@ PlanChoice PlanChooser::choose_by_name(const Sequence& sequence) const {
   if (is_declared && !named.plan.is_full(options_.layout.num_layers)) {
     SenderCache cache = look_up(sequence, sender);
     bool has_maps =
-        named.maps == Maps::kUse && cache.pair != nullptr && cache.pair->translator != nullptr;
+        named.maps == Maps::kUse && cache.pair != nullptr && cache.pair->maps != nullptr;
     add_entry(sequence, cache, {.plan = named.plan, .translated = has_maps, .quality = {}},
               candidates);
   }
   if (!candidates.empty()) return candidates.front();
   PlanChoice compute;
   compute.predicted_seconds = predict(sequence, compute);
-  if (!named.plan.is_full(options_.layout.num_layers)) compute.fallback = "no cache of the sender";
+  if (named.plan.is_full(options_.layout.num_layers)) return compute;
+  const PairBook* pair = sender ? library_.find(*sender, *sequence.variant) : nullptr;
+  if (named.maps == Maps::kUse && pair != nullptr && pair->maps && !pair->maps->is_usable()) {
+    compute.fallback = "the maps of the pair cannot be used";
+    compute.fallback_kind = "maps_unusable";
+  } else {
+    compute.fallback = "no cache of the sender";
+  }
   return compute;
 }
 
@@ -316,6 +321,14 @@ double PlanChooser::target_seconds(const Sequence& sequence, size_t num_waiting)
   if (target <= 0 || num_waiting > 0) return 0;
   double waited = seconds_between(sequence.submitted, std::chrono::steady_clock::now());
   return std::max(target - waited, 1e-9);
+}
+
+bool PlanChooser::has_time(const Sequence& sequence, double seconds) const {
+  auto now = std::chrono::steady_clock::now();
+  double target = sequence.request.ttft_slo_ms.value_or(options_.ttft_slo_ms) * 1e-3;
+  if (target > 0 && seconds_between(sequence.submitted, now) + seconds > target) return false;
+  const auto& deadline = sequence.request.deadline;
+  return !deadline || seconds_between(now, *deadline) > seconds;
 }
 
 double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) const {

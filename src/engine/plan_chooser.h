@@ -50,6 +50,9 @@ class PlanChooser {
   // what it did the first time, so that preemption does not change its output.
   PlanChoice choose(const Sequence& sequence, size_t num_waiting) const;
 
+  // Whether the request can wait for so long without missing its latency target or deadline.
+  bool has_time(const Sequence& sequence, double seconds) const;
+
   // Keys of the prompt's full blocks; `provenance` empty: as the variant itself computes them.
   std::vector<Digest> prompt_keys(const Sequence& sequence,
                                   const Variant& writer,

@@ -1,12 +1,10 @@
 #include "engine/plan_library.h"
 
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
 
 namespace droidspeak {
 namespace {
@@ -22,18 +20,16 @@ bool is_receiver(const PlanBook& book, const Variant& variant) {
 }
 
 PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::path& file) {
-  PairBook pair{load_plan_book(file), nullptr, {}};
+  PairBook pair{load_plan_book(file), nullptr};
   if (pair.book.num_layers != config.num_layers) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: num_layers is {}: the model has {}", file.string(),
                               pair.book.num_layers, config.num_layers));
   }
   if (pair.book.maps_file.empty()) return pair;
-  MappedFile maps(pair.book.maps_file);
-  pair.maps_digest = sha256(maps.bytes());
-  pair.translator =
-      std::make_shared<Translator>(ops, load_translation(pair.book.maps_file, config.num_layers,
-                                                         config.kv_columns(), config.d_model));
+  pair.maps = std::make_shared<LazyTranslator>(
+      ops, pair.book.maps_file,
+      LazyTranslator::Shape{config.num_layers, config.kv_columns(), config.d_model});
   return pair;
 }
 

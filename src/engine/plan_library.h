@@ -1,6 +1,6 @@
-// The plan books of a family with their translation maps packed for the device. Immutable after
-// construction; a book counts only for variants whose digests it was measured with, so that
-// replacing an adapter silences its books.
+// The plan books of a family with their translation maps, which are read when they are first
+// needed. Immutable after construction; a book counts only for variants whose digests it was
+// measured with, so that replacing an adapter silences its books.
 #pragma once
 
 #include <filesystem>
@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "model/family.h"
+#include "sharing/lazy_translator.h"
 #include "sharing/plan_book.h"
-#include "sharing/translation.h"
 
 namespace droidspeak {
 
 struct PairBook {
   PlanBook book;
-  std::shared_ptr<const Translator> translator;  // shared with loads in flight; null: no maps
-  Digest maps_digest;                            // of the maps file; zero without one
+  std::shared_ptr<const LazyTranslator> maps;  // null: it has none
 };
 
 class PlanLibrary {
  public:
-  // Throws Failure naming the file when a book or its maps cannot be read or do not fit the model.
+  // Throws Failure naming the file when a book cannot be read, or the header of its maps, or when
+  // they do not fit the model.
   PlanLibrary(Ops& ops, const ModelConfig& config, const std::vector<std::filesystem::path>& files);
 
   // Null when no book was measured with these two.

@@ -17,8 +17,9 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
         "an admitted sequence fits");
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+  std::shared_ptr<const Translator> translator = read_maps(sequence, num_waiting);
   if (!sequence.choice.fallback.empty())
-    count_fallback(sequence, "no_cache", sequence.choice.fallback);
+    count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   if (is_disk_avoided(sequence.choice)) {
     count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
     sequence.choice = PlanChoice{};
@@ -33,18 +34,32 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
       metrics.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
     });
   }
-  if (!sequence.choice.keys.empty()) start_reuse(sequence);
+  if (!sequence.choice.keys.empty()) start_reuse(sequence, std::move(translator));
   start_writer(sequence);
+}
+
+// Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
+std::shared_ptr<const Translator> PromptReader::read_maps(Sequence& sequence, size_t num_waiting) {
+  while (sequence.choice.maps != nullptr) {
+    Result<std::shared_ptr<const Translator>> translator = sequence.choice.maps->get();
+    if (translator) return *translator;
+    std::string reason = translator.error().message;
+    spdlog::error("maps of {} -> {} are not used: {}", sequence.choice.sender->name,
+                  sequence.variant->name, reason);
+    sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+    if (sequence.choice.fallback.empty()) count_fallback(sequence, "maps_unusable", reason);
+  }
+  return nullptr;
 }
 
 // A disk that hangs would cost every request the stall limit, and a thread each.
 bool PromptReader::is_disk_avoided(const PlanChoice& choice) const {
   if (choice.keys.empty() || std::chrono::steady_clock::now() >= disk_rests_until_) return false;
-  return parts_.store.tier_of(choice.keys) == Tier::kDisk ||
-         parts_.store.tier_of(choice.sender_keys) == Tier::kDisk;
+  return parts_.store->tier_of(choice.keys) == Tier::kDisk ||
+         parts_.store->tier_of(choice.sender_keys) == Tier::kDisk;
 }
 
-void PromptReader::start_reuse(Sequence& sequence) {
+void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator) {
   const PlanChoice& choice = sequence.choice;
   int32_t context = choice.num_tokens();
   bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
@@ -55,7 +70,7 @@ void PromptReader::start_reuse(Sequence& sequence) {
                .sender_keys = is_mixed ? choice.sender_keys : choice.keys,
                .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
-               .translator = choice.translator,
+               .translator = std::move(translator),
                .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens},
                .limits = {parts_.load_stall,
                           parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
@@ -82,8 +97,10 @@ void PromptReader::start_writer(Sequence& sequence) {
   bool is_own = choice.source == PlanChoice::Source::kOwnExact ||
                 choice.source == PlanChoice::Source::kOwnMixed;
   sequence.num_stored_blocks = is_own ? static_cast<int32_t>(choice.keys.size()) : 0;
-  sequence.writer = std::make_unique<ContextWriter>(parts_.ops.device(), parts_.kv, parts_.store,
-                                                    std::move(captured));
+  sequence.num_sent_blocks = sequence.num_stored_blocks;
+  sequence.writer = std::make_unique<ContextWriter>(
+      ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back},
+      std::move(captured));
   if (choice.is_exact()) return;
   sequence.writer->keep_layers(static_cast<int32_t>(covered),
                                choice.plan.recomputed_layer_list(parts_.kv.layout().num_layers));
@@ -128,8 +145,8 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   if (is_shared) {
     report.sender = choice.sender->name;
     report.plan = choice.plan.to_string(parts_.kv.layout().num_layers);
-    report.translated = choice.is_translated;
-    report.reused_tokens = choice.num_tokens();
+    report.translated = choice.is_translated();
+    report.reused_tokens = choice.num_sender_tokens();
     report.recomputed_layers = recomputed;
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
@@ -143,7 +160,7 @@ void PromptReader::finish_reuse(Sequence& sequence) {
     if (!is_shared) return;
     PairCounters& pair = metrics.pairs[{choice.sender->name, sequence.variant->name}];
     ++pair.hits;
-    pair.tokens_reused += tokens;
+    pair.tokens_reused += static_cast<uint64_t>(choice.num_sender_tokens());
   });
   parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
   sequence.reuse.reset();
@@ -153,16 +170,22 @@ void PromptReader::store_blocks(Sequence& sequence) {
   if (!sequence.writer || sequence.reuse) return;
   int32_t num_tokens = std::min(sequence.num_computed, sequence.prompt_tokens);
   int32_t num_blocks = num_tokens / kBlockTokens;
-  if (num_blocks > sequence.num_stored_blocks && parts_.adapters.is_current(*sequence.variant)) {
-    auto first = static_cast<size_t>(sequence.num_stored_blocks);
-    sequence.writer->write(sequence.stored_keys, sequence.blocks.blocks(),
-                           sequence.num_stored_blocks, num_tokens);
+  if (num_blocks > sequence.num_sent_blocks && parts_.adapters.is_current(*sequence.variant)) {
+    auto first = static_cast<size_t>(sequence.num_sent_blocks);
+    sequence.writer->write(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
+                           num_tokens);
     parts_.adapters.note_stored(
         *sequence.variant,
         std::span(sequence.stored_keys).subspan(first, static_cast<size_t>(num_blocks) - first));
-    sequence.num_stored_blocks = num_blocks;
+    sequence.num_sent_blocks = num_blocks;
   }
-  if (num_tokens == sequence.prompt_tokens) sequence.writer.reset();
+  note_stored(sequence);
+}
+
+void PromptReader::note_stored(Sequence& sequence) {
+  if (!sequence.writer || sequence.writer->has_copies()) return;
+  sequence.num_stored_blocks = sequence.num_sent_blocks;
+  if (!sequence.reuse && sequence.num_computed >= sequence.prompt_tokens) sequence.writer.reset();
 }
 
 void PromptReader::count_fallback(Sequence& sequence,

@@ -22,13 +22,14 @@ class PromptReader {
   struct Parts {
     Ops& ops;
     KvCache& kv;
-    CacheStore& store;
+    std::shared_ptr<CacheStore> store;  // with loads that hang
     const PlanLibrary& library;
     const PlanChooser& chooser;
     AdapterRegistry& adapters;
     CostModel& costs;
     MetricsBoard& metrics;
     TransferThreads& threads;
+    WriteBack& write_back;
     std::function<void()> on_progress;  // of a load; any thread
     std::chrono::milliseconds load_stall{2000};
   };
@@ -43,12 +44,16 @@ class PromptReader {
   bool falls_back(Sequence& sequence);
   // The next rows have passed all layers, so the context before them is complete, too.
   void advance(Sequence& sequence, int32_t num_tokens);
-  // Puts the full blocks of the prompt that are new since the last call into the store.
+  // Begins to put the full blocks of the prompt that are new since the last call into the store.
   void store_blocks(Sequence& sequence);
+  // Takes note of what is in the store by now.
+  void note_stored(Sequence& sequence);
 
  private:
   bool is_disk_avoided(const PlanChoice& choice) const;
-  void start_reuse(Sequence& sequence);
+  // Null for raw plans. Chooses another plan when the maps cannot be read.
+  std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
+  void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void start_writer(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);

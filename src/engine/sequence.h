@@ -72,9 +72,11 @@ struct Sequence {
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
   std::unique_ptr<LayerPass> pass;        // null: none is under way
-  std::unique_ptr<ContextWriter> writer;  // null: this prompt is not stored
+  std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
   std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
-  int32_t num_stored_blocks = 0;
+  int32_t num_sent_blocks = 0;            // given to the writer
+  int32_t num_stored_blocks = 0;          // of those, in the store
+  uint64_t waits_for = 0;                 // id of the sequence that reads for both; 0: of none
 
   PrefillReport report;
   PromptLogprobs prompt_logprobs;

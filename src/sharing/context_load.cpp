@@ -13,6 +13,9 @@ namespace {
 // An entry of 64 tokens takes well under a millisecond from host memory and a few from a disk.
 constexpr std::chrono::milliseconds kArriving{20};
 constexpr std::chrono::milliseconds kLongestWait{20};
+// Copies under way at a time: what the compute stream copies itself (E, tokens, block tables)
+// queues behind them on the bus.
+constexpr size_t kCopyingBytes = size_t{64} << 20;
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -20,10 +23,13 @@ double seconds(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-ContextLoad::ContextLoad(Device& device, KvCache& kv, CacheStore& store, LoadJob job)
+ContextLoad::ContextLoad(Device& device,
+                         KvCache& kv,
+                         std::shared_ptr<CacheStore> store,
+                         LoadJob job)
     : device_(device),
       kv_(kv),
-      store_(store),
+      store_(std::move(store)),
       job_(std::move(job)),
       num_entries_(job_.blocks.size() * (job_.layers.size() + (job_.input_layer >= 0 ? 1 : 0))),
       started_(std::chrono::steady_clock::now()),
@@ -49,30 +55,41 @@ void ContextLoad::run() {
   tell();
 }
 
-// Waits for the copies without the lock, so that layers can be computed meanwhile.
+// Everything is queued: waits for the last copies.
 void ContextLoad::finish() {
+  if (!wait_for_copies()) return;
+  MutexLock lock(mutex_);
+  load_ms_ = watch_.ms();
+}
+
+// Waits without the lock, so that layers can be computed meanwhile. False after stop().
+bool ContextLoad::wait_for_copies() {
   {
     MutexLock lock(mutex_);
-    if (is_stopping_) return;
+    if (is_stopping_) return false;
     is_finishing_ = true;
   }
   lane_->synchronize();
   MutexLock lock(mutex_);
   is_finishing_ = false;
   copying_.clear();
-  load_ms_ = watch_.ms();
   changed_.notify_all();
+  return !is_stopping_;
 }
 
 void ContextLoad::stop() {
   MutexLock lock(mutex_);
   is_stopping_ = true;
-  while (is_finishing_) changed_.wait(mutex_);
+  while (is_finishing_ || is_telling_) changed_.wait(mutex_);
+  if (!lane_) return;
   try {
     lane_->synchronize();  // copies that were queued before
   } catch (const std::exception&) {
     // A broken device says so at the next thing it is asked for.
   }
+  copying_.clear();
+  layer_events_.clear();
+  lane_.reset();  // the device may be gone before this object is
 }
 
 bool ContextLoad::load_inputs() {
@@ -90,17 +107,23 @@ bool ContextLoad::load_inputs() {
   return true;
 }
 
-// The copies of a layer may still be under way when the next one is read: what they copy from stays
-// pinned until the end. On the CPU a copy is done when the call returns.
+// While copies are under way the next entries are fetched; what is copied from stays pinned until
+// the lane is done with it. On the CPU a copy is done when the call returns.
 bool ContextLoad::load_layer(int32_t layer) {
-  bool is_asynchronous = device_.kind() != DeviceKind::kCpu;
+  std::vector<PinnedEntry> piece;
+  size_t bytes = 0;
+  size_t first = 0;
   for (size_t block = 0; block < job_.blocks.size(); ++block) {
     auto entry = fetch(block, {EntryKind::kKeyValue, layer});
     if (!entry) return false;
-    MutexLock lock(mutex_);
-    if (is_stopping_) return false;
-    kv_.load(*lane_, layer, job_.blocks[block], entry->bytes());
-    if (is_asynchronous) copying_.push_back(std::move(*entry));
+    bytes += entry->bytes().size();
+    piece.push_back(std::move(*entry));
+    bool is_last = block + 1 == job_.blocks.size();
+    if (device_.kind() != DeviceKind::kCpu && bytes < kCopyingBytes && !is_last) continue;
+    if (!copy_piece(layer, first, piece)) return false;
+    piece.clear();
+    bytes = 0;
+    first = block + 1;
   }
   {
     MutexLock lock(mutex_);
@@ -114,13 +137,26 @@ bool ContextLoad::load_layer(int32_t layer) {
   return true;
 }
 
+// Entries of consecutive blocks from `first_block` on.
+bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries) {
+  bool is_asynchronous = device_.kind() != DeviceKind::kCpu;
+  if (is_asynchronous && !wait_for_copies()) return false;
+  MutexLock lock(mutex_);
+  if (is_stopping_) return false;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    kv_.load(*lane_, layer, job_.blocks[first_block + i], entries[i].bytes());
+    if (is_asynchronous) copying_.push_back(std::move(entries[i]));
+  }
+  return true;
+}
+
 const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
   bool is_own = block >= job_.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
   return is_own ? job_.own_keys[block] : job_.keys[block];
 }
 
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
-  auto entry = store_.fetch(key_of(block, id), id);
+  auto entry = store_->fetch(key_of(block, id), id);
   MutexLock lock(mutex_);
   if (is_stopping_) return std::nullopt;
   if (entry) {
@@ -152,7 +188,16 @@ void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
 
 // Not under the lock: whoever is told may ask back.
 void ContextLoad::tell() {
-  if (job_.on_progress) job_.on_progress();
+  if (!job_.on_progress) return;
+  {
+    MutexLock lock(mutex_);
+    if (!lane_) return;  // stopped
+    is_telling_ = true;
+  }
+  job_.on_progress();
+  MutexLock lock(mutex_);
+  is_telling_ = false;
+  changed_.notify_all();
 }
 
 uint64_t ContextLoad::progress() const {
@@ -182,7 +227,7 @@ bool ContextLoad::is_arriving() const {
 
 const Event* ContextLoad::layer_event(int32_t layer) const {
   MutexLock lock(mutex_);
-  return layer_events_[static_cast<size_t>(layer)].get();
+  return lane_ ? layer_events_[static_cast<size_t>(layer)].get() : nullptr;
 }
 
 bool ContextLoad::is_loaded() const {

@@ -1,7 +1,8 @@
 // What a reuse plan takes from the store, on its way to the device: E of the transition layer
 // first, then K/V of the reused layers in the order of need. run() belongs to a transfer thread,
 // everything else to the thread that computes; the two share this object, so that a transfer that
-// hangs in a read can be left behind.
+// hangs in a read can be left behind. After stop() the transfer touches nothing but this object and
+// the store, which it owns with others.
 #pragma once
 
 #include <chrono>
@@ -46,13 +47,14 @@ struct LoadJob {
 
 class ContextLoad {
  public:
-  // All references outlive run() and the object.
-  ContextLoad(Device& device, KvCache& kv, CacheStore& store, LoadJob job);
+  // The references outlive run(), or are valid until stop().
+  ContextLoad(Device& device, KvCache& kv, std::shared_ptr<CacheStore> store, LoadJob job);
 
   // The transfer: returns when everything is there, after a failure, or after stop().
   void run();
 
-  // From now on nothing is written into the blocks any more. Does not wait for reads.
+  // From now on nothing is written into the blocks and nobody is told any more. Does not wait for
+  // reads. Events of layers are gone.
   void stop();
 
   // Counts what can be waited for: a block of E, a layer, a failure.
@@ -80,8 +82,10 @@ class ContextLoad {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   void finish();
+  bool wait_for_copies();
   bool load_inputs();
   bool load_layer(int32_t layer);
+  bool copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries);
   const Digest& key_of(size_t block, EntryId id) const;
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
   void note_arrival(const PinnedEntry& entry) REQUIRES(mutex_);
@@ -91,14 +95,14 @@ class ContextLoad {
 
   Device& device_;
   KvCache& kv_;
-  CacheStore& store_;
+  const std::shared_ptr<CacheStore> store_;
   const LoadJob job_;
   const size_t num_entries_;
   const TimePoint started_;
   Stopwatch watch_;
 
-  // Used under mutex_, and by finish() while is_finishing_.
-  const std::unique_ptr<CopyLane> lane_;
+  // Used under mutex_, and by wait_for_copies() while is_finishing_. Null after stop().
+  std::unique_ptr<CopyLane> lane_;
 
   mutable Mutex mutex_;
   mutable Condition changed_;
@@ -112,6 +116,7 @@ class ContextLoad {
   std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);
   bool is_stopping_ GUARDED_BY(mutex_) = false;
   bool is_finishing_ GUARDED_BY(mutex_) = false;
+  bool is_telling_ GUARDED_BY(mutex_) = false;
   double load_ms_ GUARDED_BY(mutex_) = 0;
   uint64_t loaded_bytes_ GUARDED_BY(mutex_) = 0;
   Tier slowest_tier_ GUARDED_BY(mutex_) = Tier::kHost;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "device/late_device.h"
 #include "sharing/transfer_threads.h"
 #include "store/gated_file_system.h"
 #include "store/test_entries.h"
@@ -36,7 +37,7 @@ class ContextLoading : public testing::Test {
     }
     options.host_bytes = 0;
     options.file_system = &files_;
-    store_ = std::make_unique<CacheStore>(options, clock_);
+    store_ = std::make_shared<CacheStore>(options, clock_);
   }
 
   std::vector<std::byte> content(uint64_t number, EntryId id) const {
@@ -62,7 +63,7 @@ class ContextLoading : public testing::Test {
   }
 
   std::shared_ptr<ContextLoad> start(LoadJob job) {
-    auto load = std::make_shared<ContextLoad>(*device_, kv_, *store_, std::move(job));
+    auto load = std::make_shared<ContextLoad>(*device_, kv_, store_, std::move(job));
     threads_->start([load] { load->run(); });
     return load;
   }
@@ -98,7 +99,7 @@ class ContextLoading : public testing::Test {
   std::unique_ptr<Device> device_;
   KvCache kv_;
   GatedFileSystem files_;
-  std::unique_ptr<CacheStore> store_;
+  std::shared_ptr<CacheStore> store_;
   std::unique_ptr<TransferThreads> threads_ = std::make_unique<TransferThreads>();
 };
 
@@ -116,6 +117,31 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
   EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
   EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
   EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
+}
+
+// Inputs do not wait for copies of layers, and nobody who asks does.
+TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
+  LateDevice late;
+  late.become_late();
+  KvCache kv_memory(late, layout_, 16 * layout_.block_bytes());
+  late.close();
+  auto load = std::make_shared<ContextLoad>(late, kv_memory, store_, job());
+  threads_->start([load] { load->run(); });
+  while (load->input_blocks() < kNumBlocks) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(load->layer_event(0), nullptr);
+  late.open();
+  EXPECT_FALSE(wait_for_end(*load).has_value());
+  load->stop();
+  std::vector<std::byte> bytes(layout_.layer_bytes());
+  for (int32_t i = 0; i < kNumBlocks; ++i) {
+    for (int32_t layer : {0, 2}) {
+      auto lane = late.make_copy_lane();
+      kv_memory.save(*lane, layer, 2 * i + 1, bytes);
+      lane->synchronize();
+      EXPECT_EQ(bytes, content(static_cast<uint64_t>(i), kv(layer)));
+    }
+  }
 }
 
 TEST_F(ContextLoading, MissingEntryIsAFailure) {

@@ -1,6 +1,7 @@
 #include "sharing/context_reuse.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 
 #include "base/check.h"
@@ -8,8 +9,6 @@
 
 namespace droidspeak {
 namespace {
-
-constexpr int32_t kWorthwhileTokens = 512;  // smaller chunks use the weights less well
 
 std::vector<LayerRange> recomputed_ranges(const ReusePlan& plan) {
   std::vector<LayerRange> ranges;
@@ -79,7 +78,8 @@ int32_t ContextReuse::recomputable_tokens() const {
   int32_t missing = static_cast<int32_t>(job_.context.size()) - recomputed_tokens_;
   if (!job_.plan.needs_layer_input()) return missing;
   int32_t arrived = load_->input_blocks() * kBlockTokens - recomputed_tokens_;
-  bool is_worthwhile = arrived >= std::min(missing, kWorthwhileTokens) || !load_->is_arriving();
+  // Smaller chunks use the weights less well.
+  bool is_worthwhile = arrived >= std::min(missing, ops_.prefill_rows()) || !load_->is_arriving();
   return is_worthwhile ? arrived : 0;
 }
 

@@ -41,11 +41,11 @@ struct ReuseJob {
 
 class ContextReuse {
  public:
-  // All outlive the threads.
+  // The references outlive the threads; the store is shared with a load that hangs.
   struct Parts {
     Ops& ops;
     KvCache& kv;
-    CacheStore& store;
+    std::shared_ptr<CacheStore> store;
     TransferThreads& threads;
   };
 

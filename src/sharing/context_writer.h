@@ -1,13 +1,16 @@
 // Puts what a variant computed by itself into the store: K/V of every layer of full blocks, and E
-// at the captured layers.
+// at the captured layers. Copies run beside compute (see WriteBack) straight into the store's
+// memory; a block is in the store once all of it has been copied, not before.
 #pragma once
 
-#include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kv/kv_cache.h"
 #include "model/family.h"
+#include "ops/ops.h"
+#include "sharing/write_back.h"
 #include "store/cache_store.h"
 
 namespace droidspeak {
@@ -18,14 +21,23 @@ CacheIdentity exact_identity(const Variant& variant,
                              const KvLayout& layout,
                              DType input_dtype);
 
-// Collects E of full blocks while a context is read, then writes blocks with their K/V.
+// Collects E of full blocks while a context is read, then writes blocks with their K/V. Used by the
+// thread that computes.
 class ContextWriter {
  public:
+  // All outlive the writer.
+  struct Parts {
+    Ops& ops;
+    const KvCache& kv;
+    CacheStore& store;
+    WriteBack& write_back;
+  };
+
   // `captured_layers`: where E is kept.
-  ContextWriter(Device& device,
-                const KvCache& kv,
-                CacheStore& store,
-                std::vector<int32_t> captured_layers);
+  ContextWriter(const Parts& parts, std::vector<int32_t> captured_layers);
+  ~ContextWriter();  // waits for copies
+  ContextWriter(const ContextWriter&) = delete;
+  ContextWriter& operator=(const ContextWriter&) = delete;
 
   const std::vector<int32_t>& captured_layers() const { return captured_layers_; }
 
@@ -33,22 +45,29 @@ class ContextWriter {
   void keep_layers(int32_t num_blocks, std::vector<int32_t> layers);
   // Input of `layer` for positions [first_position, first_position + hidden.rows).
   void capture(int32_t layer, int32_t first_position, TensorView hidden);
-  // Writes the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`; captured rows
-  // of those blocks go with them.
+  // Begins to write the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`, with
+  // their captured rows. The blocks must stay as they are until has_copies() is false.
   void write(std::span<const Digest> keys,
              std::span<const int32_t> blocks,
              int32_t first_block,
              int32_t num_tokens);
 
+  // Whether something that was begun is not in the store yet.
+  bool has_copies() const;
+  // Returns when there are no copies any more.
+  void wait() const;
+
  private:
-  Device& device_;
-  const KvCache& kv_;
-  CacheStore& store_;
+  struct Progress;
+  struct Capture;
+  struct Job;
+
+  Parts parts_;
   std::vector<int32_t> captured_layers_;
   int32_t num_partial_blocks_ = 0;
   std::vector<int32_t> partial_layers_;
-  std::map<int32_t, std::vector<std::byte>> inputs_;  // by layer: rows from position 0
-  size_t row_bytes_ = 0;
+  std::vector<std::shared_ptr<const Capture>> captures_;  // rows of blocks that are not written yet
+  const std::shared_ptr<Progress> progress_;
 };
 
 }  // namespace droidspeak

@@ -16,6 +16,7 @@ PromptRunner::PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chu
     : ops_(ops),
       kv_(kv),
       store_(store),
+      write_back_(ops.device()),
       chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : ops.prefill_rows()) {}
 
 std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
@@ -41,7 +42,9 @@ PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens,
                    kBlockTokens * kBlockTokens;
   if (plan.sender == nullptr || plan.plan.is_full(kv_.layout().num_layers)) shared = 0;
   if (shared > 0) {
-    ContextReuse reuse({ops_, kv_, store_, transfers_},
+    // Not owned: transfers_ waits for its loads, however long.
+    std::shared_ptr<CacheStore> store(std::shared_ptr<void>(), &store_);
+    ContextReuse reuse({ops_, kv_, std::move(store), transfers_},
                        reuse_job(tokens.first(static_cast<size_t>(shared)), plan, table));
     while (!reuse.is_recomputed() && !reuse.failure()) {
       if (reuse.recompute_chunk(chunk_tokens_) == 0) reuse.wait_for_progress();
@@ -139,7 +142,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
         fmt::format("context of {} tokens does not fit into the K/V memory (raise --kv-memory)",
                     total));
   }
-  ContextWriter writer(ops_.device(), kv_, store_, layers);
+  ContextWriter writer({ops_, kv_, store_, write_back_}, layers);
   Transformer& transformer = *variant.transformer;
   int32_t num_layers = transformer.config().num_layers;
   for (int32_t first = 0; first < total; first += chunk_tokens_) {
@@ -158,6 +161,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
     transformer.forward_layers({done, num_layers}, std::span(&slice, 1), kv_, hidden);
   }
   writer.write(keys, table.blocks(), 0, total);
+  writer.wait();
   return watch.ms();
 }
 

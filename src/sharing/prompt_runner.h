@@ -13,6 +13,7 @@
 #include "model/family.h"
 #include "sharing/context_reuse.h"
 #include "sharing/reuse_plan.h"
+#include "sharing/write_back.h"
 #include "store/cache_store.h"
 
 namespace droidspeak {
@@ -90,6 +91,7 @@ class PromptRunner {
   Ops& ops_;
   KvCache& kv_;
   CacheStore& store_;
+  WriteBack write_back_;
   int32_t chunk_tokens_;
   TransferThreads transfers_;
   Tensor hidden_;

@@ -1,24 +1,28 @@
 // Threads for loads from the store: every transfer has one of its own for as long as it runs. One
-// that hangs in a read may be left behind by whoever started it; it is joined here, when the owner
-// shuts down. Thread-safe.
+// that hangs in a read may be left behind by whoever started it; the owner waits for it here when
+// it shuts down, as long as its patience lasts. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
-
-#include "base/mutex.h"
 
 namespace droidspeak {
 
 class TransferThreads {
  public:
   static constexpr size_t kMaxThreads = 64;
+  static constexpr auto kForEver = std::chrono::milliseconds::max();
 
-  TransferThreads() = default;
-  ~TransferThreads();  // drops what has not begun, waits for the rest
+  // With a limit, a transfer owns what it uses: see the destructor.
+  explicit TransferThreads(std::chrono::milliseconds patience = kForEver);
+  // Drops what has not begun and waits for the rest. A transfer that still runs after `patience` is
+  // left behind: should it ever return, its thread parks with the transfer and all it owns, so that
+  // nothing is destroyed behind the back of an owner that is gone.
+  ~TransferThreads();
   TransferThreads(const TransferThreads&) = delete;
   TransferThreads& operator=(const TransferThreads&) = delete;
 
@@ -26,14 +30,12 @@ class TransferThreads {
   void start(std::function<void()> transfer);
 
  private:
-  void run();
+  struct State;
+  static void run(const std::shared_ptr<State>& state, size_t index);
 
-  Mutex mutex_;
-  Condition changed_;
-  std::deque<std::function<void()>> waiting_ GUARDED_BY(mutex_);
-  size_t num_idle_ GUARDED_BY(mutex_) = 0;
-  bool is_stopping_ GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // grows in start() under mutex_
+  const std::chrono::milliseconds patience_;
+  const std::shared_ptr<State> state_;  // with the threads
+  std::vector<std::thread> threads_;    // grows in start() under the state's lock
 };
 
 }  // namespace droidspeak

@@ -30,6 +30,11 @@ TranslationMaps load_translation(const std::filesystem::path& path,
                                  int32_t num_layers,
                                  int32_t kv_columns,
                                  int32_t d_model);
+// The same without the values: header, names, shapes and sizes.
+void check_translation(const std::filesystem::path& path,
+                       int32_t num_layers,
+                       int32_t kv_columns,
+                       int32_t d_model);
 void save_translation(const std::filesystem::path& path, const TranslationMaps& maps);
 
 // Packed for one Ops; views stay valid while this lives.

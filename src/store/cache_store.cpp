@@ -54,16 +54,23 @@ struct CacheStore::State {
   State(const StoreOptions& options, const Clock& clock)
       : host(std::make_shared<HostMemory>(options.host_bytes, options.device),
              make_eviction_policy(options.eviction),
-             clock) {
+             clock),
+        close_stall(options.close_stall) {
     if (options.disk_folder.empty()) return;
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     disk.emplace(disk_options(options), files, clock);
   }
 
+  // The queue before the disk: a block leaves it only after it is in the index.
   bool holds(const Digest& key, EntryId id) const {
-    return host.holds(key, id) || (disk && disk->holds(key, id));
+    return host.holds(key, id) || (disk && (disk->find_queued(key, id) || disk->holds(key, id)));
   }
 
+  bool holds_in_memory(const Digest& key, EntryId id) const {
+    return host.holds(key, id) || (disk && disk->find_queued(key, id));
+  }
+
+  std::optional<PinnedEntry> fetch_from_queue(const Digest& key, EntryId id);
   std::optional<PinnedEntry> fetch_from_disk(const Digest& key, EntryId id);
   void write_to_disk(const Digest& key,
                      std::span<const EntryBytes> entries,
@@ -74,12 +81,17 @@ struct CacheStore::State {
   HostTier host;
   std::optional<DiskTier> disk;
   std::atomic<uint64_t> misses = 0;
+  const std::chrono::milliseconds close_stall;
 };
 
 CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
-    : state_(std::make_unique<State>(options, clock)) {}
+    : state_(std::make_shared<State>(options, clock)) {
+  if (state_->disk) state_->disk->start(state_);
+}
 
-CacheStore::~CacheStore() = default;
+CacheStore::~CacheStore() {
+  if (state_->disk) state_->disk->close(state_->close_stall);
+}
 
 void CacheStore::put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position) {
   std::vector<const EntryBytes*> missing;
@@ -98,6 +110,48 @@ void CacheStore::put(const Digest& key, std::span<const EntryBytes> entries, uin
     if (is_in_host) state_->host.insert(key, position, copies);
   }
   if (state_->disk) state_->write_to_disk(key, entries, copies, position);
+}
+
+std::optional<EntryRoom> CacheStore::reserve(const Digest& key,
+                                             std::span<const EntrySize> entries,
+                                             uint32_t position) {
+  EntryRoom room;
+  room.key_ = key;
+  room.position_ = position;
+  room.erase_count_ = state_->host.erase_count();
+  size_t bytes = 0;
+  for (const EntrySize& entry : entries) {
+    bool is_there = state_->host.holds(key, entry.id);
+    room.places_.push_back({entry.id, bytes, is_there ? 0 : entry.bytes});
+    if (!is_there) bytes += HostMemory::rounded(entry.bytes);
+  }
+  if (bytes == 0) return room;
+  room.extent_ = state_->host.allocate(bytes);
+  room.is_in_host_ = room.extent_ != nullptr;
+  if (!room.is_in_host_ && state_->disk && state_->disk->has_room_in_queue(bytes))
+    room.extent_ = HostMemory::allocate_outside(bytes);
+  if (room.extent_ == nullptr) return std::nullopt;
+  return room;
+}
+
+void CacheStore::put(EntryRoom room) {
+  std::vector<HostEntry> filled;
+  std::vector<EntryBytes> entries;
+  for (size_t i = 0; i < room.places_.size(); ++i) {
+    std::span<std::byte> bytes = room.bytes(i);
+    entries.push_back({room.places_[i].id, bytes});
+    if (!bytes.empty()) filled.push_back({room.places_[i].id, bytes, room.extent_});
+  }
+  if (room.erase_count_ != state_->host.erase_count()) return;
+  bool is_kept = !room.is_in_host_ ||
+                 state_->host.promote(room.key_, room.position_, filled, room.erase_count_);
+  if (is_kept && state_->disk) state_->write_to_disk(room.key_, entries, filled, room.position_);
+}
+
+std::span<std::byte> EntryRoom::bytes(size_t index) const {
+  const Place& place = places_[index];
+  if (place.bytes == 0) return {};
+  return extent_->bytes().subspan(place.offset, place.bytes);
 }
 
 void CacheStore::State::write_to_disk(const Digest& key,
@@ -144,7 +198,7 @@ Tier CacheStore::tier_of(std::span<const Digest> keys, std::span<const EntryId> 
     std::vector<EntryId> on_disk;
     if (wanted.empty()) on_disk = state_->disk->entries(key);
     for (EntryId id : wanted.empty() ? std::span<const EntryId>(on_disk) : wanted) {
-      if (!state_->host.holds(key, id)) return Tier::kDisk;
+      if (!state_->holds_in_memory(key, id)) return Tier::kDisk;
     }
   }
   return Tier::kHost;
@@ -156,7 +210,8 @@ std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
     state_->host.count_hit(found->bytes.size());
     pinned.emplace(std::move(found->owner), found->bytes, Tier::kHost);
   } else if (state_->disk) {
-    pinned = state_->fetch_from_disk(key, id);
+    pinned = state_->fetch_from_queue(key, id);
+    if (!pinned) pinned = state_->fetch_from_disk(key, id);
   }
   if (!pinned) {
     state_->misses.fetch_add(1, std::memory_order_relaxed);
@@ -165,6 +220,14 @@ std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
   state_->host.touch(key);
   if (state_->disk) state_->disk->touch(key);
   return pinned;
+}
+
+// What host memory had no room for, until it is written.
+std::optional<PinnedEntry> CacheStore::State::fetch_from_queue(const Digest& key, EntryId id) {
+  std::optional<PendingEntry> found = disk->find_queued(key, id);
+  if (!found) return std::nullopt;
+  host.count_hit(found->bytes.size());
+  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
 }
 
 std::optional<PinnedEntry> CacheStore::State::fetch_from_disk(const Digest& key, EntryId id) {
@@ -177,7 +240,8 @@ std::optional<PinnedEntry> CacheStore::State::fetch_from_disk(const Digest& key,
   if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
   if (!disk->read(*found, extent->bytes())) return std::nullopt;
   HostEntry entry{id, extent->bytes(), extent};
-  if (is_in_host) host.promote(key, found->file->header.position, entry, erase_count);
+  if (is_in_host)
+    host.promote(key, found->file->header.position, std::span(&entry, 1), erase_count);
   return PinnedEntry(std::move(entry.owner), entry.bytes, Tier::kDisk);
 }
 

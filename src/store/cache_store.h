@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -38,8 +39,11 @@ struct StoreOptions {
   // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the
   // disk out. 0: half of host_bytes, at least 64 MiB.
   uint64_t write_queue_bytes = 0;
-  Device* device = nullptr;           // whose pinned memory the host tier uses; none: plain memory
-  FileSystem* file_system = nullptr;  // none: the real one. Both outlive the store and its pins.
+  // The destructor writes what is queued, but gives up a disk on which nothing moves for so long.
+  std::chrono::milliseconds close_stall{10000};
+  Device* device = nullptr;  // whose pinned memory the host tier uses; none: plain memory
+  // None: the real one. Both outlive the store, its pins and calls that hang.
+  FileSystem* file_system = nullptr;
 };
 
 struct StoreCounters {
@@ -87,19 +91,58 @@ struct EntryBytes {
   std::span<const std::byte> bytes;
 };
 
+struct EntrySize {
+  EntryId id;
+  size_t bytes = 0;
+};
+
+class HostExtent;
+
+// Room for entries of one block, from CacheStore::reserve(); the caller fills it, e.g. with copies
+// that run beside other work, and puts it. Without that it is given back.
+class EntryRoom {
+ public:
+  // Where the asked entry number `index` goes; empty when the store has it already.
+  std::span<std::byte> bytes(size_t index) const;
+
+ private:
+  friend class CacheStore;
+
+  struct Place {
+    EntryId id;
+    size_t offset = 0;
+    size_t bytes = 0;
+  };
+
+  Digest key_;
+  uint32_t position_ = 0;
+  uint64_t erase_count_ = 0;
+  bool is_in_host_ = false;
+  std::vector<Place> places_;
+  std::shared_ptr<HostExtent> extent_;
+};
+
 class CacheStore {
  public:
   // Throws Failure when the disk folder cannot be used at all (not a folder, cannot be created).
   CacheStore(const StoreOptions& options, const Clock& clock);
-  ~CacheStore();  // flushes
+  ~CacheStore();  // flushes; see close_stall
   CacheStore(const CacheStore&) = delete;
   CacheStore& operator=(const CacheStore&) = delete;
 
   // Adds a block's entries (copies the bytes). Entries already there are kept; new ones join the
-  // block, so E of a further layer can be added later. Disk writes happen on a writer thread.
+  // block, so E of a further layer can be added later. Disk writes happen on a writer thread; until
+  // they are done the entries are served from memory.
   // `position` is the block's place in its context: a hint for eviction, which gives up tails
   // before heads.
   void put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position = 0);
+
+  // The same without a copy: room in host memory (pinned where the device profits) for what is not
+  // there yet. Nothing when there is no room. put() drops it when something was erased meanwhile.
+  std::optional<EntryRoom> reserve(const Digest& key,
+                                   std::span<const EntrySize> entries,
+                                   uint32_t position = 0);
+  void put(EntryRoom room);
 
   // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these
   // blocks.
@@ -111,7 +154,8 @@ class CacheStore {
   // it is not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
 
-  // Forgets everything under these keys, e.g. when an adapter is replaced.
+  // Forgets everything under these keys, e.g. when an adapter is replaced. Does not wait for the
+  // disk: the files go on the writer thread, and are gone for good after flush().
   void erase(std::span<const Digest> keys);
   void clear();
 
@@ -124,7 +168,7 @@ class CacheStore {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // with a writer that hangs
 };
 
 // What a cache folder holds, for `inspect`: verifies every file and checksum.

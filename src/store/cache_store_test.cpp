@@ -134,6 +134,7 @@ TEST_F(CacheStoreTest, ErasedBlocksAreGoneForGood) {
   EXPECT_TRUE(store.fetch(test_key(2), kv(0)));
   store.clear();
   EXPECT_FALSE(store.fetch(test_key(2), kv(0)));
+  store.flush();
   EXPECT_TRUE(block_files().empty());
 }
 

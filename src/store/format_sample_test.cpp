@@ -1,5 +1,6 @@
 // One sample of every version of the block file that was ever released: it must load for ever.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include <gtest/gtest.h>

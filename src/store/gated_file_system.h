@@ -1,4 +1,5 @@
-// For tests: a disk whose reads are slow, or hang until the gate opens.
+// For tests: a disk whose reads are slow, or whose reads, writes or removals hang until the gate
+// opens.
 #pragma once
 
 #include <chrono>
@@ -17,13 +18,18 @@ class GatedFileSystem final : public FileSystem {
   // `num_reads` more succeed, the next ones hang.
   void close_gate_after(uint64_t num_reads) {
     MutexLock lock(mutex_);
-    is_gated_ = true;
+    gated_ = Gated::kReads;
     reads_left_ = num_reads;
   }
 
+  // The next writes of this kind hang.
+  void close_gate_for_writes() { close_gate(Gated::kWrites); }
+
+  void close_gate_for_removals() { close_gate(Gated::kRemovals); }
+
   void open_gate() {
     MutexLock lock(mutex_);
-    is_gated_ = false;
+    gated_ = Gated::kNothing;
     changed_.notify_all();
   }
 
@@ -40,8 +46,19 @@ class GatedFileSystem final : public FileSystem {
   Result<size_t> read(const FileHandle& file,
                       uint64_t offset,
                       std::span<std::byte> bytes) override {
-    std::this_thread::sleep_for(pass());
+    std::this_thread::sleep_for(pass_read());
     return FileSystem::read(file, offset, bytes);
+  }
+
+  Result<void> write(const FileHandle& file,
+                     std::span<const std::span<const std::byte>> pieces) override {
+    pass(Gated::kWrites);
+    return FileSystem::write(file, pieces);
+  }
+
+  Result<void> remove(const std::filesystem::path& path) override {
+    pass(Gated::kRemovals);
+    return FileSystem::remove(path);
   }
 
   Result<void> sync(const FileHandle&) override { return {}; }
@@ -49,22 +66,38 @@ class GatedFileSystem final : public FileSystem {
   Result<void> sync_folder(const std::filesystem::path&) override { return {}; }
 
  private:
-  std::chrono::milliseconds pass() {
+  enum class Gated { kNothing, kReads, kWrites, kRemovals };
+
+  void close_gate(Gated what) {
     MutexLock lock(mutex_);
-    if (is_gated_ && reads_left_ > 0) {
-      --reads_left_;
-      return delay_;
+    gated_ = what;
+    reads_left_ = 0;
+  }
+
+  std::chrono::milliseconds pass_read() {
+    {
+      MutexLock lock(mutex_);
+      if (gated_ == Gated::kReads && reads_left_ > 0) {
+        --reads_left_;
+        return delay_;
+      }
     }
+    pass(Gated::kReads);
+    MutexLock lock(mutex_);
+    return delay_;
+  }
+
+  void pass(Gated what) {
+    MutexLock lock(mutex_);
     ++num_hanging_;
     changed_.notify_all();
-    while (is_gated_) changed_.wait(mutex_);
+    while (gated_ == what) changed_.wait(mutex_);
     --num_hanging_;
-    return delay_;
   }
 
   Mutex mutex_;
   Condition changed_;
-  bool is_gated_ GUARDED_BY(mutex_) = false;
+  Gated gated_ GUARDED_BY(mutex_) = Gated::kNothing;
   uint64_t reads_left_ GUARDED_BY(mutex_) = 0;
   uint64_t num_hanging_ GUARDED_BY(mutex_) = 0;
   std::chrono::milliseconds delay_ GUARDED_BY(mutex_){0};

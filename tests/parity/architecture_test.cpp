@@ -1,7 +1,9 @@
 // Every architecture against Hugging Face transformers: tests/data/models holds tiny checkpoints
 // and the logits transformers computed for them (tools/make_tiny_models.py).
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <tuple>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

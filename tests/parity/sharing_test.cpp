@@ -1,5 +1,6 @@
 // Partial prefill against the slow reference: random plans, lengths, splits and tiers on a tiny
 // model.
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>

@@ -67,7 +67,9 @@ def replay_plan(service, prompt, model, wanted, salt):
     Nothing when the caches are gone before they can be used: memory is scarce here."""
     tokens = prompt.tokens[:wanted["reused_tokens"] + 1]
     plan = wanted["plan"]
-    if not wanted["translated"] and plan not in ("reuse", "full"):
+    if wanted["translated"]:
+        plan = {"reuse": "0,0,0"}.get(plan, plan)
+    elif plan not in ("reuse", "full"):
         plan += "r"
     for attempt in range(3):
         fields = {"model": wanted["sender"], "prompt": tokens, "max_tokens": 1, "temperature": 0, "sharing": "off", "cache_salt": f"{salt} {attempt}"}

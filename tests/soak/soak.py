@@ -40,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--contexts", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--mixed", choices=["may differ", "must agree"], default="may differ", help="answers from caches that a plan mixed before")
+    parser.add_argument("--mixed", choices=["may differ", "must agree"], default="must agree", help="answers from caches that a plan mixed before")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "soak")
     return parser.parse_args()
 
@@ -103,9 +103,9 @@ def check_after(service, prompts, models, checker):
             checker.answer(prompt, [model], text, done)
             checker.count("answers after the load")
     by_name = {prompt.name: prompt for prompt in prompts}
-    replayable = [(key, text) for key, text in sorted(checker.plans.items()) if not key[-1] and len(key[1]) == 1]
+    replayable = [(key, text) for key, text in sorted(checker.plans.items()) if len(key[1]) == 1]
     for i, (key, text) in enumerate(random.Random(1).sample(replayable, min(len(replayable), MAX_REPLAYS))):
-        name, answered_by, sender, plan, translated, reused, _ = key
+        name, answered_by, sender, plan, translated, reused = key
         wanted = {"sender": sender, "plan": plan, "translated": translated, "reused_tokens": reused}
         alone = replay_plan(service, by_name[name], answered_by[0], wanted, f"replay {i}")
         checker.count("plans replayed alone" if alone is not None else "plans not replayed: caches were gone")

@@ -39,6 +39,13 @@ const DiskFile* DiskIndex::find(const Digest& key, EntryId id) const {
   return nullptr;
 }
 
+bool DiskIndex::has_file(const Digest& key, const std::string& path) const {
+  auto found = blocks_.find(key);
+  return found != blocks_.end() &&
+         std::ranges::any_of(found->second.files,
+                             [&](const DiskFile& file) { return file.path == path; });
+}
+
 std::vector<EntryId> DiskIndex::entries(const Digest& key) const {
   std::vector<EntryId> ids;
   auto found = blocks_.find(key);

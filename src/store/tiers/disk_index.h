@@ -35,6 +35,7 @@ class DiskIndex {
 
   bool contains(const Digest& key) const { return blocks_.contains(key); }
 
+  bool has_file(const Digest& key, const std::string& path) const;
   std::vector<EntryId> entries(const Digest& key) const;
   // A use of the block at `now`; further ones within the same moment count once.
   void touch(const Digest& key, std::chrono::nanoseconds now);

@@ -35,12 +35,27 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
   remove_abandoned_temporaries(options_.folder);
   load_index();
   make_room(0);
-  writer_ = std::thread([this] { run_writer(); });
 }
 
 DiskTier::~DiskTier() {
+  check(!writer_.joinable(), "a disk tier is closed before it goes");
+}
+
+void DiskTier::start(std::shared_ptr<const void> owner) {
+  writer_ = std::thread([this, kept = std::move(owner)] {
+    run_writer();
+    // Left behind: what `kept` keeps may need things that are gone by now, so it stays for ever.
+    while (!queue_.end()) std::this_thread::sleep_for(std::chrono::hours(1));
+  });
+}
+
+void DiskTier::close(std::chrono::milliseconds stall) {
   queue_.close();
-  writer_.join();
+  if (queue_.wait_until_ended(stall)) {
+    writer_.join();
+  } else {
+    writer_.detach();
+  }
 }
 
 void DiskTier::load_index() {
@@ -57,11 +72,11 @@ void DiskTier::load_index() {
 
 bool DiskTier::lacks(const Digest& key, EntryId id) const {
   // The queue first: a block leaves it only after it is in the index.
-  return !queue_.contains(key, id) && !holds(key, id);
+  return !queue_.find(key, id) && !holds(key, id);
 }
 
 void DiskTier::write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries) {
-  if (!queue_.push(key, position, std::move(entries))) count_dropped_write();
+  if (!queue_.push(key, position, clock_.now(), std::move(entries))) count_dropped_write();
 }
 
 bool DiskTier::holds(const Digest& key, EntryId id) const {
@@ -135,24 +150,36 @@ void DiskTier::touch(const Digest& key) {
   index_.touch(key, clock_.now());
 }
 
-// Files of a block that can be written again at any moment are removed under the lock: the new file
-// may have the same name.
+// A block may be written again, under the same name, as soon as it is out of the index: its files
+// are handed to the writer within the same lock, who removes them before that.
 void DiskTier::erase(const Digest& key) {
   queue_.cancel(key);
   MutexLock lock(mutex_);
-  remove_files(index_.remove(key));
+  queue_.push_removals(index_.remove(key));
 }
 
 void DiskTier::clear() {
   queue_.cancel_all();
   MutexLock lock(mutex_);
-  for (const Digest& key : index_.keys()) remove_files(index_.remove(key));
+  for (const Digest& key : index_.keys()) queue_.push_removals(index_.remove(key));
 }
 
 void DiskTier::drop(const Digest& key, const std::string& path, uint64_t serial) {
   open_files_.close(path);
   MutexLock lock(mutex_);
-  remove_files(index_.remove_if_unchanged(key, serial));
+  queue_.push_removals(index_.remove_if_unchanged(key, serial));
+}
+
+// Two threads may have put the same block: one file was dropped, and the other is in its place.
+void DiskTier::remove_unless_written_anew(std::span<const std::string> paths) {
+  std::vector<std::string> gone;
+  for (const std::string& path : paths) {
+    std::filesystem::path file(path);
+    auto key = key_of_block_file(file.parent_path().filename().string(), file.filename().string());
+    MutexLock lock(mutex_);
+    if (!key || !index_.has_file(*key, path)) gone.push_back(path);
+  }
+  remove_files(gone);
 }
 
 void DiskTier::remove_files(std::span<const std::string> paths) {
@@ -186,10 +213,11 @@ void DiskTier::evict_bytes(uint64_t bytes) {
 void DiskTier::run_writer() {
   uint64_t batch_bytes = std::min(kBatchBytes, options_.budget_bytes / 4);
   while (true) {
-    std::vector<std::shared_ptr<PendingWrite>> batch = queue_.take(batch_bytes);
-    if (batch.empty()) return;
-    write_batch(batch);
-    queue_.done(batch);
+    DiskWork work = queue_.take(batch_bytes);
+    if (work.is_empty()) return;
+    remove_unless_written_anew(work.removals);
+    write_batch(work.writes);
+    queue_.done(std::move(work));
   }
 }
 
@@ -231,7 +259,7 @@ void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {
   {
     MutexLock lock(mutex_);
     if (!write.is_cancelled) {
-      index_.add(path, image.header, clock_.now());
+      index_.add(path, image.header, write.put_at);
       return;
     }
   }

@@ -1,5 +1,6 @@
-// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes on one of
-// its own. Thread-safe. Failures of the disk are misses and counters.
+// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes and
+// removals on one of its own: nothing else here waits for the disk. What waits to be written can be
+// read all the same. Thread-safe. Failures of the disk are misses and counters.
 //
 // Several processes may share a folder: files are never changed in place, and one that another
 // process removed is a miss. Each process keeps to its own budget, counting what it wrote and what
@@ -58,9 +59,15 @@ class DiskTier {
  public:
   // Reads the headers of the folder's files. Throws Failure when the folder cannot be used at all.
   DiskTier(const DiskTierOptions& options, FileSystem& files, const Clock& clock);
-  ~DiskTier();  // writes what is queued
+  ~DiskTier();  // after close(), if it was started
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
+
+  // Starts writing. `owner` keeps this tier alive for a writer that hangs.
+  void start(std::shared_ptr<const void> owner);
+  // Writes what is queued. A disk on which nothing moves for `stall` is given up: its writer is
+  // left behind with what it uses, and parks should it ever wake up.
+  void close(std::chrono::milliseconds stall);
 
   // Whether the entry is neither on disk nor on its way there.
   bool lacks(const Digest& key, EntryId id) const;
@@ -74,12 +81,19 @@ class DiskTier {
 
   bool holds(const Digest& key, EntryId id) const;
   std::vector<EntryId> entries(const Digest& key) const;
+
+  // An entry on its way to the disk, in memory still.
+  std::optional<PendingEntry> find_queued(const Digest& key, EntryId id) const {
+    return queue_.find(key, id);
+  }
+
   std::optional<DiskEntry> find(const Digest& key, EntryId id);
   // Reads, verifies and decodes into `bytes` (of entry.bytes). False, after dropping the block,
   // when it is damaged.
   bool read(const DiskEntry& found, std::span<std::byte> bytes);
   void touch(const Digest& key);
 
+  // Gone at once; the files follow before anything else is written.
   void erase(const Digest& key);
   void clear();
 
@@ -107,6 +121,7 @@ class DiskTier {
   bool make_room(uint64_t bytes);
   void evict_bytes(uint64_t bytes);
   void remove_files(std::span<const std::string> paths);
+  void remove_unless_written_anew(std::span<const std::string> paths);
   // The file of this serial number is gone or damaged: forgets its block unless it was written
   // anew.
   void drop(const Digest& key, const std::string& path, uint64_t serial);
@@ -121,9 +136,9 @@ class DiskTier {
   AtomicCounters counters_{};
 
   mutable Mutex mutex_;
-  DiskIndex index_ GUARDED_BY(mutex_);
+  DiskIndex index_ GUARDED_BY(mutex_);  // nothing waits for the disk under its lock
 
-  std::thread writer_;  // last: starts when everything else is ready
+  std::thread writer_;
 };
 
 }  // namespace droidspeak

@@ -46,12 +46,14 @@ void HostTier::insert(const Digest& key, uint32_t position, std::span<const Host
   insert_locked(key, position, entries);
 }
 
-void HostTier::promote(const Digest& key,
+bool HostTier::promote(const Digest& key,
                        uint32_t position,
-                       const HostEntry& entry,
+                       std::span<const HostEntry> entries,
                        uint64_t erase_count) {
   MutexLock lock(mutex_);
-  if (erase_count == erase_count_) insert_locked(key, position, std::span(&entry, 1));
+  if (erase_count != erase_count_) return false;
+  insert_locked(key, position, entries);
+  return true;
 }
 
 void HostTier::insert_locked(const Digest& key,

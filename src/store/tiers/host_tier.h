@@ -46,8 +46,12 @@ class HostTier {
   std::shared_ptr<HostExtent> allocate(size_t bytes);
   // Entries whose bytes lie in one extent from allocate(). Those already there stay as they are.
   void insert(const Digest& key, uint32_t position, std::span<const HostEntry> entries);
-  // An entry that was read from a slower tier: not when something was erased since `erase_count`.
-  void promote(const Digest& key, uint32_t position, const HostEntry& entry, uint64_t erase_count);
+  // The same for entries that were filled beside other work, or read from a slower tier: not
+  // (false) when something was erased since `erase_count`.
+  bool promote(const Digest& key,
+               uint32_t position,
+               std::span<const HostEntry> entries,
+               uint64_t erase_count);
   // Number of erase() and clear() calls so far.
   uint64_t erase_count() const;
 

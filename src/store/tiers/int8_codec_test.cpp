@@ -1,5 +1,6 @@
 #include "store/tiers/int8_codec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

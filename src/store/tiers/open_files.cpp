@@ -1,6 +1,7 @@
 #include "store/tiers/open_files.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <sys/resource.h>
 
@@ -54,29 +55,25 @@ Result<std::shared_ptr<const OpenBlockFile>> OpenFiles::open(const std::string& 
   Result<OpenBlockFile> opened = open_block_file(files_, path, key);
   if (!opened) return opened.error();
   auto file = std::make_shared<const OpenBlockFile>(std::move(*opened));
+  std::list<Item> closed;  // without the lock: closing may wait for the disk
   MutexLock lock(mutex_);
   if (by_path_.contains(path)) return file;
   items_.push_front({path, file});
   by_path_.emplace(path, items_.begin());
   if (items_.size() > capacity_) {
     by_path_.erase(items_.back().path);
-    items_.pop_back();
+    closed.splice(closed.end(), items_, std::prev(items_.end()));
   }
   return file;
 }
 
 void OpenFiles::close(const std::string& path) {
+  std::list<Item> closed;
   MutexLock lock(mutex_);
   auto found = by_path_.find(path);
   if (found == by_path_.end()) return;
-  items_.erase(found->second);
+  closed.splice(closed.end(), items_, found->second);
   by_path_.erase(found);
-}
-
-void OpenFiles::close_all() {
-  MutexLock lock(mutex_);
-  items_.clear();
-  by_path_.clear();
 }
 
 }  // namespace droidspeak

@@ -35,7 +35,6 @@ class OpenFiles {
   // Shared with readers, who may outlive the place in this list.
   Result<std::shared_ptr<const OpenBlockFile>> open(const std::string& path, const Digest& key);
   void close(const std::string& path);
-  void close_all();
 
  private:
   struct Item {

@@ -1,6 +1,7 @@
 #include "store/tiers/write_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace droidspeak {
 namespace {
@@ -11,14 +12,18 @@ uint64_t bytes_of_entries(std::span<const PendingEntry> entries) {
   return bytes;
 }
 
-bool has_entry(const PendingWrite& write, EntryId id) {
-  return std::any_of(write.entries.begin(), write.entries.end(),
-                     [id](const PendingEntry& entry) { return entry.id == id; });
+const PendingEntry* find_entry(const PendingWrite& write, EntryId id) {
+  auto found = std::find_if(write.entries.begin(), write.entries.end(),
+                            [id](const PendingEntry& entry) { return entry.id == id; });
+  return found == write.entries.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-bool WriteQueue::push(const Digest& key, uint32_t position, std::vector<PendingEntry> entries) {
+bool WriteQueue::push(const Digest& key,
+                      uint32_t position,
+                      std::chrono::nanoseconds now,
+                      std::vector<PendingEntry> entries) {
   uint64_t bytes = bytes_of_entries(entries);
   MutexLock lock(mutex_);
   if (is_closed_ || bytes_ + bytes > capacity_bytes_) return false;
@@ -27,7 +32,7 @@ bool WriteQueue::push(const Digest& key, uint32_t position, std::vector<PendingE
   for (const std::shared_ptr<PendingWrite>& write : writes) {
     if (!write->is_waiting || write->is_cancelled) continue;
     for (PendingEntry& entry : entries) {
-      if (!has_entry(*write, entry.id)) {
+      if (find_entry(*write, entry.id) == nullptr) {
         write->entries.push_back(std::move(entry));
       } else {
         bytes_ -= entry.bytes.size();
@@ -38,6 +43,7 @@ bool WriteQueue::push(const Digest& key, uint32_t position, std::vector<PendingE
   auto write = std::make_shared<PendingWrite>();
   write->key = key;
   write->position = position;
+  write->put_at = now;
   write->entries = std::move(entries);
   writes.push_back(write);
   waiting_.push_back(std::move(write));
@@ -51,39 +57,58 @@ bool WriteQueue::has_room(uint64_t bytes) const {
   return !is_closed_ && bytes_ + bytes <= capacity_bytes_;
 }
 
-bool WriteQueue::contains(const Digest& key, EntryId id) const {
+void WriteQueue::push_removals(std::span<const std::string> paths) {
+  if (paths.empty()) return;
   MutexLock lock(mutex_);
-  auto found = by_key_.find(key);
-  if (found == by_key_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(), [id](const auto& write) {
-    return !write->is_cancelled && has_entry(*write, id);
-  });
+  removals_.insert(removals_.end(), paths.begin(), paths.end());
+  ++num_removal_calls_;
+  ++num_pushed_;
+  changed_.notify_all();
 }
 
-std::vector<std::shared_ptr<PendingWrite>> WriteQueue::take(uint64_t batch_bytes) {
+std::optional<PendingEntry> WriteQueue::find(const Digest& key, EntryId id) const {
   MutexLock lock(mutex_);
-  while (waiting_.empty() && !is_closed_) changed_.wait(mutex_);
-  std::vector<std::shared_ptr<PendingWrite>> batch;
+  auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  for (const std::shared_ptr<PendingWrite>& write : found->second) {
+    const PendingEntry* entry = write->is_cancelled ? nullptr : find_entry(*write, id);
+    if (entry != nullptr) return *entry;
+  }
+  return std::nullopt;
+}
+
+DiskWork WriteQueue::take(uint64_t batch_bytes) {
+  MutexLock lock(mutex_);
+  while (waiting_.empty() && removals_.empty() && !is_closed_) changed_.wait(mutex_);
+  DiskWork work;
+  if (is_abandoned_) return work;
+  work.removals = std::exchange(removals_, {});
+  work.num_removal_calls = std::exchange(num_removal_calls_, 0);
   uint64_t bytes = 0;
   while (!waiting_.empty()) {
     bytes += bytes_of_entries(waiting_.front()->entries);
-    if (!batch.empty() && bytes > batch_bytes) break;
+    if (!work.writes.empty() && bytes > batch_bytes) break;
     waiting_.front()->is_waiting = false;
-    batch.push_back(std::move(waiting_.front()));
+    work.writes.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
-  return batch;
+  return work;
 }
 
-void WriteQueue::done(std::span<const std::shared_ptr<PendingWrite>> batch) {
-  MutexLock lock(mutex_);
-  for (const std::shared_ptr<PendingWrite>& write : batch) {
-    bytes_ -= bytes_of_entries(write->entries);
-    auto found = by_key_.find(write->key);
-    std::erase(found->second, write);
-    if (found->second.empty()) by_key_.erase(found);
+void WriteQueue::done(DiskWork work) {
+  uint64_t num_done = work.writes.size() + work.num_removal_calls;
+  {
+    MutexLock lock(mutex_);
+    for (const std::shared_ptr<PendingWrite>& write : work.writes) {
+      bytes_ -= bytes_of_entries(write->entries);
+      auto found = by_key_.find(write->key);
+      std::erase(found->second, write);
+      if (found->second.empty()) by_key_.erase(found);
+    }
   }
-  num_done_ += batch.size();
+  work.writes.clear();  // whoever waits finds their host memory free
+  MutexLock lock(mutex_);
+  num_done_ += num_done;
   changed_.notify_all();
 }
 
@@ -111,6 +136,32 @@ void WriteQueue::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
+}
+
+bool WriteQueue::wait_until_ended(std::chrono::milliseconds stall) {
+  MutexLock lock(mutex_);
+  uint64_t seen = num_done_;
+  auto deadline = std::chrono::steady_clock::now() + stall;
+  while (!has_ended_) {
+    auto now = std::chrono::steady_clock::now();
+    if (num_done_ != seen) {
+      seen = num_done_;
+      deadline = now + stall;
+    }
+    if (now >= deadline) {
+      is_abandoned_ = true;
+      return false;
+    }
+    changed_.wait_for(mutex_, deadline - now);
+  }
+  return true;
+}
+
+bool WriteQueue::end() {
+  MutexLock lock(mutex_);
+  has_ended_ = !is_abandoned_;
+  changed_.notify_all();
+  return has_ended_;
 }
 
 }  // namespace droidspeak

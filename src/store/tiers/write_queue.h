@@ -1,13 +1,16 @@
-// Blocks that wait for the disk, between the threads that put and the one that writes. Bounded in
-// bytes: push() refuses rather than wait. Entries keep their host memory alive until they are
-// written.
+// What waits for the disk, between the threads that put and erase and the one that writes and
+// unlinks: nobody else waits for a disk that hangs. Blocks are bounded in bytes: push() refuses
+// rather than wait. Entries keep their host memory alive, and can be read, until they are written.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -26,9 +29,19 @@ struct PendingEntry {
 struct PendingWrite {
   Digest key;
   uint32_t position = 0;
+  std::chrono::nanoseconds put_at{};
   std::vector<PendingEntry> entries;
   bool is_waiting = true;  // not taken yet; guarded by the queue's lock, as entries are
   std::atomic<bool> is_cancelled = false;  // its key was erased meanwhile
+};
+
+// What the writing thread does next: removals first.
+struct DiskWork {
+  std::vector<std::string> removals;  // paths
+  std::vector<std::shared_ptr<PendingWrite>> writes;
+  uint64_t num_removal_calls = 0;  // push_removals() calls that gave the removals
+
+  bool is_empty() const { return removals.empty() && writes.empty(); }
 };
 
 class WriteQueue {
@@ -36,14 +49,21 @@ class WriteQueue {
   explicit WriteQueue(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
   // False when the queue is full or closed. Entries of a block that still waits join it.
-  [[nodiscard]] bool push(const Digest& key, uint32_t position, std::vector<PendingEntry> entries);
+  [[nodiscard]] bool push(const Digest& key,
+                          uint32_t position,
+                          std::chrono::nanoseconds now,
+                          std::vector<PendingEntry> entries);
+  // Files to unlink, before any block that is pushed later is written.
+  void push_removals(std::span<const std::string> paths);
   bool has_room(uint64_t bytes) const;
-  bool contains(const Digest& key, EntryId id) const;
+  // An entry that waits or is being written; nothing once its key was erased.
+  std::optional<PendingEntry> find(const Digest& key, EntryId id) const;
 
-  // Waits; at least one block, further ones up to `batch_bytes`. Empty once closed and drained.
-  std::vector<std::shared_ptr<PendingWrite>> take(uint64_t batch_bytes);
-  // The taken blocks are on disk, or given up.
-  void done(std::span<const std::shared_ptr<PendingWrite>> batch);
+  // Waits; removals, then at least one block, further ones up to `batch_bytes`. Empty once closed
+  // and drained, or abandoned.
+  DiskWork take(uint64_t batch_bytes);
+  // The taken blocks are on disk, or given up. Lets go of their memory.
+  void done(DiskWork work);
 
   // Nothing of these keys becomes visible any more.
   void cancel(const Digest& key);
@@ -51,6 +71,12 @@ class WriteQueue {
   // Waits for everything that was pushed before.
   void wait_until_done();
   void close();
+
+  // The last calls of the writing thread and of the owner. Waits for the thread to end for as long
+  // as it gets on with its work; false when it has done nothing for `stall`: it then parks.
+  bool wait_until_ended(std::chrono::milliseconds stall);
+  // False when the owner no longer waits: the caller must touch nothing but this any more.
+  bool end();
 
  private:
   using Writes = std::vector<std::shared_ptr<PendingWrite>>;
@@ -64,7 +90,11 @@ class WriteQueue {
   uint64_t bytes_ GUARDED_BY(mutex_) = 0;  // waiting or being written
   uint64_t num_pushed_ GUARDED_BY(mutex_) = 0;
   uint64_t num_done_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> removals_ GUARDED_BY(mutex_);
+  uint64_t num_removal_calls_ GUARDED_BY(mutex_) = 0;  // behind removals_
   bool is_closed_ GUARDED_BY(mutex_) = false;
+  bool is_abandoned_ GUARDED_BY(mutex_) = false;
+  bool has_ended_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace droidspeak
