@@ -126,10 +126,13 @@ void add_profile(CLI::App& app) {
   command->add_option("--contexts", options.contexts, "Rows that are measured")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command->add_option("--fit-data", options.fit_data,
+                      "More rows for the fit of the maps (default: those of --data that are not "
+                      "measured)");
   command
       ->add_option("--fit-contexts", options.fit_contexts,
-                   "Rows that maps are fitted on (0: those measured; each is judged with maps "
-                   "fitted on the others)")
+                   "Rows that maps are fitted on, those measured among them (default: as many "
+                   "as the work budget has room for)")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--group", options.group, "Layers per step of the heat map")
       ->check(CLI::Range(1, 64))

@@ -31,7 +31,7 @@ CostShape cost_shape(const ProfileRecord& record, const BookSource& source) {
     total += static_cast<double>(prompt.tokens.size());
   }
   return {source.pair.receiver->transformer->config(), context / total,
-          record.shape ? record.shape->rank : 0};
+          record.shapes ? record.shapes->kv.rank : 0};
 }
 
 // Refined plans lie between the cells.

@@ -10,12 +10,17 @@
 namespace droidspeak {
 namespace {
 
-constexpr int32_t kChunkTokens = 512;
+// All blocks of one layer's K or V (or of their scales) as rows.
+TensorView block_rows(void* data, DType dtype, int32_t num_blocks, int64_t elements) {
+  return {data, dtype, num_blocks, elements, elements};
+}
 
 }  // namespace
 
-ContextTrial::ContextTrial(const ModelPair& pair, std::span<const int32_t> context)
-    : pair_(pair), context_(context.begin(), context.end()) {
+ContextTrial::ContextTrial(const ModelPair& pair,
+                           ContextScratch& scratch,
+                           std::span<const int32_t> context)
+    : pair_(pair), scratch_(scratch), context_(context.begin(), context.end()) {
   check(!context.empty() && context.size() % kBlockTokens == 0, "a context of whole blocks");
   reserve(sender_);
   reserve(receiver_);
@@ -33,9 +38,10 @@ void ContextTrial::run_layers(const Variant& variant,
                               LayerRange range,
                               const BlockTable& table,
                               TensorView hidden) {
+  int32_t chunk = pair_.ops.prefill_rows();
   for (int32_t layer = range.begin; layer < range.end; ++layer) {
-    for (int32_t first = 0; first < num_tokens(); first += kChunkTokens) {
-      int32_t rows = std::min(kChunkTokens, num_tokens() - first);
+    for (int32_t first = 0; first < num_tokens(); first += chunk) {
+      int32_t rows = std::min(chunk, num_tokens() - first);
       BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get()};
       variant.transformer->forward_layers({layer, layer + 1}, std::span(&slice, 1), pair_.kv,
                                           hidden.row_range(first, first + rows));
@@ -45,54 +51,66 @@ void ContextTrial::run_layers(const Variant& variant,
 }
 
 void ContextTrial::keep_input(int32_t layer, TensorView hidden) {
-  Tensor kept(pair_.ops.device(), hidden.dtype, hidden.rows, hidden.columns);
-  pair_.ops.copy(hidden, kept.view());
-  inputs_[layer] = std::move(kept);
+  pair_.ops.copy(hidden, scratch_.inputs[layer].reshape(pair_.ops.device(), hidden.dtype,
+                                                        hidden.rows, hidden.columns));
+  captured_.insert(layer);
 }
 
 void ContextTrial::read_both(std::span<const int32_t> captured, const LayerVisit& visit) {
   Device& device = pair_.ops.device();
   DType dtype = pair_.ops.activation_dtype();
   int64_t d_model = pair_.receiver->transformer->config().d_model;
-  Tensor sender(device, dtype, num_tokens(), d_model);
-  Tensor receiver(device, dtype, num_tokens(), d_model);
-  pair_.sender->transformer->embed(context_, sender.view());
-  pair_.receiver->transformer->embed(context_, receiver.view());
+  TensorView sender = scratch_.sender.reshape(device, dtype, num_tokens(), d_model);
+  TensorView receiver = scratch_.receiver.reshape(device, dtype, num_tokens(), d_model);
+  pair_.sender->transformer->embed(context_, sender);
+  pair_.receiver->transformer->embed(context_, receiver);
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
-    if (std::ranges::find(captured, layer) != captured.end()) keep_input(layer, sender.view());
-    if (visit.inputs) visit.inputs(layer, sender.view(), receiver.view());
-    run_layers(*pair_.sender, {layer, layer + 1}, sender_, sender.view());
-    run_layers(*pair_.receiver, {layer, layer + 1}, receiver_, receiver.view());
+    if (std::ranges::find(captured, layer) != captured.end()) keep_input(layer, sender);
+    if (visit.inputs) visit.inputs(layer, sender, receiver);
+    run_layers(*pair_.sender, {layer, layer + 1}, sender_, sender);
+    run_layers(*pair_.receiver, {layer, layer + 1}, receiver_, receiver);
     if (visit.outputs) visit.outputs(layer, sender_, receiver_);
   }
 }
 
 void ContextTrial::read_sender(std::span<const int32_t> captured, int32_t receiver_layers) {
-  Tensor hidden(pair_.ops.device(), pair_.ops.activation_dtype(), num_tokens(),
-                pair_.receiver->transformer->config().d_model);
+  TensorView hidden =
+      scratch_.sender.reshape(pair_.ops.device(), pair_.ops.activation_dtype(), num_tokens(),
+                              pair_.receiver->transformer->config().d_model);
   if (receiver_layers > 0) {
-    pair_.receiver->transformer->embed(context_, hidden.view());
-    run_layers(*pair_.receiver, {0, receiver_layers}, receiver_, hidden.view());
+    pair_.receiver->transformer->embed(context_, hidden);
+    run_layers(*pair_.receiver, {0, receiver_layers}, receiver_, hidden);
   }
-  pair_.sender->transformer->embed(context_, hidden.view());
+  pair_.sender->transformer->embed(context_, hidden);
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
-    if (std::ranges::find(captured, layer) != captured.end()) keep_input(layer, hidden.view());
-    run_layers(*pair_.sender, {layer, layer + 1}, sender_, hidden.view());
+    if (std::ranges::find(captured, layer) != captured.end()) keep_input(layer, hidden);
+    run_layers(*pair_.sender, {layer, layer + 1}, sender_, hidden);
+  }
+}
+
+void ContextTrial::copy_layer(int32_t layer) {
+  KvLayerView kv = pair_.kv.layer(layer);
+  int32_t blocks = pair_.kv.pool().num_blocks();
+  int64_t slots = int64_t{kv.num_kv_heads} * kBlockTokens;
+  std::vector<TensorView> parts{block_rows(kv.k, kv.dtype, blocks, slots * kv.head_dim),
+                                block_rows(kv.v, kv.dtype, blocks, slots * kv.head_dim)};
+  if (kv.k_scale != nullptr) {
+    parts.push_back(block_rows(kv.k_scale, DType::kF32, blocks, slots));
+    parts.push_back(block_rows(kv.v_scale, DType::kF32, blocks, slots));
+  }
+  for (const TensorView& part : parts) {
+    for (size_t i = 0; i < translated_.blocks().size(); ++i) {
+      int32_t from = sender_.blocks()[i];
+      int32_t to = translated_.blocks()[i];
+      pair_.ops.copy(part.row_range(from, from + 1), part.row_range(to, to + 1));
+    }
   }
 }
 
 void ContextTrial::translate(const Translator& translator) {
   reserve(translated_);
-  auto lane = pair_.ops.device().make_copy_lane();
-  std::vector<std::byte> bytes(pair_.kv.layout().layer_bytes());
-  pair_.ops.device().synchronize();
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
-    for (size_t i = 0; i < translated_.blocks().size(); ++i) {
-      pair_.kv.save(*lane, layer, sender_.blocks()[i], bytes);
-      lane->synchronize();
-      pair_.kv.load(*lane, layer, translated_.blocks()[i], bytes);
-      lane->synchronize();
-    }
+    copy_layer(layer);
     const LowRankMap* map = translator.kv(layer);
     if (map == nullptr) continue;
     SequenceSlice range{0, num_tokens(), 0, translated_.blocks()};
@@ -102,21 +120,23 @@ void ContextTrial::translate(const Translator& translator) {
 }
 
 void ContextTrial::recompute(LayerRange range, const Translator* translator) {
-  reserve(recomputed_);
-  auto found = inputs_.find(range.begin);
-  check(found != inputs_.end(), "E was kept at the transition layer");
-  TensorView kept = found->second.view();
-  Tensor hidden(pair_.ops.device(), kept.dtype, kept.rows, kept.columns);
-  pair_.ops.copy(kept, hidden.view());
+  check(captured_.contains(range.begin), "E was kept at the transition layer");
+  BlockTable& table = recomputed_[{translator != nullptr, range.begin}];
+  reserve(table);
+  TensorView kept = scratch_.inputs.at(range.begin).view();
+  TensorView hidden =
+      scratch_.sender.reshape(pair_.ops.device(), kept.dtype, kept.rows, kept.columns);
+  pair_.ops.copy(kept, hidden);
   const LowRankMap* map = translator == nullptr ? nullptr : translator->input(range.begin);
-  if (map != nullptr) pair_.ops.translate_rows(*map, hidden.view());
-  run_layers(*pair_.receiver, range, recomputed_, hidden.view());
+  if (map != nullptr) pair_.ops.translate_rows(*map, hidden);
+  run_layers(*pair_.receiver, range, table, hidden);
 }
 
 ContextMixture ContextTrial::mixture(const TriedPlan& tried) const {
   const ReusePlan& plan = tried.plan;
   const BlockTable& reused = tried.translated ? translated_ : sender_;
-  const BlockTable& recomputed = plan.needs_layer_input() ? recomputed_ : receiver_;
+  const BlockTable& recomputed =
+      plan.needs_layer_input() ? recomputed_.at({tried.translated, plan.b}) : receiver_;
   ContextMixture layers;
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
     const BlockTable& table = layer < plan.a           ? receiver_

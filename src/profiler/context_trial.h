@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kv/kv_cache.h"
@@ -27,11 +29,18 @@ struct ModelPair {
   int32_t num_layers() const { return kv.layout().num_layers; }
 };
 
+// Device memory that one context after the other uses.
+struct ContextScratch {
+  std::map<int32_t, Tensor> inputs;  // the sender's E, [tokens, d_model] by layer
+  Tensor sender;
+  Tensor receiver;
+};
+
 class ContextTrial {
  public:
   // `context`: a whole number of blocks. Throws Failure(kExhausted) when the K/V memory cannot hold
-  // it several times.
-  ContextTrial(const ModelPair& pair, std::span<const int32_t> context);
+  // it several times. `scratch` serves one context at a time.
+  ContextTrial(const ModelPair& pair, ContextScratch& scratch, std::span<const int32_t> context);
 
   int32_t num_tokens() const { return static_cast<int32_t>(context_.size()); }
 
@@ -49,11 +58,14 @@ class ContextTrial {
 
   // Translates a copy of the sender's K/V, all layers.
   void translate(const Translator& translator);
-  // Recomputes layers [range) from the sender's E at range.begin; `translator` null: raw E.
+  // Recomputes layers [range) from the sender's E at range.begin; `translator` null: raw E. The
+  // block stays beside those of other starts until forget_recomputed().
   void recompute(LayerRange range, const Translator* translator);
 
-  // Whose K/V each layer of a plan reads. Recomputed layers from b on are those of the last
-  // recompute(); with b == a they are the receiver's own.
+  void forget_recomputed() { recomputed_.clear(); }
+
+  // Whose K/V each layer of a plan reads. Recomputed layers from b on are those of recompute();
+  // with b == a they are the receiver's own.
   ContextMixture mixture(const TriedPlan& tried) const;
   ContextMixture full() const;
   // The receiver's own caches but for one layer.
@@ -69,14 +81,17 @@ class ContextTrial {
                   TensorView hidden);
   void keep_input(int32_t layer, TensorView hidden);
   void reserve(BlockTable& table);
+  // The sender's K/V of a layer to the table that is translated.
+  void copy_layer(int32_t layer);
 
   ModelPair pair_;
+  ContextScratch& scratch_;
   std::vector<int32_t> context_;
   BlockTable sender_;
   BlockTable receiver_;
   BlockTable translated_;
-  BlockTable recomputed_;
-  std::map<int32_t, Tensor> inputs_;  // the sender's E, [tokens, d_model] by layer
+  std::map<std::pair<bool, int32_t>, BlockTable> recomputed_;  // by (translated, first layer)
+  std::set<int32_t> captured_;                                 // layers whose E is kept
   int64_t layer_tokens_ = 0;
 };
 

@@ -23,7 +23,30 @@ double log_sum(std::span<const float> row) {
   return static_cast<double>(top) + std::log(sum);
 }
 
+// Whatever a broken map does to the logits, it is merely a bad plan.
+double bounded(double kl) {
+  return std::isfinite(kl) ? std::clamp(kl, 0.0, kWorstKl) : kWorstKl;
+}
+
 }  // namespace
+
+Divergence summarise(std::span<const RowDivergence> rows) {
+  auto count = static_cast<int32_t>(rows.size());
+  Divergence result{.kl = 0, .agreement = 0, .first_difference = count};
+  for (int32_t i = 0; i < count; ++i) {
+    const RowDivergence& row = rows[static_cast<size_t>(i)];
+    result.kl += bounded(static_cast<double>(row.kl));
+    bool is_same = row.choice == row.reference_choice;
+    result.agreement += is_same ? 1 : 0;
+    if (!is_same && result.first_difference == count) {
+      result.first_difference = i;
+      result.other_token = row.choice;
+    }
+  }
+  result.kl /= std::max(1, count);
+  result.agreement = count == 0 ? 1 : result.agreement / count;
+  return result;
+}
 
 ReferenceDistributions::ReferenceDistributions(std::span<const float> logits, int32_t vocabulary)
     : vocabulary_(vocabulary), probabilities_(logits.size()) {
@@ -64,8 +87,7 @@ Divergence ReferenceDistributions::compare(std::span<const float> logits) const 
       mass += p;
     }
     double kl = negative_entropy_[static_cast<size_t>(i)] - expected + mass * log_sum(row);
-    // Whatever a broken map does to the logits, it is merely a bad plan.
-    result.kl += std::isfinite(kl) ? std::clamp(kl, 0.0, kWorstKl) : kWorstKl;
+    result.kl += bounded(kl);
     int32_t choice = largest(row);
     bool is_same = choice == choices_[static_cast<size_t>(i)];
     result.agreement += is_same ? 1 : 0;

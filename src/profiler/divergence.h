@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "ops/ops.h"
+
 namespace droidspeak {
 
 struct Divergence {
@@ -14,6 +16,9 @@ struct Divergence {
   int32_t first_difference = 0;  // first token with another choice; the number of tokens when none
   int32_t other_token = -1;      // what the plan chooses there
 };
+
+// From rows that were compared on the device, one per token of the answer.
+Divergence summarise(std::span<const RowDivergence> rows);
 
 // The distributions of full prefill: one row per token of the answer.
 class ReferenceDistributions {

@@ -1,47 +1,35 @@
-// Rows of caches as the fit wants them: host floats, one column of the cache per row of the result.
+// Sums of a fit while they are collected: in device memory, so that rows never leave the device.
 #pragma once
 
-#include <span>
-#include <vector>
-
-#include "kv/kv_cache.h"
-#include "model/family.h"
+#include "ops/ops.h"
 #include "profiler/map_fit.h"
 
 namespace droidspeak {
 
-// [columns, tokens], row-major.
-struct Columns {
-  int64_t columns = 0;
-  int64_t tokens = 0;
-  std::vector<float> values;
+class FitSums {
+ public:
+  FitSums(Device& device, int64_t columns);
 
-  Columns(int64_t c, int64_t t) : columns(c), tokens(t), values(static_cast<size_t>(c * t)) {}
+  // Adds rows x of a sender and y of a receiver for the same tokens, [tokens, columns] of one
+  // dtype.
+  void add(Ops& ops, TensorView x, TensorView y);
 
-  float* column(int64_t i) { return values.data() + i * tokens; }
+  // Throws Failure when a value is not finite.
+  NormalEquations read() const;
 
-  const float* column(int64_t i) const { return values.data() + i * tokens; }
+  // As they lie, for a file: the count, then [columns + 1, 2 * columns] f32.
+  double count() const { return count_; }
+
+  int64_t columns() const { return columns_; }
+
+  std::vector<float> values() const;
+  void restore(double count, const std::vector<float>& values);
+
+ private:
+  Device* device_;
+  int64_t columns_;
+  double count_ = 0;
+  Tensor sums_;  // [x | 1]^T [x | y - x]
 };
-
-// [K of all heads before RoPE | V of all heads] of the first `tokens` positions of a table, as
-// translate_kv() sees them. rope: make_rope_table() of the model.
-struct KvRowSource {
-  Ops& ops;
-  const KvCache& kv;
-  std::span<const float> rope;
-  int32_t rotary_dim = 0;
-};
-
-Columns gather_kv(const KvRowSource& source,
-                  int32_t layer,
-                  const BlockTable& table,
-                  int32_t tokens);
-
-// Hidden rows [tokens, d_model] of a device tensor.
-Columns gather_hidden(Ops& ops, TensorView hidden);
-
-// Adds the rows of one context. Products run on the device. Throws Failure when a value is not
-// finite.
-void accumulate(Ops& ops, const Columns& sender, const Columns& receiver, NormalEquations& sums);
 
 }  // namespace droidspeak

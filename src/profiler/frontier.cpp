@@ -9,8 +9,8 @@ namespace droidspeak {
 namespace {
 
 constexpr double kLeastGain = 0.98;
-// Divergence at which a plan loses everything; (0.08 / 0.8)^2 is the one per cent of `auto`.
-constexpr double kWorthlessKl = 0.8;
+// Divergence at which a plan loses everything; (0.12 / 1.2)^2 is the one per cent of `auto`.
+constexpr double kWorthlessKl = 1.2;
 constexpr double kAutoFloor = 0.99;
 
 double index_of_kl(double kl) {

@@ -79,9 +79,9 @@ TEST(QualityIndex, FallsWithDivergence) {
   PlanQuality quality;
   quality.kl = 0;
   EXPECT_EQ(quality_index(quality, 0.3), 1);
-  quality.kl = 0.08;
+  quality.kl = 0.12;
   EXPECT_NEAR(quality_index(quality, 0.3), 0.99, 1e-12);
-  quality.kl = 0.2;
+  quality.kl = 0.3;
   EXPECT_LT(quality_index(quality, 0.3), 0.95);
   quality.kl = 5;
   EXPECT_EQ(quality_index(quality, 0.3), 0);

@@ -11,6 +11,33 @@
 namespace droidspeak {
 namespace {
 
+// [columns, tokens], row-major.
+struct Columns {
+  int64_t columns = 0;
+  int64_t tokens = 0;
+  std::vector<float> values;
+
+  Columns(int64_t c, int64_t t) : columns(c), tokens(t), values(static_cast<size_t>(c * t)) {}
+
+  float* column(int64_t i) { return values.data() + i * tokens; }
+
+  const float* column(int64_t i) const { return values.data() + i * tokens; }
+};
+
+Tensor rows_of(Device& device, const Columns& x) {
+  Tensor rows(device, DType::kF32, x.tokens, x.columns);
+  for (int64_t t = 0; t < x.tokens; ++t) {
+    for (int64_t i = 0; i < x.columns; ++i) rows.view().f32_row(t)[i] = x.column(i)[t];
+  }
+  return rows;
+}
+
+void accumulate(Ops& ops, const Columns& x, const Columns& y, NormalEquations& sums) {
+  FitSums one(ops.device(), x.columns);
+  one.add(ops, rows_of(ops.device(), x).view(), rows_of(ops.device(), y).view());
+  sums.add(one.read());
+}
+
 constexpr int64_t kColumns = 24;
 constexpr int64_t kTokens = 512;
 constexpr int64_t kRank = 3;

@@ -20,8 +20,16 @@ TriedPlan tried_from_json(const json& in) {
           in.at(3).get<bool>()};
 }
 
+json to_json(const MapShape& shape) {
+  return {{"rank", shape.rank}, {"lambda", shape.lambda}};
+}
+
+MapShape shape_from_json(const json& in) {
+  return {in.at("rank").get<int32_t>(), in.at("lambda").get<double>()};
+}
+
 json to_json(const ProfileRecord& record) {
-  json out{{"version", 1},
+  json out{{"version", 2},
            {"fingerprint", record.fingerprint},
            {"fitted", record.num_fitted},
            {"raw", record.num_raw},
@@ -33,7 +41,7 @@ json to_json(const ProfileRecord& record) {
            {"sensitivity", record.sensitivity},
            {"layer_tokens", record.layer_tokens},
            {"seconds", record.seconds}};
-  if (record.shape) out["shape"] = {{"rank", record.shape->rank}, {"lambda", record.shape->lambda}};
+  if (record.shapes) out["shapes"] = {to_json(record.shapes->kv), to_json(record.shapes->inputs)};
   for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
   for (const ReferenceAnswer& reference : record.references) {
     out["references"].push_back({{"tokens", reference.tokens},
@@ -56,8 +64,8 @@ ProfileRecord record_from_json(const json& in) {
   record.num_raw = in.at("raw").get<int32_t>();
   record.num_translated = in.at("translated").get<int32_t>();
   record.num_refined = in.at("refined").get<int32_t>();
-  if (in.contains("shape"))
-    record.shape = {in["shape"].at("rank").get<int32_t>(), in["shape"].at("lambda").get<double>()};
+  if (in.contains("shapes"))
+    record.shapes = {shape_from_json(in["shapes"].at(0)), shape_from_json(in["shapes"].at(1))};
   for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
   for (const json& item : in.at("references")) {
     const json::binary_t& rows = item.at("rows").get_binary();

@@ -35,7 +35,7 @@ struct ProfileRecord {
   int32_t num_raw = 0;
   int32_t num_translated = 0;
   int32_t num_refined = 0;
-  std::optional<MapShape> shape;
+  std::optional<MapShapes> shapes;
   std::vector<TriedPlan> candidates;  // of the last pass
   std::vector<ReferenceAnswer> references;
   std::map<TriedPlan, PlanRecord> plans;

@@ -1,6 +1,8 @@
 #include "profiler/profiler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -23,10 +25,15 @@ namespace {
 constexpr int32_t kFolds = 4;
 // Context work allowed, in full prefills per layer.
 constexpr double kWorkShare = 0.6;
-// Translated plans are tried up to this share of recomputed layers: beyond it nothing is gained in
+// Of it, in full prefills, kept for the frontier: the sender reads once more, the rest recomputes.
+constexpr double kFrontierWork = 1.8;
+// Translated plans are tried up to this share of recomputed layers: beyond it little is gained in
 // time.
-constexpr double kTranslatedShare = 0.4;
+constexpr double kTranslatedShare = 0.34;
+// Rows that may serve the fit alone, for every one that is measured.
+constexpr int32_t kMostFitRows = 4;
 constexpr double kSaveSeconds = 120;
+constexpr int32_t kRecordVersion = 2;
 // E maps of every layer cost memory by the square of the width.
 constexpr int32_t kWideModel = 1024;
 
@@ -36,6 +43,12 @@ struct ContextResults {
   std::map<TriedPlan, double> scores;
 };
 
+// Maps that one fold is judged with.
+struct FoldMaps {
+  TranslationMaps maps;
+  std::unique_ptr<Translator> translator;
+};
+
 class ProfileRun {
  public:
   ProfileRun(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options)
@@ -43,14 +56,16 @@ class ProfileRun {
         tokenizer_(tokenizer),
         options_(options),
         data_(read_qa_file(options.data)),
-        folder_(partial_path(options.out)) {
+        folder_(partial_path(options.out)),
+        tools_(pair) {
     choose_prompts();
+    choose_fit_prompts();
     limits_ = {options.answer_tokens, tokenizer.end_of_turn_ids};
     for (int32_t b = options.group; b < pair.num_layers(); b += options.group)
       transitions_.push_back(b);
-    if (num_fit_contexts() >= 2) {
+    if (num_contexts() >= 2 || !fit_prompts_.empty()) {
       int32_t step = pair.receiver->transformer->config().d_model <= kWideModel ? 1 : options.group;
-      TranslationFitOptions fit{std::min(kFolds, num_fit_contexts()), {}, options.threads};
+      TranslationFitOptions fit{std::min(kFolds, num_contexts()), {}, options.threads};
       for (int32_t layer = step; layer < pair.num_layers(); layer += step)
         fit.input_layers.push_back(layer);
       fit_ = std::make_unique<TranslationFit>(pair, fit);
@@ -62,11 +77,10 @@ class ProfileRun {
     save();  // a place that cannot be written to is found out now
     progress_ = std::make_unique<Progress>("profile", total_steps());
     for (int32_t i = record_.num_raw; i < num_contexts(); ++i) measure_raw(i);
-    for (int32_t i = std::max(record_.num_fitted, num_contexts()); i < num_fit_contexts(); ++i)
-      fit_only(i);
+    if (fit_ && !record_.shapes) read_fit_contexts();
     save();
     if (fit_) {
-      if (!record_.shape) choose_map_shape();
+      if (!record_.shapes) choose_map_shapes();
       for (int32_t i = record_.num_translated; i < num_contexts(); ++i) measure_translated(i);
     }
     if (record_.candidates.empty()) record_.candidates = choose_candidates();
@@ -78,26 +92,40 @@ class ProfileRun {
  private:
   int32_t num_contexts() const { return static_cast<int32_t>(prompts_.size()); }
 
-  int32_t num_fit_contexts() const {
-    return std::min(options_.fit_contexts == 0 ? num_contexts() : options_.fit_contexts,
-                    num_contexts() + static_cast<int32_t>(fit_prompts_.size()));
+  PromptSet read_prompts(const QaFile& file, int32_t max_rows) {
+    PromptLimits limits{max_rows, pair_.receiver->transformer->max_positions(),
+                        options_.answer_tokens};
+    PromptSet set = make_prompts(tokenizer_, file, limits);
+    std::string skipped = describe_skipped(set, limits);
+    if (!skipped.empty()) warn(fmt::format("{}: {}", file.path.string(), skipped));
+    return set;
+  }
+
+  // Rows of the fit beyond those measured, at most.
+  int32_t most_fit_rows() const {
+    if (options_.fit_contexts == ProfileOptions::kAllThatFit)
+      return kMostFitRows * options_.contexts;
+    return std::max(0, options_.fit_contexts - options_.contexts);
   }
 
   void choose_prompts() {
-    PromptLimits limits{std::max(options_.contexts, options_.fit_contexts),
-                        pair_.receiver->transformer->max_positions(), options_.answer_tokens};
-    PromptSet set = make_prompts(tokenizer_, data_, limits);
-    std::string skipped = describe_skipped(set, limits);
-    if (!skipped.empty()) warn(fmt::format("{}: {}", options_.data.string(), skipped));
-    if (std::ssize(set.prompts) < options_.contexts) {
+    int32_t further = options_.fit_data.empty() ? most_fit_rows() : 0;
+    prompts_ = read_prompts(data_, options_.contexts + further).prompts;
+    if (num_contexts() < options_.contexts) {
       warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(),
-                       set.prompts.size(), options_.contexts));
+                       prompts_.size(), options_.contexts));
     }
-    prompts_ = std::move(set.prompts);
-    while (num_contexts() > options_.contexts) {
-      fit_prompts_.insert(fit_prompts_.begin(), std::move(prompts_.back()));
-      prompts_.pop_back();
-    }
+    if (num_contexts() <= options_.contexts) return;
+    auto first = prompts_.begin() + options_.contexts;
+    fit_prompts_.assign(std::make_move_iterator(first), std::make_move_iterator(prompts_.end()));
+    prompts_.erase(first, prompts_.end());
+  }
+
+  void choose_fit_prompts() {
+    if (options_.fit_data.empty() || most_fit_rows() == 0) return;
+    QaFile file = read_qa_file(options_.fit_data);
+    fit_digest_ = file.digest.hex();
+    fit_prompts_ = read_prompts(file, most_fit_rows()).prompts;
   }
 
   void start_record() {
@@ -123,8 +151,9 @@ class ProfileRun {
       hash.add_field('a', variant->adapter_digest.hex());
     }
     hash.add_field('d', data_.digest.hex());
-    for (int32_t number :
-         {num_contexts(), num_fit_contexts(), options_.group, options_.answer_tokens})
+    hash.add_field('f', fit_digest_);
+    for (int32_t number : {num_contexts(), options_.fit_contexts, options_.group,
+                           options_.answer_tokens, kRecordVersion})
       hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
     hash.add_field('k', name_of(pair_.kv.layout().dtype));
@@ -187,18 +216,45 @@ class ProfileRun {
     if (since_save_.ms() > kSaveSeconds * 1000) save();
   }
 
+  // Compares the plans and makes room for other recomputed blocks.
   void compare(PromptTrial& trial, const std::vector<TriedPlan>& plans, ContextResults& results) {
+    if (plans.empty()) return;
     std::vector<ContextMixture> mixtures;
     for (const TriedPlan& tried : plans) mixtures.push_back(trial.context().mixture(tried));
     std::vector<Divergence> divergences = trial.compare(mixtures);
     for (size_t i = 0; i < plans.size(); ++i) results.divergences[plans[i]] = divergences[i];
   }
 
+  // Recomputes the blocks of `starts` and compares all plans that begin there, many at a time: as
+  // many blocks as the K/V memory holds lie side by side.
+  void compare_starts(PromptTrial& trial,
+                      const std::vector<int32_t>& starts,
+                      const Translator* translator,
+                      ContextResults& results) {
+    std::vector<TriedPlan> ready;
+    for (int32_t b : starts) {
+      check_stop();
+      if (!ready.empty() && !trial.has_room()) {
+        compare(trial, ready, results);
+        ready.clear();
+        trial.context().forget_recomputed();
+      }
+      int32_t end = translator == nullptr ? pair_.num_layers() : translated_end(b);
+      trial.context().recompute({b, end}, translator);
+      for (const TriedPlan& tried : plans_from(b, end, translator != nullptr))
+        ready.push_back(tried);
+    }
+    compare(trial, ready, results);
+    trial.context().forget_recomputed();
+  }
+
   // Both models read the context; it joins the fit unless it has before.
   void read_both(PromptTrial& trial, int32_t context, const std::vector<int32_t>& captured) {
-    bool joins = fit_ && context < num_fit_contexts() && context >= record_.num_fitted;
+    bool joins = fit_ && context >= record_.num_fitted;
+    int32_t fold = 0;
+    if (fit_) fold = context < num_contexts() ? fit_->fold_of(context) : fit_->extra_fold();
     ContextTrial::LayerVisit visit;
-    if (joins) visit = fit_->visit(fit_->fold_of(context), trial.context().num_tokens());
+    if (joins) visit = fit_->visit(fold, trial.context().num_tokens());
     trial.context().read_both(captured, visit);
     if (joins) record_.num_fitted = context + 1;
   }
@@ -206,7 +262,7 @@ class ProfileRun {
   // Raw plans (0, b, c) of the whole heat map, plain reuse, and one reused layer at a time.
   void measure_raw(int32_t context) {
     check_stop();
-    PromptTrial trial(pair_, prompts_[static_cast<size_t>(context)]);
+    PromptTrial trial(tools_, prompts_[static_cast<size_t>(context)]);
     read_both(trial, context, transitions_);
     ReferenceAnswer reference = trial.answer_in_full(limits_);
     reference.score = score_answer(options_.metric, answer_text(tokenizer_, reference.tokens),
@@ -217,24 +273,40 @@ class ProfileRun {
     for (int32_t layer = 0; layer < pair_.num_layers(); ++layer)
       single.push_back(trial.context().only_reused(layer));
     std::vector<Divergence> sensitivity = trial.compare(single);
-    for (int32_t b : transitions_) {
-      check_stop();
-      trial.context().recompute({b, pair_.num_layers()}, nullptr);
-      compare(trial, plans_from(b, pair_.num_layers(), false), results);
-    }
+    compare_starts(trial, transitions_, nullptr, results);
     record_.references.push_back(std::move(reference));
     for (size_t layer = 0; layer < sensitivity.size(); ++layer)
       record_.sensitivity[layer].push_back(sensitivity[layer].kl);
     finish_context(record_.num_raw, results, trial, raw_steps());
   }
 
-  // Contexts that serve the maps only.
-  void fit_only(int32_t context) {
-    check_stop();
-    PromptTrial trial(pair_, fit_prompts_[static_cast<size_t>(context - num_contexts())]);
-    read_both(trial, context, {});
-    record_.layer_tokens += trial.context().layer_tokens();
-    if (since_save_.ms() > kSaveSeconds * 1000) save();
+  // Contexts that serve the maps only: as many as the passes to come leave work for.
+  void read_fit_contexts() {
+    int64_t tokens = 0;
+    for (const QaPrompt& prompt : prompts_) tokens += PromptTrial::shared_tokens(prompt);
+    double layers = pair_.num_layers();
+    double to_come = kFrontierWork * layers + static_cast<double>(translated_steps()) +
+                     shape_steps() / num_contexts();
+    double limit = (kWorkShare * layers * layers - to_come) * static_cast<double>(tokens);
+    bool is_bounded = options_.fit_contexts == ProfileOptions::kAllThatFit;
+    auto done = static_cast<size_t>(std::max(0, record_.num_fitted - num_contexts()));
+    for (size_t i = done; i < fit_prompts_.size(); ++i) {
+      check_stop();
+      const QaPrompt& prompt = fit_prompts_[i];
+      double work = 2 * layers * PromptTrial::shared_tokens(prompt);
+      if (is_bounded && static_cast<double>(record_.layer_tokens) + work > limit) break;
+      PromptTrial trial(tools_, prompt);
+      read_both(trial, num_contexts() + static_cast<int32_t>(i), {});
+      record_.layer_tokens += trial.context().layer_tokens();
+      if (since_save_.ms() > kSaveSeconds * 1000) save();
+    }
+  }
+
+  // Layer passes over contexts that choosing the maps' shapes takes, all of its contexts together.
+  double shape_steps() const {
+    double contexts = std::min<double>(ShapeChoice::kMaxContexts, num_contexts());
+    double block = std::ceil(ShapeChoice::kProbeShare * pair_.num_layers()) + options_.group;
+    return contexts * (pair_.num_layers() + ShapeChoice::kRecomputed * block);
   }
 
   // Plain reuse, and the receiver's own first c layers: its own caches serve all of them.
@@ -259,50 +331,51 @@ class ProfileRun {
     return std::min(pair_.num_layers(), b + std::max(most, options_.group));
   }
 
-  void choose_map_shape() {
+  void choose_map_shapes() {
     check_stop();
     progress_->note("choosing the maps");
-    ShapeChoice choice(pair_, *fit_, mean_divergences(record_), options_.group);
+    ShapeChoice choice(tools_, *fit_, mean_divergences(record_), options_.group);
     std::vector<ShapeTrial> trials;
     for (int32_t i = 0; i < num_contexts() && trials.size() < ShapeChoice::kMaxContexts; ++i) {
       if (fit_->fold_of(i) == ShapeChoice::kFold)
         trials.push_back(
             {&prompts_[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
     }
-    record_.shape = choice.choose(trials, [this] { check_stop(); });
+    record_.shapes = choice.choose(trials, [this] { check_stop(); });
     record_.layer_tokens += choice.layer_tokens();
     progress_->note("");
     save();
   }
 
-  // Maps fitted without the context's own fold.
-  const Translator& translator_for(int32_t context) {
+  // Maps fitted without the context's own fold, with those of E at `inputs`.
+  const Translator& translator_for(int32_t context, const std::vector<int32_t>& inputs) {
     int32_t fold = fit_->fold_of(context);
-    std::unique_ptr<Translator>& translator = translators_[fold];
-    if (!translator) {
-      progress_->note("fitting maps");
-      translator = std::make_unique<Translator>(
-          pair_.ops,
-          fit_->solve(fold, {*record_.shape}, fit_->all_layers(), fit_->input_layers()).front());
-      progress_->note("");
+    FoldMaps& found = translators_[fold];
+    std::vector<int32_t> missing;
+    for (int32_t layer : inputs) {
+      if (!found.maps.inputs.contains(layer)) missing.push_back(layer);
     }
-    return *translator;
+    if (found.translator && missing.empty()) return *found.translator;
+    progress_->note("fitting maps");
+    using Kind = TranslationFit::Kind;
+    if (found.maps.kv.empty())
+      found.maps.kv = fit_->solve(Kind::kKeyValue, fold, record_.shapes->kv, fit_->all_layers());
+    found.maps.inputs.merge(fit_->solve(Kind::kInput, fold, record_.shapes->inputs, missing));
+    found.translator = std::make_unique<Translator>(pair_.ops, found.maps);
+    progress_->note("");
+    return *found.translator;
   }
 
   void measure_translated(int32_t context) {
     check_stop();
-    const Translator& translator = translator_for(context);
-    PromptTrial trial(pair_, prompts_[static_cast<size_t>(context)]);
+    const Translator& translator = translator_for(context, transitions_);
+    PromptTrial trial(tools_, prompts_[static_cast<size_t>(context)]);
     trial.set_reference(record_.references[static_cast<size_t>(context)]);
     trial.context().read_sender(transitions_, 0);
     trial.context().translate(translator);
     ContextResults results;
     compare(trial, {{ReusePlan::reuse_all(), true}}, results);
-    for (int32_t b : transitions_) {
-      check_stop();
-      trial.context().recompute({b, translated_end(b)}, &translator);
-      compare(trial, plans_from(b, translated_end(b), true), results);
-    }
+    compare_starts(trial, transitions_, &translator, results);
     finish_context(record_.num_translated, results, trial, translated_steps());
   }
 
@@ -323,29 +396,47 @@ class ProfileRun {
     const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
     std::map<std::pair<bool, int32_t>, std::vector<TriedPlan>> groups;  // by (translated, b)
     std::vector<int32_t> captured;
+    std::vector<int32_t> translated_inputs;
     bool has_translated = false;
     for (const TriedPlan& tried : record_.candidates) {
       bool has_block = tried.plan.needs_layer_input();
       groups[{tried.translated, has_block ? tried.plan.b : 0}].push_back(tried);
       if (has_block) captured.push_back(tried.plan.b);
+      if (has_block && tried.translated) translated_inputs.push_back(tried.plan.b);
       has_translated = has_translated || tried.translated;
     }
-    PromptTrial trial(pair_, prompt);
+    const Translator* translator =
+        has_translated ? &translator_for(context, translated_inputs) : nullptr;
+    PromptTrial trial(tools_, prompt);
     trial.set_reference(record_.references[static_cast<size_t>(context)]);
     trial.context().read_sender(captured, receiver_layers(record_.candidates));
-    if (has_translated) trial.context().translate(translator_for(context));
+    if (has_translated) trial.context().translate(*translator);
     ContextResults results;
+    std::vector<TriedPlan> ready;
     for (const auto& [start, plans] : groups) {
       check_stop();
       auto [is_translated, b] = start;
       int32_t end = 0;
       for (const TriedPlan& tried : plans) end = std::max(end, tried.plan.c);
-      if (b > 0)
-        trial.context().recompute({b, end}, is_translated ? &translator_for(context) : nullptr);
-      compare(trial, plans, results);
-      if (options_.metric != Metric::kNone) score_answers(trial, prompt, plans, results);
+      if (b > 0 && !ready.empty() && !trial.has_room()) {
+        try_candidates(trial, prompt, ready, results);
+        ready.clear();
+      }
+      if (b > 0) trial.context().recompute({b, end}, is_translated ? translator : nullptr);
+      ready.insert(ready.end(), plans.begin(), plans.end());
     }
+    try_candidates(trial, prompt, ready, results);
     finish_context(record_.num_refined, results, trial, 3 * pair_.num_layers());
+  }
+
+  void try_candidates(PromptTrial& trial,
+                      const QaPrompt& prompt,
+                      const std::vector<TriedPlan>& plans,
+                      ContextResults& results) {
+    compare(trial, plans, results);
+    if (options_.metric != Metric::kNone && !plans.empty())
+      score_answers(trial, prompt, plans, results);
+    trial.context().forget_recomputed();
   }
 
   void score_answers(PromptTrial& trial,
@@ -381,9 +472,11 @@ class ProfileRun {
       });
       std::ranges::sort(layers);
       layers.erase(std::ranges::unique(layers).begin(), layers.end());
-      TranslationMaps maps =
-          fit_->solve(TranslationFit::kNoFold, {*record_.shape}, fit_->all_layers(), layers)
-              .front();
+      using Kind = TranslationFit::Kind;
+      constexpr int32_t kAll = TranslationFit::kNoFold;
+      TranslationMaps maps{
+          fit_->solve(Kind::kKeyValue, kAll, record_.shapes->kv, fit_->all_layers()),
+          fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
       save_translation(book.maps_file, maps);
     }
@@ -401,11 +494,13 @@ class ProfileRun {
   ProfileFolder folder_;
   std::vector<QaPrompt> prompts_;
   std::vector<QaPrompt> fit_prompts_;  // beyond those measured
+  std::string fit_digest_;             // of their file, when it is another one
   AnswerLimits limits_;
   std::vector<int32_t> transitions_;
   std::unique_ptr<TranslationFit> fit_;
   ProfileRecord record_;
-  std::map<int32_t, std::unique_ptr<Translator>> translators_;  // by fold left out
+  TrialTools tools_;
+  std::map<int32_t, FoldMaps> translators_;  // by fold left out
   std::unique_ptr<Progress> progress_;
   Stopwatch watch_;
   Stopwatch since_save_;

@@ -18,9 +18,14 @@ enum class ProfileStart { kFresh, kResume };
 struct ProfileOptions {
   std::filesystem::path data;
   std::filesystem::path out;  // the plan book; maps and plots are written beside it
+  // More rows for the fit of the maps; empty: those of `data` beyond the ones measured.
+  std::filesystem::path fit_data;
   int32_t contexts = 50;
-  int32_t fit_contexts = 0;  // 0: those that are measured
-  int32_t group = 2;         // layers per step of the heat map
+  // Rows that maps are fitted on, those measured among them; kAllThatFit: as many as the work
+  // budget has room for.
+  static constexpr int32_t kAllThatFit = -1;
+  int32_t fit_contexts = kAllThatFit;
+  int32_t group = 2;  // layers per step of the heat map
   Metric metric = Metric::kF1;
   int32_t answer_tokens = 32;
   ProfileStart start = ProfileStart::kFresh;

@@ -13,6 +13,7 @@
 #include "profiler/evaluation.h"
 #include "profiler/profile_record.h"
 #include "profiler/prompt_trial.h"
+#include "profiler/shape_choice.h"
 #include "sharing/prompt_runner.h"
 #include "support/tiny_model.h"
 
@@ -173,7 +174,7 @@ TEST_F(ProfilerTest, WorkIsSharedBetweenPlans) {
   // Both read the context twice at most, six layers in steps of two are recomputed from 2 and 4.
   double raw = 2 + (4.0 + 2.0) / kLayers;
   double translated = 1 + (2.0 + 2.0) / kLayers;
-  double shapes = (1 + 12 * 2.0 / kLayers) / 4;
+  double shapes = (1 + ShapeChoice::kRecomputed * 2.0 / kLayers) / 4;
   double refined = 1 + 1.0;
   EXPECT_LE(book.prefill_equivalents, raw + translated + shapes + refined);
   EXPECT_GE(book.prefill_equivalents, raw + translated);
@@ -224,6 +225,39 @@ TEST_F(ProfilerTest, ExtraFitContextsAreReadByBothModels) {
   profile.fit_contexts = 5;
   PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
   EXPECT_EQ(book.num_contexts, 3);
+}
+
+TEST_F(ProfilerTest, RowsOfAnotherFileServeTheFitAlone) {
+  std::string text;
+  for (int i = 10; i < 14; ++i) text += row(i);
+  std::filesystem::path fit_data = folder_.path() / "fit.jsonl";
+  write_file_atomically(fit_data, text);
+  ProfileOptions profile = options("book.json");
+  profile.fit_contexts = 4;
+  PlanBook alone = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  profile.fit_contexts = 8;
+  profile.fit_data = fit_data;
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_contexts, 4);
+  EXPECT_NEAR(book.prefill_equivalents, alone.prefill_equivalents + 2, 0.2);
+  ASSERT_EQ(book.heat_map.size(), alone.heat_map.size());
+  for (size_t i = 0; i < book.heat_map.size(); ++i) {
+    if (book.heat_map[i].translated) continue;
+    EXPECT_EQ(book.heat_map[i].kl, alone.heat_map[i].kl);
+  }
+}
+
+// Plans are tried side by side where memory allows, and a few at a time where it does not.
+TEST_F(ProfilerTest, ResultsDoNotDependOnMemory) {
+  PlanBook roomy = run_profile(pair("base", "alpha"), *tokenizer_, options("roomy.json"));
+  KvLayout layout = family_->config().kv_layout(DType::kF32);
+  int32_t blocks = 0;
+  for (const QaPrompt& prompt : prompts())
+    blocks = std::max(blocks, blocks_for(static_cast<int32_t>(prompt.tokens.size())));
+  kv_ = std::make_unique<KvCache>(*device_, layout,
+                                  layout.block_bytes() * static_cast<size_t>(4 * blocks + 36));
+  PlanBook tight = run_profile(pair("base", "alpha"), *tokenizer_, options("tight.json"));
+  expect_same_measurements(roomy, tight);
 }
 
 TEST_F(ProfilerTest, TooLittleMemoryIsSaidBeforeAnythingIsWritten) {

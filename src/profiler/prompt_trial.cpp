@@ -1,17 +1,31 @@
 #include "profiler/prompt_trial.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace droidspeak {
+namespace {
 
-PromptTrial::PromptTrial(const ModelPair& pair, const QaPrompt& prompt)
-    : pair_(pair),
+// Suffixes that must find room in the K/V memory beside the contexts.
+constexpr int32_t kSideBySide = 32;
+
+}  // namespace
+
+PromptTrial::PromptTrial(TrialTools& tools, const QaPrompt& prompt)
+    : tools_(tools),
       prompt_(prompt),
-      context_(pair, std::span(prompt.tokens).first(static_cast<size_t>(shared_tokens(prompt)))),
-      scorer_(pair.ops, pair.kv, *pair.receiver),
-      generator_(pair.ops, pair.kv, *pair.receiver) {}
+      context_(tools.pair,
+               tools.scratch,
+               std::span(prompt.tokens).first(static_cast<size_t>(shared_tokens(prompt)))) {}
+
+bool PromptTrial::has_room() const {
+  auto suffix = static_cast<int32_t>(std::max(suffix_.size(), question().size()));
+  return tools_.pair.kv.pool().num_free() >=
+         blocks_for(context_.num_tokens()) + kSideBySide * blocks_for(suffix);
+}
 
 std::span<const int32_t> PromptTrial::question() const {
   return std::span(prompt_.tokens).subspan(static_cast<size_t>(context_.num_tokens()));
@@ -22,43 +36,64 @@ SuffixRows PromptTrial::scored_rows() const {
   return {suffix_, context_.num_tokens(), first};
 }
 
+void PromptTrial::set_answer(const std::vector<int32_t>& tokens) {
+  answer_ = tokens;
+  suffix_.assign(question().begin(), question().end());
+  suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
+}
+
+void PromptTrial::set_reference_rows(TensorView hidden) {
+  Ops& ops = tools_.pair.ops;
+  Transformer& transformer = *tools_.pair.receiver->transformer;
+  TensorView logits = tools_.reference.reshape(ops.device(), DType::kF32, hidden.rows,
+                                               transformer.config().vocab_size);
+  transformer.logits(hidden, logits);
+  std::vector<RowDivergence> itself(static_cast<size_t>(hidden.rows));
+  size_t bytes = itself.size() * sizeof(RowDivergence);
+  TensorView out =
+      tools_.compared.reshape(ops.device(), DType::kI8, 1, static_cast<int64_t>(bytes));
+  ops.divergence(logits, logits, static_cast<RowDivergence*>(out.data));
+  ops.device().to_host(itself.data(), out.data, bytes);
+  for (const RowDivergence& row : itself) {
+    if (!std::isfinite(row.kl))
+      throw Failure(ErrorCode::kDataCorrupt,
+                    "the receiver's own full prefill gives logits that are not finite");
+  }
+}
+
 ReferenceAnswer PromptTrial::answer_in_full(const AnswerLimits& limits) {
   AnswerStart start{context_.full(), {}};
   ReferenceAnswer reference;
   reference.tokens =
-      generator_.generate(question(), context_.num_tokens(), std::span(&start, 1), limits).front();
-  answer_ = reference.tokens;
-  suffix_.assign(question().begin(), question().end());
-  suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
-  scorer_.score(
-      scored_rows(), std::span(&start.mixture, 1),
-      [&](size_t, const SuffixScorer::ScoredRows& rows) {
-        reference_.emplace(rows.logits, pair_.receiver->transformer->config().vocab_size);
-        reference.rows.resize(bytes_of(rows.hidden.dtype, rows.hidden.rows * rows.hidden.columns));
-        pair_.ops.device().to_host(reference.rows.data(), rows.hidden.data, reference.rows.size());
-      });
+      tools_.generator.generate(question(), context_.num_tokens(), std::span(&start, 1), limits)
+          .front();
+  set_answer(reference.tokens);
+  TensorView hidden = tools_.scorer.run(scored_rows(), start.mixture);
+  reference.rows.resize(bytes_of(hidden.dtype, hidden.rows * hidden.columns));
+  tools_.pair.ops.device().to_host(reference.rows.data(), hidden.data, reference.rows.size());
+  set_reference_rows(hidden);
   return reference;
 }
 
 void PromptTrial::set_reference(const ReferenceAnswer& reference) {
-  const ModelConfig& config = pair_.receiver->transformer->config();
-  answer_ = reference.tokens;
-  suffix_.assign(question().begin(), question().end());
-  suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
-  Tensor hidden(pair_.ops.device(), pair_.ops.activation_dtype(), std::ssize(answer_),
-                config.d_model);
-  size_t bytes = bytes_of(hidden.view().dtype, hidden.rows() * hidden.columns());
-  check(reference.rows.size() == bytes, "reference rows of this model");
-  pair_.ops.device().to_device(hidden.view().data, reference.rows.data(), reference.rows.size());
-  reference_.emplace(scorer_.logits(hidden.view()), config.vocab_size);
+  Ops& ops = tools_.pair.ops;
+  set_answer(reference.tokens);
+  TensorView hidden =
+      tools_.hidden.reshape(ops.device(), ops.activation_dtype(), std::ssize(answer_),
+                            tools_.pair.receiver->transformer->config().d_model);
+  check(reference.rows.size() == bytes_of(hidden.dtype, hidden.rows * hidden.columns),
+        "reference rows of this model");
+  ops.device().to_device(hidden.data, reference.rows.data(), reference.rows.size());
+  set_reference_rows(hidden);
 }
 
 std::vector<Divergence> PromptTrial::compare(std::span<const ContextMixture> mixtures) {
-  check(reference_.has_value(), "a reference to compare with");
-  std::vector<Divergence> result(mixtures.size());
-  scorer_.score(scored_rows(), mixtures, [&](size_t i, const SuffixScorer::ScoredRows& rows) {
-    result[i] = reference_->compare(rows.logits);
-  });
+  check(!answer_.empty(), "a reference to compare with");
+  std::vector<RowDivergence> rows =
+      tools_.scorer.compare(scored_rows(), mixtures, tools_.reference.view());
+  std::vector<Divergence> result;
+  for (size_t i = 0; i < mixtures.size(); ++i)
+    result.push_back(summarise(std::span(rows).subspan(i * answer_.size(), answer_.size())));
   return result;
 }
 
@@ -74,7 +109,7 @@ std::vector<std::vector<int32_t>> PromptTrial::answers(std::span<const ContextMi
     }
     starts.push_back(std::move(start));
   }
-  return generator_.generate(question(), context_.num_tokens(), starts, limits);
+  return tools_.generator.generate(question(), context_.num_tokens(), starts, limits);
 }
 
 std::string answer_text(const Tokenizer& tokenizer, std::vector<int32_t> tokens) {

@@ -2,7 +2,6 @@
 // measure, and plans compared with it.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,10 +13,25 @@
 
 namespace droidspeak {
 
+// What trials of a pair use one after the other, so that memory is not asked for again.
+struct TrialTools {
+  explicit TrialTools(const ModelPair& p)
+      : pair(p), scorer(p.ops, p.kv, *p.receiver), generator(p.ops, p.kv, *p.receiver) {}
+
+  ModelPair pair;
+  SuffixScorer scorer;
+  AnswerGenerator generator;
+  ContextScratch scratch;
+  Tensor hidden;     // rows that predict the reference answer
+  Tensor reference;  // their logits
+  Tensor compared;   // RowDivergence of the reference with itself, as bytes
+};
+
 class PromptTrial {
  public:
-  // `prompt` outlives the trial. Whole blocks of the context are shared; its rest counts as suffix.
-  PromptTrial(const ModelPair& pair, const QaPrompt& prompt);
+  // Both outlive the trial; one trial of the tools at a time. Whole blocks of the context are
+  // shared; its rest counts as suffix.
+  PromptTrial(TrialTools& tools, const QaPrompt& prompt);
 
   static int32_t shared_tokens(const QaPrompt& prompt) {
     int32_t most = std::min(prompt.context_tokens, static_cast<int32_t>(prompt.tokens.size()) - 1);
@@ -25,6 +39,9 @@ class PromptTrial {
   }
 
   ContextTrial& context() { return context_; }
+
+  // Whether the K/V memory can hold another recomputed block beside the suffixes.
+  bool has_room() const;
 
   // The receiver's greedy answer by full prefill; both models have read the context. It becomes the
   // reference.
@@ -43,14 +60,15 @@ class PromptTrial {
   // Question and reference answer, as rows that predict the answer's tokens.
   SuffixRows scored_rows() const;
 
-  ModelPair pair_;
+  void set_answer(const std::vector<int32_t>& tokens);
+  // Logits of the rows become the reference. Throws Failure when they are not finite.
+  void set_reference_rows(TensorView hidden);
+
+  TrialTools& tools_;
   const QaPrompt& prompt_;
   ContextTrial context_;
-  SuffixScorer scorer_;
-  AnswerGenerator generator_;
   std::vector<int32_t> answer_;
   std::vector<int32_t> suffix_;
-  std::optional<ReferenceDistributions> reference_;
 };
 
 // The answer as text, without its end token.

@@ -29,21 +29,15 @@ class SuffixScorer {
   // `kv` holds the contexts and lends blocks for the suffixes.
   SuffixScorer(Ops& ops, KvCache& kv, const Variant& receiver);
 
-  // The scored rows of one mixture: logits [num_scored, vocabulary] in host memory, and the hidden
-  // rows they come from.
-  struct ScoredRows {
-    std::span<const float> logits;
-    TensorView hidden;
-  };
+  // Hidden rows [num_scored, d_model] behind one mixture, valid until the next call. Throws
+  // Failure(kExhausted) when the K/V memory cannot hold one suffix; so does compare().
+  TensorView run(const SuffixRows& suffix, const ContextMixture& mixture);
 
-  using Visit = std::function<void(size_t mixture, const ScoredRows& rows)>;
-  // Throws Failure(kExhausted) when the K/V memory cannot hold one suffix.
-  void score(const SuffixRows& suffix,
-             std::span<const ContextMixture> mixtures,
-             const Visit& visit);
-
-  // Logits of hidden rows, valid until the next call.
-  std::span<const float> logits(TensorView hidden);
+  // The scored rows of every mixture against the reference's logits [num_scored, vocabulary]:
+  // num_scored results per mixture, in their order.
+  std::vector<RowDivergence> compare(const SuffixRows& suffix,
+                                     std::span<const ContextMixture> mixtures,
+                                     TensorView reference);
 
  private:
   // Mixtures that have read the same K/V so far: one set of rows.
@@ -52,10 +46,9 @@ class SuffixScorer {
     size_t slot = 0;  // rows [slot * n, (slot + 1) * n) of hidden_
   };
 
-  void score_batch(const SuffixRows& suffix,
-                   std::span<const ContextMixture> mixtures,
-                   size_t first,
-                   const Visit& visit);
+  // Mixtures that fit into one pass.
+  int64_t batch_size(const SuffixRows& suffix) const;
+  std::vector<Group> run_batch(const SuffixRows& suffix, std::span<const ContextMixture> mixtures);
   void split_groups(std::vector<Group>& groups,
                     std::span<const ContextMixture> mixtures,
                     size_t layer,
@@ -64,17 +57,18 @@ class SuffixScorer {
                  const std::vector<Group>& groups,
                  std::span<const ContextMixture> mixtures,
                  int32_t layer);
-  void visit_logits(const SuffixRows& suffix,
-                    const std::vector<Group>& groups,
-                    size_t first,
-                    const Visit& visit);
+  // Rows of slot i come at i * num_scored.
+  std::vector<RowDivergence> compare_slots(const SuffixRows& suffix,
+                                           size_t num_slots,
+                                           TensorView reference);
 
   Ops& ops_;
   KvCache& kv_;
   const Variant& receiver_;
   Tensor hidden_;
+  Tensor scored_;  // scored rows of several slots
   Tensor logits_;
-  std::vector<float> host_logits_;
+  Tensor compared_;  // RowDivergence, as bytes
   std::vector<BlockTable> tails_;
 };
 

@@ -26,16 +26,16 @@ Failure in_layer(const Failure& failure, const char* what, int32_t layer) {
 
 TranslationFit::TranslationFit(const ModelPair& pair, TranslationFitOptions options)
     : pair_(pair), options_(std::move(options)) {
-  const Transformer& receiver = *pair.receiver->transformer;
-  rope_ = make_rope_table(receiver.config(), receiver.max_positions());
-  auto folds = static_cast<size_t>(options_.num_folds);
-  for (int32_t layer = 0; layer < pair.num_layers(); ++layer) {
-    kv_.emplace_back(folds, NormalEquations(2 * receiver.config().kv_columns()));
-  }
-  for (int32_t layer : options_.input_layers) {
-    inputs_.emplace(
-        layer, std::vector<NormalEquations>(folds, NormalEquations(receiver.config().d_model)));
-  }
+  const ModelConfig& config = pair.receiver->transformer->config();
+  auto make_folds = [&](int64_t columns) {
+    std::vector<FitSums> folds;
+    for (int32_t fold = 0; fold <= extra_fold(); ++fold)
+      folds.emplace_back(pair.ops.device(), columns);
+    return folds;
+  };
+  for (int32_t layer = 0; layer < pair.num_layers(); ++layer)
+    kv_.push_back(make_folds(2 * config.kv_columns()));
+  for (int32_t layer : options_.input_layers) inputs_.emplace(layer, make_folds(config.d_model));
 }
 
 std::vector<int32_t> TranslationFit::all_layers() const {
@@ -48,82 +48,76 @@ ContextTrial::LayerVisit TranslationFit::visit(int32_t fold, int32_t tokens) {
   auto index = static_cast<size_t>(fold);
   auto add_inputs = [this, index](int32_t layer, TensorView sender, TensorView receiver) {
     auto found = inputs_.find(layer);
-    if (found == inputs_.end()) return;
-    try {
-      accumulate(pair_.ops, gather_hidden(pair_.ops, sender), gather_hidden(pair_.ops, receiver),
-                 found->second[index]);
-    } catch (const Failure& failure) {
-      throw in_layer(failure, "E", layer);
-    }
+    if (found != inputs_.end()) found->second[index].add(pair_.ops, sender, receiver);
   };
   auto add_outputs = [this, index, tokens](int32_t layer, const BlockTable& sender,
                                            const BlockTable& receiver) {
-    KvRowSource source{pair_.ops, pair_.kv, rope_,
-                       pair_.receiver->transformer->config().rotary_dim};
-    try {
-      accumulate(pair_.ops, gather_kv(source, layer, sender, tokens),
-                 gather_kv(source, layer, receiver, tokens),
-                 kv_[static_cast<size_t>(layer)][index]);
-    } catch (const Failure& failure) {
-      throw in_layer(failure, "K/V", layer);
-    }
+    FitSums& sums = kv_[static_cast<size_t>(layer)][index];
+    RopeOptions rope = pair_.receiver->transformer->rope_options(layer);
+    auto read = [&](const BlockTable& table, Tensor& rows) {
+      TensorView view = rows.reshape(pair_.ops.device(), DType::kF32, tokens, sums.columns());
+      pair_.ops.read_kv(rope, {0, tokens, 0, table.blocks()}, pair_.kv.layer(layer), view);
+      return view;
+    };
+    TensorView x = read(sender, sender_rows_);
+    sums.add(pair_.ops, x, read(receiver, receiver_rows_));
   };
   return {add_inputs, add_outputs};
 }
 
-NormalEquations TranslationFit::sum_over_folds(const std::vector<NormalEquations>& folds,
+NormalEquations TranslationFit::sum_over_folds(const std::vector<FitSums>& folds,
                                                int32_t left_out) const {
-  NormalEquations sum(folds.front().columns);
+  NormalEquations sum(folds.front().columns());
   for (size_t i = 0; i < folds.size(); ++i) {
-    if (static_cast<int32_t>(i) != left_out) sum.add(folds[i]);
+    if (static_cast<int32_t>(i) != left_out && folds[i].count() > 0) sum.add(folds[i].read());
   }
   return sum;
 }
 
-std::vector<TranslationMaps> TranslationFit::solve(int32_t left_out,
-                                                   const std::vector<MapShape>& shapes,
-                                                   const std::vector<int32_t>& kv_layers,
-                                                   const std::vector<int32_t>& input_layers) const {
-  check(!shapes.empty(), "a shape to fit");
-  int32_t max_rank = 0;
-  for (const MapShape& shape : shapes) {
-    max_rank = std::max(max_rank, shape.rank);
-    check(shape.lambda == shapes.front().lambda, "shapes of one lambda");
-  }
-
-  struct Job {
-    const std::vector<NormalEquations>* folds;
-    std::map<int32_t, LinearMap> TranslationMaps::*target;
-    int32_t layer;
-  };
-
-  std::vector<Job> jobs;
-  // The larger ones first, so that threads end together.
-  for (int32_t layer : input_layers)
-    jobs.push_back({&inputs_.at(layer), &TranslationMaps::inputs, layer});
-  for (int32_t layer : kv_layers)
-    jobs.push_back({&kv_[static_cast<size_t>(layer)], &TranslationMaps::kv, layer});
-  std::vector<TranslationMaps> maps(shapes.size());
-  std::mutex mutex;
-  std::exception_ptr error;
+std::vector<TranslationFit::LayerMaps> TranslationFit::solve(
+    Kind kind,
+    int32_t left_out,
+    double lambda,
+    const std::vector<int32_t>& ranks,
+    const std::vector<int32_t>& layers) const {
+  check(!ranks.empty(), "a rank to fit");
+  const char* what = kind == Kind::kKeyValue ? "K/V" : "E";
+  int32_t max_rank = *std::ranges::max_element(ranks);
+  std::vector<LayerMaps> maps(ranks.size());
   ThreadPool pool(options_.threads);
-  pool.for_each(std::ssize(jobs), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Job& job = jobs[static_cast<size_t>(i)];
+  // As many layers at a time as there are threads: only their sums are in host memory.
+  for (size_t first = 0; first < layers.size(); first += static_cast<size_t>(pool.num_threads())) {
+    size_t count = std::min(layers.size() - first, static_cast<size_t>(pool.num_threads()));
+    std::vector<NormalEquations> sums;
+    for (size_t i = 0; i < count; ++i) {
+      int32_t layer = layers[first + i];
       try {
-        FittedCorrection fitted(sum_over_folds(*job.folds, left_out), shapes.front().lambda,
-                                max_rank);
-        std::lock_guard lock(mutex);
-        for (size_t s = 0; s < shapes.size(); ++s)
-          (maps[s].*job.target)[job.layer] = fitted.cut(shapes[s].rank);
+        sums.push_back(sum_over_folds(
+            kind == Kind::kKeyValue ? kv_[static_cast<size_t>(layer)] : inputs_.at(layer),
+            left_out));
       } catch (const Failure& failure) {
-        std::lock_guard lock(mutex);
-        error = std::make_exception_ptr(
-            in_layer(failure, job.target == &TranslationMaps::kv ? "K/V" : "E", job.layer));
+        throw in_layer(failure, what, layer);
       }
     }
-  });
-  if (error) std::rethrow_exception(error);
+    std::vector<std::vector<LinearMap>> cuts(count);
+    std::mutex mutex;
+    std::exception_ptr error;
+    pool.for_each(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end, int) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        try {
+          FittedCorrection fitted(sums[i], lambda, max_rank);
+          for (int32_t rank : ranks) cuts[i].push_back(fitted.cut(rank));
+        } catch (const Failure& failure) {
+          std::lock_guard lock(mutex);
+          error = std::make_exception_ptr(in_layer(failure, what, layers[first + i]));
+        }
+      }
+    });
+    if (error) std::rethrow_exception(error);
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t r = 0; r < ranks.size(); ++r) maps[r][layers[first + i]] = std::move(cuts[i][r]);
+    }
+  }
   return maps;
 }
 
@@ -142,11 +136,11 @@ void TranslationFit::save(const std::filesystem::path& path) const {
   auto write = [&](const void* data, size_t bytes) {
     out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   };
-  for_each_sum(*this, [&](const NormalEquations& sums) {
-    write(&sums.count, sizeof(double));
-    write(sums.input_sum.data(), sums.input_sum.size() * sizeof(double));
-    write(sums.difference_sum.data(), sums.difference_sum.size() * sizeof(double));
-    write(sums.products.data(), sums.products.size() * sizeof(float));
+  for_each_sum(*this, [&](const FitSums& sums) {
+    double count = sums.count();
+    std::vector<float> values = sums.values();
+    write(&count, sizeof(double));
+    write(values.data(), values.size() * sizeof(float));
   });
   out.flush();
   if (!out)
@@ -164,11 +158,12 @@ void TranslationFit::load(const std::filesystem::path& path) {
     std::memcpy(data, rest.data(), bytes);
     rest = rest.subspan(bytes);
   };
-  for_each_sum(*this, [&](NormalEquations& sums) {
-    read(&sums.count, sizeof(double));
-    read(sums.input_sum.data(), sums.input_sum.size() * sizeof(double));
-    read(sums.difference_sum.data(), sums.difference_sum.size() * sizeof(double));
-    read(sums.products.data(), sums.products.size() * sizeof(float));
+  for_each_sum(*this, [&](FitSums& sums) {
+    double count = 0;
+    std::vector<float> values(static_cast<size_t>((sums.columns() + 1) * 2 * sums.columns()));
+    read(&count, sizeof(double));
+    read(values.data(), values.size() * sizeof(float));
+    sums.restore(count, values);
   });
   if (!rest.empty())
     throw Failure(ErrorCode::kDataCorrupt,
