@@ -32,7 +32,7 @@ class Maps:
     """Translation maps of a plan book (docs/plan_book.md)."""
 
     def __init__(self, path: Path, device):
-        tensors = {name: tensor.to(device) for name, tensor in load_file(path).items()}
+        tensors = {name: tensor.to(device, torch.float32) for name, tensor in load_file(path).items()}
         stems = {name.rsplit(".", 1)[0] for name in tensors}
         self.maps = {stem: LowRankMap(*(tensors[f"{stem}.{part}"] for part in ("down", "up", "bias"))) for stem in stems}
 
