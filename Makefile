@@ -3,8 +3,10 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 MODEL ?= models/smollm2/family.json
+# A build folder keeps the generator it was made with.
+export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup build models demo serve test unit test-clients soak bench lint format fuzz asan tsan cuda cuda-check gpu-test gpu-bench clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint format fuzz asan tsan cuda cuda-check gpu-test gpu-bench bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,7 +37,7 @@ test: models ## install what is missing, build, run every test
 	@tools/run_tests $(BUILD)
 
 unit: ## the fast unit tests only
-	@tools/setup test
+	@tools/setup unit
 	@mkdir -p $(BUILD)
 	@cmake --preset release -DDROIDSPEAK_TESTS=ON > $(BUILD)/configure.log 2>&1 || (cat $(BUILD)/configure.log; exit 1)
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -53,7 +55,8 @@ bench: build models ## speed of this build, and of llama.cpp beside it; SERVER=1
 	@python3 bench/compare_llama_cpp.py
 	@[ -z "$(SERVER)" ] || python3 bench/compare_llama_server.py
 
-gpu-bench: cuda ## the 8B shape on the GPU, beside torch and transformers
+gpu-bench: cuda-configure ## the 8B shape on the GPU, beside torch and transformers
+	@cmake --build build-cuda -j $(JOBS) --target droidspeak
 	@bench/gpu/run.sh build-cuda
 
 lint: ## formatting, layering, thread safety, sizes
@@ -69,24 +72,31 @@ fuzz: ## every fuzz target for 60 s
 	@tools/run_fuzzers 60
 
 asan: ## unit tests with address and undefined behaviour sanitizers
-	@tools/setup test
+	@tools/setup unit
 	@cmake --preset debug && cmake --build build-debug -j $(JOBS) && ctest --test-dir build-debug -L unit --output-on-failure
 
 tsan: ## unit tests with the thread sanitizer
-	@tools/setup test
+	@tools/setup unit
 	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) && ctest --test-dir build-tsan -L unit --output-on-failure
 
-cuda: ## build with the CUDA backend into build-cuda
+cuda-configure:
 	@tools/setup cuda
-	@cmake --preset cuda && cmake --build build-cuda -j $(JOBS)
+	@mkdir -p build-cuda
+	@cmake --preset cuda > build-cuda/configure.log 2>&1 || (cat build-cuda/configure.log; exit 1)
 
-cuda-check: ## compile the CUDA code and its tests only; needs nvcc, no GPU
-	@tools/setup cuda
-	@cmake --preset cuda > /dev/null
+cuda: cuda-configure ## build with the CUDA backend into build-cuda
+	@cmake --build build-cuda -j $(JOBS)
+
+cuda-check: cuda-configure ## compile the CUDA code and its tests only; needs nvcc, no GPU
 	@cmake --build build-cuda -j $(JOBS) --target ops_cuda_test device_test
 
-gpu-test: cuda ## the tests that use a GPU
+gpu-test: cuda-configure ## the tests that use a GPU
+	@cmake --build build-cuda -j $(JOBS) --target device_test ops_cuda_test parity_test
 	@ctest --test-dir build-cuda -R '^(device_test|ops_cuda_test|parity_test)$$' --output-on-failure
+
+bundle: ## collect into .cache/bundle what a GPU machine without network lacks
+	@tools/setup cuda
+	@tools/bundle
 
 clean: ## remove what was built
 	@rm -rf build build-debug build-tsan build-cuda build-fuzz out

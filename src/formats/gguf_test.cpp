@@ -1,7 +1,9 @@
 #include "formats/gguf.h"
 
+#include <array>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #include "formats/safetensors.h"
 
+#include <array>
 #include <bit>
 #include <fstream>
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <thread>

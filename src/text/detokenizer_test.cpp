@@ -1,5 +1,6 @@
 #include "text/detokenizer.h"
 
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,7 @@
 #include "text/jinja/filters.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "text/jinja/arguments.h"
