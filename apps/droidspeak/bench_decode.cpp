@@ -28,8 +28,8 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
   for (int32_t i = 0; i < count; ++i) {
     std::vector<int32_t> prompt =
         benchmark_tokens(options.context_tokens, config.vocab_size, static_cast<uint64_t>(i) + 1);
-    workspace.runner->prefill(prompt, plan, tables[static_cast<size_t>(i)],
-                              [](int32_t, TensorView) {});
+    workspace.runner->partial_prefill(prompt, plan, tables[static_cast<size_t>(i)],
+                                      [](int32_t, TensorView) {});
     tokens.push_back(prompt.back());
   }
   Tensor hidden(*workspace.device, workspace.ops->activation_dtype(), count, config.d_model);

@@ -34,7 +34,7 @@ void run_bench_prefill(const PrefillOptions& options) {
     for (int32_t i = 0; i <= options.repeats; ++i) {
       BlockTable table;
       Stopwatch watch;
-      workspace.runner->prefill(tokens, plan, table, [&](int32_t first, TensorView hidden) {
+      workspace.runner->partial_prefill(tokens, plan, table, [&](int32_t first, TensorView hidden) {
         if (first + hidden.rows == count)
           transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits.view());
       });

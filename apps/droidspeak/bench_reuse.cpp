@@ -119,7 +119,7 @@ class ReuseBench {
     BlockTable table;
     int32_t token = 0;
     Stopwatch watch;
-    timing = runner.prefill(prompt, plan, table, [&](int32_t first, TensorView hidden) {
+    timing = runner.partial_prefill(prompt, plan, table, [&](int32_t first, TensorView hidden) {
       if (first + hidden.rows == static_cast<int64_t>(prompt.size()))
         transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
     });

@@ -168,8 +168,8 @@ void run_generate(const GenerateOptions& options) {
   Stopwatch watch;
   int32_t token = -1;
   auto total = static_cast<int32_t>(prompt.tokens.size());
-  PromptTimings timings =
-      workspace.runner->prefill(prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
+  PromptTimings timings = workspace.runner->partial_prefill(
+      prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
         if (first + hidden.rows == total) token = writer.choose(transformer, hidden);
       });
   double ttft_ms = watch.ms();

@@ -112,8 +112,8 @@ void run_score(const ScoreOptions& options) {
   PromptPlan plan = make_plan(workspace, options, tokens, shown);
   TokenScores scores(workspace, *plan.receiver->transformer, tokens);
   BlockTable table;
-  workspace.runner->prefill(tokens, plan, table,
-                            [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
+  workspace.runner->partial_prefill(
+      tokens, plan, table, [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
   size_t first = options.sender.empty() ? 1 : static_cast<size_t>(options.context_tokens);
   double sum = 0;
   for (size_t i = first; i < tokens.size(); ++i) sum -= scores.logprobs()[i];

@@ -172,7 +172,7 @@ void PromptReader::store_blocks(Sequence& sequence) {
   int32_t num_blocks = num_tokens / kBlockTokens;
   if (num_blocks > sequence.num_sent_blocks && parts_.adapters.is_current(*sequence.variant)) {
     auto first = static_cast<size_t>(sequence.num_sent_blocks);
-    sequence.writer->write(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
+    sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
                            num_tokens);
     parts_.adapters.note_stored(
         *sequence.variant,

@@ -76,10 +76,11 @@ class Evaluation {
   // Prefills the prompt; logits of its last token.
   PromptTimings prefill(const QaPrompt& prompt, const PromptPlan& plan, BlockTable& table) {
     auto total = static_cast<int64_t>(prompt.tokens.size());
-    return runner_.prefill(prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
-      if (first + hidden.rows == total)
-        set_logits(hidden.row_range(hidden.rows - 1, hidden.rows), 0);
-    });
+    return runner_.partial_prefill(
+        prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
+          if (first + hidden.rows == total)
+            set_logits(hidden.row_range(hidden.rows - 1, hidden.rows), 0);
+        });
   }
 
   // Logits of hidden rows, put into host_ from `row` on.

@@ -221,7 +221,7 @@ void ContextWriter::keep_layers(int32_t num_blocks, std::vector<int32_t> layers)
   partial_layers_ = std::move(layers);
 }
 
-void ContextWriter::write(std::span<const Digest> keys,
+void ContextWriter::store(std::span<const Digest> keys,
                           std::span<const int32_t> blocks,
                           int32_t first_block,
                           int32_t num_tokens) {

@@ -47,7 +47,7 @@ class ContextWriter {
   void capture(int32_t layer, int32_t first_position, TensorView hidden);
   // Begins to write the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`, with
   // their captured rows. The blocks must stay as they are until has_copies() is false.
-  void write(std::span<const Digest> keys,
+  void store(std::span<const Digest> keys,
              std::span<const int32_t> blocks,
              int32_t first_block,
              int32_t num_tokens);

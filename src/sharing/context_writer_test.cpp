@@ -110,7 +110,7 @@ TYPED_TEST(ContextWriting, StoresBlocksWithTheirCapturedRows) {
   int32_t first_block = 0;
   for (int32_t end : ends) {
     for (int32_t layer : writer.captured_layers()) this->capture(writer, layer, begin, end);
-    writer.write(this->keys_, this->blocks_, first_block, end);
+    writer.store(this->keys_, this->blocks_, first_block, end);
     begin = end;
     first_block = end / kBlockTokens;
   }
@@ -128,7 +128,7 @@ TYPED_TEST(ContextWriting, StoresBlocksWithTheirCapturedRows) {
 TYPED_TEST(ContextWriting, KeepsOnlyTheAskedLayersOfTheFirstBlocks) {
   ContextWriter writer(this->parts(), {});
   writer.keep_layers(2, {1});
-  writer.write(this->keys_, this->blocks_, 0, 3 * kBlockTokens);
+  writer.store(this->keys_, this->blocks_, 0, 3 * kBlockTokens);
   writer.wait();
   for (int32_t block = 0; block < 3; ++block) {
     for (int32_t layer = 0; layer < kNumLayers; ++layer)
@@ -139,7 +139,7 @@ TYPED_TEST(ContextWriting, KeepsOnlyTheAskedLayersOfTheFirstBlocks) {
 TYPED_TEST(ContextWriting, RowsThatAreNotCompleteAreLeftOut) {
   ContextWriter writer(this->parts(), {1});
   this->capture(writer, 1, 10, 2 * kBlockTokens);
-  writer.write(this->keys_, this->blocks_, 0, 2 * kBlockTokens);
+  writer.store(this->keys_, this->blocks_, 0, 2 * kBlockTokens);
   writer.wait();
   EXPECT_FALSE(this->holds_input(0, 1));
   EXPECT_TRUE(this->holds_input(1, 1));
@@ -152,7 +152,7 @@ TEST_F(LateWriting, PublishesNothingBeforeItIsCopied) {
   device_.close();
   ContextWriter writer(parts(), {1});
   capture(writer, 1, 0, 2 * kBlockTokens);
-  writer.write(keys_, blocks_, 0, 2 * kBlockTokens);
+  writer.store(keys_, blocks_, 0, 2 * kBlockTokens);
   EXPECT_TRUE(writer.has_copies());
   std::this_thread::sleep_for(20ms);
   for (int32_t layer = 0; layer < kNumLayers; ++layer) {
@@ -169,7 +169,7 @@ TEST_F(LateWriting, PublishesNothingBeforeItIsCopied) {
 TEST_F(LateWriting, AWriterEndsAfterItsCopies) {
   device_.close();
   auto writer = std::make_unique<ContextWriter>(parts(), std::vector<int32_t>{});
-  writer->write(keys_, blocks_, 0, kBlockTokens);
+  writer->store(keys_, blocks_, 0, kBlockTokens);
   auto end = std::async(std::launch::async, [&] { writer.reset(); });
   EXPECT_EQ(end.wait_for(20ms), std::future_status::timeout);
   device_.open();
@@ -180,7 +180,7 @@ TEST_F(LateWriting, AWriterEndsAfterItsCopies) {
 TEST_F(LateWriting, WhatIsErasedMeanwhileStaysErased) {
   device_.close();
   ContextWriter writer(parts(), {});
-  writer.write(keys_, blocks_, 0, kBlockTokens);
+  writer.store(keys_, blocks_, 0, kBlockTokens);
   std::this_thread::sleep_for(20ms);
   store_->erase(keys_);
   device_.open();
@@ -196,7 +196,7 @@ TEST_F(LateWriting, ReadsRowsBackWhenThereIsNoMemoryToSetThemAside) {
   ASSERT_EQ(write_back_.take_buffer(size_t{64} << 20), nullptr);
   ContextWriter writer(parts(), {1});
   capture(writer, 1, 0, kBlockTokens);
-  writer.write(keys_, blocks_, 0, kBlockTokens);
+  writer.store(keys_, blocks_, 0, kBlockTokens);
   writer.wait();
   EXPECT_TRUE(holds_input(0, 1));
 }

@@ -25,10 +25,10 @@ std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
   return block_keys(exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype()), tokens);
 }
 
-PromptTimings PromptRunner::prefill(std::span<const int32_t> tokens,
-                                    const PromptPlan& plan,
-                                    BlockTable& table,
-                                    const Visit& visit) {
+PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
+                                            const PromptPlan& plan,
+                                            BlockTable& table,
+                                            const Visit& visit) {
   check(!tokens.empty(), "a prompt has at least one token");
   if (!table.reserve(kv_.pool(), static_cast<int32_t>(tokens.size()))) {
     throw Failure(ErrorCode::kExhausted,
@@ -160,7 +160,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
     }
     transformer.forward_layers({done, num_layers}, std::span(&slice, 1), kv_, hidden);
   }
-  writer.write(keys, table.blocks(), 0, total);
+  writer.store(keys, table.blocks(), 0, total);
   writer.wait();
   return watch.ms();
 }

@@ -55,10 +55,10 @@ class PromptRunner {
   // Runs the tokens that the plan does not take from the sender; `table` then holds K/V of all of
   // them and grows as needed. Throws Failure(kExhausted) when the K/V memory is too small. `visit`
   // sees at least the last token's row.
-  PromptTimings prefill(std::span<const int32_t> tokens,
-                        const PromptPlan& plan,
-                        BlockTable& table,
-                        const Visit& visit);
+  PromptTimings partial_prefill(std::span<const int32_t> tokens,
+                                const PromptPlan& plan,
+                                BlockTable& table,
+                                const Visit& visit);
 
   // Hidden row of one more token at `position`. Throws Failure(kExhausted) when the table cannot
   // grow.

@@ -53,7 +53,7 @@ class SharingParity : public testing::TestWithParam<DeviceKind> {
     BlockTable table;
     std::vector<std::vector<float>> rows;
     Transformer& transformer = *plan.receiver->transformer;
-    timings = runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
+    timings = runner.partial_prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
       Tensor out(*device_, DType::kF32, hidden.rows, transformer.config().vocab_size);
       transformer.logits(hidden, out.view());
       for (auto& row : read_rows(*device_, out.view())) rows.push_back(std::move(row));

@@ -49,7 +49,7 @@ class SingleModel {
     BlockTable table;
     std::vector<std::vector<float>> rows;
     int64_t vocabulary = variant_->transformer->config().vocab_size;
-    runner.prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
+    runner.partial_prefill(tokens, plan, table, [&](int32_t, TensorView hidden) {
       Tensor out(*device_, DType::kF32, hidden.rows, vocabulary);
       variant_->transformer->logits(hidden, out.view());
       for (auto& row : read_rows(*device_, out.view())) rows.push_back(std::move(row));

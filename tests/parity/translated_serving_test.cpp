@@ -96,8 +96,8 @@ class TranslatedServing : public testing::Test {
       family_.ops().argmax(logits.view(), std::span(answer).last(1));
     };
     PromptTimings timings =
-        runner.prefill(tokens, {receiver, sender, plan, translator, kContext}, table,
-                       [&](int32_t, TensorView hidden) { take_best(hidden); });
+        runner.partial_prefill(tokens, {receiver, sender, plan, translator, kContext}, table,
+                               [&](int32_t, TensorView hidden) { take_best(hidden); });
     EXPECT_EQ(timings.reused_tokens, kContext);
     while (answer.size() < kAnswer) {
       auto position = static_cast<int32_t>(tokens.size() + answer.size()) - 1;
