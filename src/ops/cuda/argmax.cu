@@ -1,4 +1,5 @@
 #include "device/cuda/cuda_check.h"
+#include "ops/cuda/best.cuh"
 #include "ops/cuda/chain.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/vector.cuh"
@@ -7,26 +8,6 @@ namespace droidspeak::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-struct Best {
-  float value;
-  int32_t index;
-};
-
-// The larger value; of equal ones the first.
-__device__ Best better(Best a, Best b) {
-  if (a.value != b.value) return a.value > b.value ? a : b;
-  return a.index < b.index ? a : b;
-}
-
-__device__ Best warp_best(Best best) {
-  for (int step = 16; step > 0; step /= 2) {
-    const Best other{__shfl_xor_sync(~0u, best.value, step),
-                     __shfl_xor_sync(~0u, best.index, step)};
-    best = better(best, other);
-  }
-  return best;
-}
 
 template <class T>
 struct ArgmaxTask {
