@@ -70,6 +70,17 @@ class TokenScores {
   Progress progress_;
 };
 
+// Index of the first scored token: the first that has one before it, or the one after the context.
+size_t first_scored(const ScoreOptions& options, size_t num_tokens) {
+  if (options.sender.empty() && options.context_tokens == 0) return 1;
+  if (options.context_tokens < 1 || static_cast<size_t>(options.context_tokens) >= num_tokens) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("--context-tokens {}: expected 1 to {} for this text",
+                              options.context_tokens, num_tokens - 1));
+  }
+  return static_cast<size_t>(options.context_tokens);
+}
+
 PromptPlan make_plan(Workspace& workspace,
                      const ScoreOptions& options,
                      std::span<const int32_t> tokens,
@@ -78,11 +89,6 @@ PromptPlan make_plan(Workspace& workspace,
   plan.receiver = workspace.family->get(options.model);
   shown = "full";
   if (options.sender.empty()) return plan;
-  if (options.context_tokens < 1 || static_cast<size_t>(options.context_tokens) >= tokens.size()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("--context-tokens {}: expected 1 to {} for this text",
-                              options.context_tokens, tokens.size() - 1));
-  }
   plan.sender = workspace.family->get(options.sender);
   // The last context token predicts the first scored one, so its row is computed, not reused.
   plan.context_tokens = options.context_tokens - 1;
@@ -108,16 +114,16 @@ void run_score(const ScoreOptions& options) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: {} tokens, at least 2 are needed for a score", options.file,
                               tokens.size()));
+  size_t scored_from = first_scored(options, tokens.size());
   std::string shown;
   PromptPlan plan = make_plan(workspace, options, tokens, shown);
   TokenScores scores(workspace, *plan.receiver->transformer, tokens);
   BlockTable table;
   workspace.runner->partial_prefill(
       tokens, plan, table, [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
-  size_t first = options.sender.empty() ? 1 : static_cast<size_t>(options.context_tokens);
   double sum = 0;
-  for (size_t i = first; i < tokens.size(); ++i) sum -= scores.logprobs()[i];
-  double nll = sum / static_cast<double>(tokens.size() - first);
+  for (size_t i = scored_from; i < tokens.size(); ++i) sum -= scores.logprobs()[i];
+  double nll = sum / static_cast<double>(tokens.size() - scored_from);
   if (!options.common.wants_json) {
     fmt::print("tokens {}  nll {:.5f}  perplexity {:.4f}  plan {}\n", tokens.size(), nll,
                std::exp(nll), shown);
@@ -146,7 +152,7 @@ void add_score(CLI::App& app) {
   command->add_option("--file", options->file, "Text, taken as it is")->required();
   command->add_option("--sender", options->sender, "Variant whose caches of the context are used");
   command->add_option("--context-tokens", options->context_tokens,
-                      "With --sender: leading tokens that are shared context");
+                      "Leading tokens that are not scored; with --sender: the shared context");
   command
       ->add_option("--plan", options->plan,
                    "auto, full, reuse or a,b,c (a,b,cr: without translation)")
