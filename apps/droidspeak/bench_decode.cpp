@@ -21,6 +21,7 @@ struct DecodeOptions {
 double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t count) {
   PromptPlan plan;
   plan.receiver = workspace.family->get(options.model);
+  plan.first_output = PromptPlan::kLastToken;
   Transformer& transformer = *plan.receiver->transformer;
   const ModelConfig& config = transformer.config();
   std::vector<BlockTable> tables(static_cast<size_t>(count));

@@ -21,6 +21,7 @@ void run_bench_prefill(const PrefillOptions& options) {
   Workspace workspace(options.common, {options.model});
   PromptPlan plan;
   plan.receiver = workspace.family->get(options.model);
+  plan.first_output = PromptPlan::kLastToken;
   Transformer& transformer = *plan.receiver->transformer;
   const ModelConfig& config = transformer.config();
   nlohmann::json rows = nlohmann::json::array();

@@ -141,6 +141,7 @@ void run_generate(const GenerateOptions& options) {
 
   PromptPlan plan;
   plan.receiver = workspace.family->get(options.model);
+  plan.first_output = PromptPlan::kLastToken;
   plan.plan = ReusePlan::full(workspace.family->config().num_layers);
   std::string shown = "full";
   double sender_ms = 0;

@@ -7,11 +7,15 @@ namespace {
 
 void add_rows(Batch& batch, const StepPlan::Work& work) {
   const Sequence& sequence = *work.sequence;
+  const bool is_complete = sequence.num_missing() == work.num_tokens;
   batch.slices.push_back({{.first_row = batch.num_rows(),
                            .num_rows = work.num_tokens,
                            .first_position = sequence.num_computed,
                            .blocks = sequence.blocks.blocks()},
-                          sequence.variant->adapter.get()});
+                          sequence.variant->adapter.get(),
+                          sequence.request.wants_prompt_logprobs ? BatchSlice::kAllRows
+                          : is_complete                          ? 1
+                                                                 : 0});
   auto begin = sequence.tokens.begin() + sequence.num_computed;
   batch.tokens.insert(batch.tokens.end(), begin, begin + work.num_tokens);
   batch.work.push_back(work);

@@ -43,11 +43,11 @@ class WeightLoader {
     weights->digest = checkpoint_.digest();
     weights->embedding = pack({as_part(checkpoint_.matrix(TensorRole::kEmbedding, 0,
                                                           config_.vocab_size, config_.d_model))},
-                              "the embedding", precision_);
+                              "the embedding", most_felt());
     if (!checkpoint_.is_tied()) {
       weights->output = pack({as_part(checkpoint_.matrix(TensorRole::kOutput, 0, config_.vocab_size,
                                                          config_.d_model))},
-                             "the output matrix", precision_);
+                             "the output matrix", most_felt());
     }
     weights->output_norm = vector(TensorRole::kOutputNorm, 0, config_.d_model);
     for (int32_t layer = 0; layer < config_.num_layers; ++layer)
@@ -62,14 +62,16 @@ class WeightLoader {
     w.attention_norm = vector(TensorRole::kAttentionNorm, layer, config_.d_model);
     w.ffn_norm = vector(TensorRole::kFfnNorm, layer, config_.d_model);
     std::string where = fmt::format("layer {}", layer);
+    const bool is_end = layer == 0 || layer == config_.num_layers - 1;
+    const Precision precision = is_end ? most_felt() : precision_;
     w.qkv = pack(qkv_parts(layer), where + " q/k/v", most_felt());
     w.output = pack({as_part(checkpoint_.matrix(TensorRole::kAttentionOutput, layer,
                                                 config_.d_model, config_.q_columns()))},
-                    where + " attention output", precision_);
-    w.gate_up = pack(gate_up_parts(layer), where + " gate/up", precision_);
+                    where + " attention output", precision);
+    w.gate_up = pack(gate_up_parts(layer), where + " gate/up", precision);
     w.down = pack(
         {as_part(checkpoint_.matrix(TensorRole::kDown, layer, config_.d_model, config_.ffn_dim))},
-        where + " down", precision_);
+        where + " down", precision);
     if (architecture.has_qkv_bias) w.qkv_bias = qkv_bias(layer);
     if (architecture.has_qk_norm) {
       w.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
@@ -112,7 +114,8 @@ class WeightLoader {
     return upload(bias);
   }
 
-  // Rounded activations are felt most in K and V, which all later tokens read.
+  // Rounded activations are felt most in K and V, which all later tokens read, in the first layer,
+  // before all others, and behind the last one, where nothing averages them out.
   Precision most_felt() const {
     return precision_ == Precision::kFast ? Precision::kFine : precision_;
   }

@@ -13,6 +13,26 @@ const float* data_or_null(const Tensor& tensor) {
   return tensor.rows() == 0 ? nullptr : static_cast<const float*>(tensor.view().data);
 }
 
+int32_t output_rows(const BatchSlice& slice) {
+  return std::min(slice.output_rows, slice.sequence.num_rows);
+}
+
+// body(slice, its first wanted row in the batch, that row's place among all wanted rows).
+template <class Body>
+void for_each_output(std::span<const BatchSlice> slices, const Body& body) {
+  int64_t place = 0;
+  for (const BatchSlice& slice : slices) {
+    const int32_t count = output_rows(slice);
+    if (count > 0) body(slice, slice.sequence.first_row + slice.sequence.num_rows - count, place);
+    place += count;
+  }
+}
+
+void set_sequences(std::span<const BatchSlice> slices, std::vector<SequenceSlice>& out) {
+  out.clear();
+  for (const BatchSlice& slice : slices) out.push_back(slice.sequence);
+}
+
 }  // namespace
 
 Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32_t max_positions)
@@ -45,45 +65,58 @@ void Transformer::forward_layers(LayerRange range,
                                  const KvCache& kv,
                                  TensorView hidden) {
   check(range.begin >= 0 && range.end <= config().num_layers, "layer range inside the model");
-  sequence_slices_.clear();
+  bool is_decode = true;
+  bool wants_all = true;
   for (const BatchSlice& slice : slices) {
     check(slice.sequence.first_position + slice.sequence.num_rows <= max_positions_,
           "positions within the RoPE table");
-    sequence_slices_.push_back(slice.sequence);
+    is_decode = is_decode && slice.sequence.num_rows == 1;
+    wants_all = wants_all && output_rows(slice) == slice.sequence.num_rows;
   }
+  const bool has_output_layer = range.end == config().num_layers && !wants_all && !is_decode;
+  set_sequences(slices, sequence_slices_);
   auto queue_layers = [&] {
-    for (int32_t layer = range.begin; layer < range.end; ++layer) {
-      attention_block(layer, slices, kv, hidden);
+    for (int32_t layer = range.begin; layer < range.end - (has_output_layer ? 1 : 0); ++layer) {
+      TensorView qkv = store_kv(layer, slices, kv, hidden);
+      attention_block(layer, slices, kv.layer(layer), qkv, hidden);
       ffn_block(layer, slices, hidden);
     }
   };
-  const bool is_decode = std::ranges::all_of(
-      slices, [](const BatchSlice& slice) { return slice.sequence.num_rows == 1; });
   // The next tokens come with the same operations; a layer on its own is not worth the record.
   if (is_decode && range.end - range.begin > 1) return ops_.repeat(queue_layers);
   queue_layers();
+  if (has_output_layer) output_layer(slices, kv, hidden);
 }
 
-void Transformer::attention_block(int32_t layer,
-                                  std::span<const BatchSlice> slices,
-                                  const KvCache& kv,
-                                  TensorView hidden) {
+TensorView Transformer::store_kv(int32_t layer,
+                                 std::span<const BatchSlice> slices,
+                                 const KvCache& kv,
+                                 TensorView hidden) {
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
   TensorView normed = normed_.reshape(ops_.device(), dtype, hidden.rows, c.d_model);
   TensorView qkv = qkv_.reshape(ops_.device(), dtype, hidden.rows, c.qkv_columns());
-  TensorView attended = attended_.reshape(ops_.device(), dtype, hidden.rows, c.q_columns());
-
   ops_.rms_norm(hidden, data_or_null(w.attention_norm), c.norm_epsilon, normed);
   ops_.linear(*w.qkv, normed, qkv, Accumulate::kOverwrite, data_or_null(w.qkv_bias));
   apply_lora(slices, layer, &LoraLayer::qkv, normed, qkv);
-  KvLayerView view = kv.layer(layer);
-  ops_.rotate_and_store(qkv, rope_options(layer), sequence_slices_, view);
+  ops_.rotate_and_store(qkv, rope_options(layer), sequence_slices_, kv.layer(layer));
+  return qkv;
+}
+
+void Transformer::attention_block(int32_t layer,
+                                  std::span<const BatchSlice> slices,
+                                  const KvLayerView& kv,
+                                  TensorView qkv,
+                                  TensorView hidden) {
+  const ModelConfig& c = config();
+  const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+  TensorView attended =
+      attended_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, c.q_columns());
   AttentionOptions options{.num_heads = c.num_heads,
                            .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                            .sliding_window = c.sliding_window};
-  ops_.attention(qkv, options, sequence_slices_, view, attended);
+  ops_.attention(qkv, options, sequence_slices_, kv, attended);
   ops_.linear(*w.output, attended, hidden, Accumulate::kAdd);
   apply_lora(slices, layer, &LoraLayer::output, attended, hidden);
 }
@@ -102,6 +135,34 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
   ops_.gated_activation(gate_up, c.activation, activated);
   ops_.linear(*w.down, activated, hidden, Accumulate::kAdd);
   apply_lora(slices, layer, &LoraLayer::down, activated, hidden);
+}
+
+void Transformer::output_layer(std::span<const BatchSlice> slices,
+                               const KvCache& kv,
+                               TensorView hidden) {
+  const int32_t layer = config().num_layers - 1;
+  TensorView all_qkv = store_kv(layer, slices, kv, hidden);
+  int64_t rows = 0;
+  for (const BatchSlice& slice : slices) rows += output_rows(slice);
+  if (rows == 0) return;
+  TensorView qkv = output_qkv_.reshape(ops_.device(), all_qkv.dtype, rows, all_qkv.columns);
+  TensorView wanted = output_hidden_.reshape(ops_.device(), hidden.dtype, rows, hidden.columns);
+  output_slices_.clear();
+  for_each_output(slices, [&](const BatchSlice& slice, int64_t from, int64_t to) {
+    const int32_t count = output_rows(slice);
+    ops_.copy(all_qkv.row_range(from, from + count), qkv.row_range(to, to + count));
+    ops_.copy(hidden.row_range(from, from + count), wanted.row_range(to, to + count));
+    const SequenceSlice& all = slice.sequence;
+    output_slices_.push_back(
+        {{to, count, all.first_position + all.num_rows - count, all.blocks}, slice.adapter});
+  });
+  set_sequences(output_slices_, sequence_slices_);
+  attention_block(layer, output_slices_, kv.layer(layer), qkv, wanted);
+  ffn_block(layer, output_slices_, wanted);
+  for_each_output(slices, [&](const BatchSlice& slice, int64_t from, int64_t to) {
+    const int32_t count = output_rows(slice);
+    ops_.copy(wanted.row_range(to, to + count), hidden.row_range(from, from + count));
+  });
 }
 
 // Neighbouring slices of one adapter are corrected together.

@@ -3,8 +3,10 @@
 // on the others.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kv/kv_cache.h"
 #include "model/weights.h"
@@ -15,6 +17,11 @@ namespace droidspeak {
 struct BatchSlice {
   SequenceSlice sequence;
   const Adapter* adapter = nullptr;
+  // Of so many last rows the hidden state behind the last layer is wanted. The others only leave
+  // their K/V in that layer: their rows of `hidden` are no result.
+  int32_t output_rows = kAllRows;
+
+  static constexpr int32_t kAllRows = std::numeric_limits<int32_t>::max();
 };
 
 class Transformer {
@@ -42,11 +49,19 @@ class Transformer {
   void logits(TensorView hidden, TensorView out);
 
  private:
+  // Returns q; k and v are in the cache.
+  TensorView store_kv(int32_t layer,
+                      std::span<const BatchSlice> slices,
+                      const KvCache& kv,
+                      TensorView hidden);
   void attention_block(int32_t layer,
                        std::span<const BatchSlice> slices,
-                       const KvCache& kv,
+                       const KvLayerView& kv,
+                       TensorView qkv,
                        TensorView hidden);
   void ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden);
+  // The last layer, whose later parts see only the rows that are wanted behind it.
+  void output_layer(std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden);
   void apply_lora(std::span<const BatchSlice> slices,
                   int32_t layer,
                   LoraLinear LoraLayer::*which,
@@ -64,6 +79,9 @@ class Transformer {
   Tensor gate_up_;
   Tensor activated_;
   Tensor low_rank_;
+  Tensor output_qkv_;
+  Tensor output_hidden_;
+  std::vector<BatchSlice> output_slices_;
   std::vector<SequenceSlice> sequence_slices_;
   std::vector<LoraRows> lora_rows_;
 };

@@ -140,7 +140,7 @@ class Evaluation {
   void make_reference(const QaPrompt& prompt) {
     BlockTable table;
     PromptPlan full{options_.receiver, nullptr, ReusePlan::full(transformer_.config().num_layers),
-                    nullptr, 0};
+                    nullptr,           0,       PromptPlan::kLastToken};
     prefill(prompt, full, table);
     std::vector<float> first = host_;
     answer_ = {first_choice()};
@@ -153,8 +153,8 @@ class Evaluation {
 
   void try_plan(const QaPrompt& prompt, const ChosenPlan& chosen, Series& series) {
     BlockTable table;
-    PromptPlan plan{options_.receiver, options_.sender, chosen.plan, chosen.translator,
-                    prompt.context_tokens};
+    PromptPlan plan{options_.receiver, options_.sender,       chosen.plan,
+                    chosen.translator, prompt.context_tokens, PromptPlan::kLastToken};
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
     int32_t first_token = first_choice();

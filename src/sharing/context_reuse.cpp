@@ -92,7 +92,7 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t begin = recomputed_tokens_;
   TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
                                       transformer.config().d_model);
-  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get()};
+  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get(), 0};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
       transformer.embed(std::span(job_.context)

@@ -94,6 +94,7 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, plan.receiver->adapter.get()};
+    slice.output_rows = std::max(0, first + rows - std::min(plan.first_output, total - 1));
     for (int32_t layer = 0; layer < num_layers; ++layer) {
       if (reuse != nullptr && !reuse->wait_layer(layer)) return false;
       transformer.forward_layers({layer, layer + 1}, std::span(&slice, 1), kv_, hidden);
@@ -151,7 +152,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
         hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
-    BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get()};
+    BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get(), 0};
     int32_t done = 0;
     for (int32_t layer : writer.captured_layers()) {
       transformer.forward_layers({done, layer}, std::span(&slice, 1), kv_, hidden);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,10 @@ struct PromptPlan {
   std::shared_ptr<const Translator> translator;
   int32_t context_tokens =
       0;  // at most this many leading tokens are shared; rounded down to blocks
+  // Hidden rows are wanted from this position on; that of the last token always is.
+  int32_t first_output = 0;
+
+  static constexpr int32_t kLastToken = std::numeric_limits<int32_t>::max();
 };
 
 struct PromptTimings {
@@ -49,7 +54,8 @@ class PromptRunner {
 
   CacheStore& store() { return store_; }
 
-  // Hidden rows after the last layer, as they are computed: positions from `first_position`.
+  // Hidden rows after the last layer, as they are computed: positions from `first_position`. Rows
+  // before the plan's first_output are no results.
   using Visit = std::function<void(int32_t first_position, TensorView hidden)>;
 
   // Runs the tokens that the plan does not take from the sender; `table` then holds K/V of all of

@@ -16,6 +16,12 @@
 namespace droidspeak {
 namespace {
 
+std::vector<int32_t> random_tokens(std::mt19937& random, int32_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 256);
+  return tokens;
+}
+
 class SharingParity : public testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
@@ -59,12 +65,6 @@ class SharingParity : public testing::TestWithParam<DeviceKind> {
       for (auto& row : read_rows(*device_, out.view())) rows.push_back(std::move(row));
     });
     return rows;
-  }
-
-  std::vector<int32_t> random_tokens(std::mt19937& random, int32_t count) const {
-    std::vector<int32_t> tokens(static_cast<size_t>(count));
-    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 256);
-    return tokens;
   }
 
   TemporaryFolder folder_;
@@ -180,49 +180,95 @@ TEST_P(SharingParity, MissingCacheMeansFullPrefill) {
   EXPECT_EQ(ours, expected);
 }
 
+// Prompts of several adapters as one batch.
+struct MixedBatch {
+  std::vector<std::string> names{"alpha", "base", "beta", "alpha"};
+  std::vector<std::vector<int32_t>> prompts = {};
+  std::vector<BlockTable> tables = {};
+  std::vector<std::shared_ptr<const Variant>> variants = {};
+  std::vector<BatchSlice> slices = {};
+  std::vector<int32_t> tokens = {};
+
+  MixedBatch(std::mt19937& random, ModelFamily& family, BlockPool& pool) : tables(names.size()) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      auto length = static_cast<int32_t>(3 + random() % 60);
+      prompts.push_back(random_tokens(random, length));
+      variants.push_back(family.get(names[i]));
+      EXPECT_TRUE(tables[i].reserve(pool, length));
+      slices.push_back(
+          {{std::ssize(tokens), length, 0, tables[i].blocks()}, variants.back()->adapter.get()});
+      tokens.insert(tokens.end(), prompts[i].begin(), prompts[i].end());
+    }
+  }
+
+  // Row of logits() for the last token of a prompt.
+  size_t last_row(size_t index) const {
+    const SequenceSlice& slice = slices[index].sequence;
+    return static_cast<size_t>(slice.first_row + slice.num_rows - 1);
+  }
+
+  // A row per token.
+  std::vector<std::vector<float>> logits(Transformer& transformer, Ops& ops, const KvCache& kv) {
+    Tensor hidden(ops.device(), DType::kF32, std::ssize(tokens), transformer.config().d_model);
+    transformer.embed(tokens, hidden.view());
+    transformer.forward_layers({0, transformer.config().num_layers}, slices, kv, hidden.view());
+    Tensor out(ops.device(), DType::kF32, std::ssize(tokens), transformer.config().vocab_size);
+    transformer.logits(hidden.view(), out.view());
+    return read_rows(ops.device(), out.view());
+  }
+};
+
 // Slices of several adapters in one batch give what each gives alone; on the CPU bit for bit.
 TEST_P(SharingParity, BatchOfAdaptersEqualsOneAtATime) {
   std::mt19937 random(8);
-  std::vector<std::string> names{"alpha", "base", "beta", "alpha"};
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<BlockTable> tables(names.size());
-  std::vector<std::vector<float>> alone;
-  Transformer& transformer = *family_->base()->transformer;
-  for (const std::string& name : names) {
-    prompts.push_back(random_tokens(random, static_cast<int32_t>(3 + random() % 60)));
+  MixedBatch batch(random, *family_, kv_->pool());
+  std::vector<std::vector<float>> rows = batch.logits(*family_->base()->transformer, *ops_, *kv_);
+  for (size_t i = 0; i < batch.names.size(); ++i) {
     PromptPlan plan;
-    plan.receiver = family_->get(name);
+    plan.receiver = batch.variants[i];
     PromptTimings timings;
-    alone.push_back(run(prompts.back(), plan, 512, timings).back());
-  }
-  std::vector<BatchSlice> slices;
-  std::vector<int32_t> tokens;
-  std::vector<std::shared_ptr<const Variant>> variants;
-  for (size_t i = 0; i < names.size(); ++i) {
-    variants.push_back(family_->get(names[i]));
-    ASSERT_TRUE(tables[i].reserve(kv_->pool(), static_cast<int32_t>(prompts[i].size())));
-    slices.push_back({{static_cast<int64_t>(tokens.size()), static_cast<int32_t>(prompts[i].size()),
-                       0, tables[i].blocks()},
-                      variants.back()->adapter.get()});
-    tokens.insert(tokens.end(), prompts[i].begin(), prompts[i].end());
-  }
-  Tensor hidden(*device_, DType::kF32, static_cast<int64_t>(tokens.size()),
-                transformer.config().d_model);
-  transformer.embed(tokens, hidden.view());
-  transformer.forward_layers({0, transformer.config().num_layers}, slices, *kv_, hidden.view());
-  Tensor logits(*device_, DType::kF32, static_cast<int64_t>(tokens.size()),
-                transformer.config().vocab_size);
-  transformer.logits(hidden.view(), logits.view());
-  std::vector<std::vector<float>> rows = read_rows(*device_, logits.view());
-  for (size_t i = 0; i < names.size(); ++i) {
-    const SequenceSlice& slice = slices[i].sequence;
-    const std::vector<float>& row = rows[static_cast<size_t>(slice.first_row + slice.num_rows - 1)];
+    const std::vector<float> alone = run(batch.prompts[i], plan, 512, timings).back();
+    const std::vector<float>& row = rows[batch.last_row(i)];
     if (GetParam() == DeviceKind::kCpu) {
-      EXPECT_EQ(row, alone[i]) << names[i];
+      EXPECT_EQ(row, alone) << batch.names[i];
       continue;
     }
     // Products of more rows may be summed in another order.
-    for (size_t j = 0; j < row.size(); ++j) ASSERT_NEAR(row[j], alone[i][j], 1e-4f) << names[i];
+    for (size_t j = 0; j < row.size(); ++j) ASSERT_NEAR(row[j], alone[j], 1e-4f) << batch.names[i];
+  }
+}
+
+TEST_P(SharingParity, RowsWantedBehindTheLastLayerAreThoseOfAllRows) {
+  std::mt19937 random(9);
+  MixedBatch batch(random, *family_, kv_->pool());
+  Transformer& transformer = *family_->base()->transformer;
+  std::vector<std::vector<float>> all = batch.logits(transformer, *ops_, *kv_);
+  // What the next token sees of the K/V of every layer.
+  auto next = [&] {
+    std::vector<BatchSlice> slices = batch.slices;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      SequenceSlice& slice = slices[i].sequence;
+      slice = {static_cast<int64_t>(i), 1, slice.num_rows - 1, slice.blocks};
+    }
+    Tensor hidden(*device_, DType::kF32, std::ssize(slices), transformer.config().d_model);
+    transformer.embed(std::vector<int32_t>{1, 2, 3, 4}, hidden.view());
+    transformer.forward_layers({0, transformer.config().num_layers}, slices, *kv_, hidden.view());
+    return read_rows(*device_, hidden.view());
+  };
+  const std::vector<std::vector<float>> next_of_all = next();
+  const std::vector<int32_t> wanted{2, 0, 1, BatchSlice::kAllRows};
+  for (size_t i = 0; i < wanted.size(); ++i) batch.slices[i].output_rows = wanted[i];
+  std::vector<std::vector<float>> some = batch.logits(transformer, *ops_, *kv_);
+  const std::vector<std::vector<float>> next_of_some = next();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const int32_t count = std::min(wanted[i], batch.slices[i].sequence.num_rows);
+    for (size_t row = batch.last_row(i) + 1 - static_cast<size_t>(count); row <= batch.last_row(i);
+         ++row) {
+      for (size_t j = 0; j < all[row].size(); ++j)
+        ASSERT_NEAR(some[row][j], all[row][j], 1e-4f) << batch.names[i] << " row " << row;
+    }
+    for (size_t j = 0; j < next_of_all[i].size(); ++j)
+      ASSERT_NEAR(next_of_some[i][j], next_of_all[i][j], 1e-4f) << batch.names[i];
   }
 }
 
