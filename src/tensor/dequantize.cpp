@@ -14,7 +14,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr int kSmallBlock = 32;
-constexpr int kSuperBlock = 256;
 
 uint16_t load_u16(const uint8_t* bytes) {
   uint16_t value = 0;
