@@ -58,12 +58,21 @@ void print_json(const nlohmann::json& value) {
 
 namespace {
 
+// Names what was not understood also where something is missing.
+std::string failure_message(const CLI::App* app, const CLI::Error& error) {
+  std::string message = CLI::FailureMessage::simple(app, error);
+  const std::vector<std::string> rest = app->remaining(true);
+  if (rest.empty() || error.get_name() == "ExtrasError") return message;
+  return fmt::format("\"{}\" is not known here. {}", rest.front(), message);
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "DroidSpeak serves the fine-tuned variants of one base model and lets each start from the "
       "caches of the others.");
   app.name("droidspeak");
   app.require_subcommand(1);
+  app.failure_message(failure_message);
   app.set_version_flag("--version", "droidspeak 0.1.0");
   app.footer("Example: droidspeak generate --model base --prompt 'What is the capital of France?'");
   add_generate(app);

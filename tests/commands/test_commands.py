@@ -1,0 +1,99 @@
+"""The commands as a script calls them: what they print with --json, and how they fail."""
+
+import json
+import re
+
+import pytest
+
+
+def test_tokens_of_a_file(program, text):
+    tokens = program.json("tokenize", "--file", text)["tokens"]
+    assert len(tokens) > 130 and all(isinstance(token, int) for token in tokens)
+
+
+def test_generate_is_repeatable_and_says_what_it_did(program, text):
+    arguments = ["generate", "--model", "base", "--prompt-file", text, "--raw", "--max-tokens", 6, "--temperature", 0]
+    first, second = program.json(*arguments), program.json(*arguments)
+    assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
+    assert first["plan"] == "full" and first["reused_tokens"] == 0
+    assert first["prompt_tokens"] == len(program.json("tokenize", "--file", text)["tokens"])
+    assert set(first["timings"]) >= {"ttft_ms", "load_ms", "prefill_ms", "decode_ms", "total_ms"}
+
+
+def test_generate_from_a_senders_cache(program, text):
+    own = ["generate", "--model", "base", "--context-file", text, "--prompt", "And then?", "--max-tokens", 6, "--temperature", 0]
+    shared = program.json(*own, "--sender", "base", "--plan", "reuse")
+    assert shared["plan"] == "reuse" and shared["reused_tokens"] > 0 and shared["timings"]["sender_ms"] > 0
+    assert shared["tokens"] == program.json(*own)["tokens"], "a model's own cache changes nothing"
+
+
+def test_score_is_the_mean_of_its_logprobs(program, text):
+    score = program.json("score", "--model", "base", "--file", text, "--logprobs")
+    logprobs = score["logprobs"]
+    assert len(logprobs) == score["tokens"] and logprobs[0] is None
+    assert score["nll"] == pytest.approx(-sum(logprobs[1:]) / (len(logprobs) - 1), abs=1e-5)
+
+
+@pytest.mark.parametrize("plan", [None, "full", "reuse", "0,1,2"])
+def test_score_behind_a_context(program, text, plan):
+    """The model's own cache, whatever the plan, gives the logprobs of plain scoring."""
+    context = 100
+    logprobs = program.json("score", "--model", "base", "--file", text, "--logprobs")["logprobs"]
+    sharing = [] if plan is None else ["--sender", "base", "--plan", plan]
+    behind = program.json("score", "--model", "base", "--file", text, "--context-tokens", context, *sharing)
+    assert behind["nll"] == pytest.approx(-sum(logprobs[context:]) / (len(logprobs) - context), abs=2e-3)
+
+
+def test_bench_rows(program):
+    prefill = program.json("bench", "prefill", "--model", "base", "--tokens", "64,128", "--repeats", 1)
+    assert [row["tokens"] for row in prefill] == [64, 128] and all(row["tokens_per_second"] > 0 for row in prefill)
+    decode = program.json("bench", "decode", "--model", "base", "--batch", "1,3", "--tokens", 4)
+    assert [row["batch"] for row in decode] == [1, 3] and all(row["tokens_per_second"] > 0 for row in decode)
+    reuse = program.json("bench", "reuse", "--model", "alpha", "--sender", "base", "--plan", "0,1,2", "--tokens", "128", "--repeats", 1)
+    assert {row["plan"] for row in reuse} == {"full", "reuse", "0,1,2"}
+    assert all(row["ttft_ms_median"] > 0 and row["speedup"] > 0 for row in reuse)
+
+
+def test_evaluate_compares_plans(program, tmp_path):
+    rows = [{"id": str(i), "documents": [{"title": "Note", "text": "Plans and caches. " * 20}], "question": "What?", "answers": ["caches"]}
+            for i in range(2)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = program.json("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--data", data, "--max-tokens", 4)
+    assert result["n"] == 2 and [row["plan"] for row in result["plans"]] == ["full", "reuse"]
+    assert result["plans"][0]["agreement"] == 1 and result["plans"][0]["kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_inspect_a_family(program):
+    done = program.run("inspect", program.family, "--json")
+    assert done.returncode == 0 and "base" in json.dumps(json.loads(done.stdout))
+
+
+COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "bench prefill", "bench decode", "bench reuse", "bench serve",
+            "inspect"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(program, command):
+    done = program.run(*command.split(), "--help")
+    assert done.returncode == 0 and f"Example: droidspeak {command}" in done.stdout
+
+
+@pytest.mark.parametrize("arguments, status, named", [
+    (["generate", "--model", "nobody", "--prompt", "x"], 1, "nobody"),
+    (["generate", "--model", "base", "--prompt", "x", "--sender", "base", "--plan", "9,1,2"], 1, "9,1,2"),
+    (["score", "--model", "base", "--file", "/nowhere/text"], 1, "/nowhere/text"),
+    (["tokenize", "--file", "/nowhere/text"], 1, "/nowhere/text"),
+    (["bench", "prefill", "--model", "base", "--tokens", "99999999"], 1, "99999999"),
+    (["evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full", "--data", "/nowhere/rows"], 1, "/nowhere/rows"),
+    (["generate", "--model", "base", "--prompt", "x", "--temperature", "hot"], 2, "hot"),
+    (["generate", "--no-such-flag"], 2, "--no-such-flag"),
+    (["frobnicate"], 2, "frobnicate"),
+])
+def test_wrong_input_is_named_in_one_line(program, arguments, status, named):
+    family = [] if arguments[0] == "frobnicate" else ["--family", program.family]
+    done = program.run(*arguments, *family)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    errors = [line for line in done.stderr.splitlines() if named in line]
+    assert len(errors) == 1 and not re.search(r"terminate called|Assertion", done.stderr), done.stderr
