@@ -41,8 +41,12 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
     for (int32_t i = 0; i < count; ++i) {
       BlockTable& table = tables[static_cast<size_t>(i)];
       int32_t position = options.context_tokens + step;
-      if (!table.reserve(workspace.kv->pool(), position + 1))
-        workspace.check_length(SIZE_MAX / 2, 0);
+      if (!table.reserve(workspace.kv->pool(), position + 1)) {
+        throw Failure(ErrorCode::kExhausted,
+                      fmt::format("K/V memory is full at {} sequences of {} tokens (raise "
+                                  "--kv-memory or lower --batch)",
+                                  count, position));
+      }
       slices.push_back({{i, 1, position, table.blocks()}, plan.receiver->adapter.get()});
     }
     transformer.embed(tokens, hidden.view());

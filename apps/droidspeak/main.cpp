@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log_sink.h"
 #include "command.h"
 
 namespace droidspeak {
@@ -96,6 +97,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  droidspeak::log_to_stderr();
   try {
     return droidspeak::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -1,10 +1,14 @@
+#include <array>
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log_sink.h"
 #include "base/queue.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -72,6 +76,20 @@ TEST(Result, HoldsValueOrError) {
   EXPECT_FALSE(bad);
   EXPECT_EQ(bad.error().message, "nothing");
   EXPECT_THROW(std::move(bad).take_or_throw(), Failure);
+}
+
+TEST(LogSink, LosesLinesRatherThanWaitForAReader) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  spdlog::logger logger("test", make_log_sink(ends[1]));
+  logger.set_pattern("%v");
+  for (int i = 0; i < 100'000; ++i) logger.warn("line {}", i);  // far more than a pipe holds
+  std::array<char, 16> begin{};
+  ASSERT_EQ(read(ends[0], begin.data(), 14), 14);
+  EXPECT_STREQ(begin.data(), "line 0\nline 1\n");
+  close(ends[0]);
+  logger.warn("nobody reads this, and nothing breaks");
+  close(ends[1]);
 }
 
 }  // namespace

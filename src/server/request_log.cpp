@@ -1,14 +1,15 @@
 #include "server/request_log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include "base/log_sink.h"
 #include "server/json_writer.h"
 
 namespace droidspeak {
 
 struct RequestLog::Sink {
-  spdlog::logger logger{"server", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
+  spdlog::logger logger{"server", make_log_sink(STDERR_FILENO)};
 
   void write(spdlog::level::level_enum level, const std::string& event, const Fields& fields) {
     JsonWriter json;

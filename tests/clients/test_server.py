@@ -1,6 +1,7 @@
 """The program itself: curl, metrics, keys, TLS, shutting down."""
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -187,3 +188,17 @@ def test_cors(server, path):
     assert preflight.status_code == 204
     assert preflight.headers["access-control-allow-origin"] == "*"
     assert "authorization" in preflight.headers["access-control-allow-headers"]
+
+
+def test_nobody_reads_the_log(family):
+    """A full pipe behind stdout and stderr costs log lines, not answers."""
+    reader, writer = os.pipe()
+    server = Server(family, "--log-requests", log=f"/dev/fd/{writer}")
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        for _ in range(1500):
+            assert client.post("/tokenize", json={"prompt": "x" * 50}).status_code == 200
+        assert client.post("/v1/completions", json={"model": "base", "prompt": "Hi", "max_tokens": 2}).status_code == 200
+    assert server.terminate() == 0
+    assert len(os.read(reader, 1 << 20)) >= 60_000, "the pipe was full"
+    os.close(reader)
+    os.close(writer)

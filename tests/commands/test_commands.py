@@ -85,6 +85,7 @@ def test_help_has_an_example(program, command):
     (["score", "--model", "base", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["tokenize", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["bench", "prefill", "--model", "base", "--tokens", "99999999"], 1, "99999999"),
+    (["bench", "decode", "--model", "base", "--batch", "64", "--kv-memory", "64KiB"], 1, "--kv-memory"),
     (["evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full", "--data", "/nowhere/rows"], 1, "/nowhere/rows"),
     (["generate", "--model", "base", "--prompt", "x", "--temperature", "hot"], 2, "hot"),
     (["generate", "--no-such-flag"], 2, "--no-such-flag"),

@@ -142,6 +142,9 @@ HWY_INLINE void to_second_part(const int32_t* start, hn::Vec<SumsTag>* total) {
 template <class Dot, int kRows, int kParts, bool kHasStart>
 class BlockDots {
  public:
+  // An implicit one would not be compiled for the target (NEON).
+  HWY_INLINE BlockDots() {}
+
   template <class Block, int kInterleave>
   HWY_INLINE void multiply(const uint8_t* block,
                            const Int8Tile<kInterleave, typename Dot::Activation, kParts>& tile) {
