@@ -6,7 +6,7 @@ MODEL ?= models/smollm2/family.json
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint format fuzz asan tsan cuda cuda-check gpu-test gpu-bench bundle clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint format fuzz asan tsan neon cuda cuda-check gpu-test gpu-bench bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,6 +78,9 @@ asan: ## unit tests with address and undefined behaviour sanitizers
 tsan: ## unit tests with the thread sanitizer
 	@tools/setup unit
 	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) && ctest --test-dir build-tsan -L unit --output-on-failure
+
+neon: ## the CPU operations' tests for ARM, under qemu
+	@tools/check_neon
 
 cuda-configure:
 	@tools/setup cuda

@@ -93,8 +93,10 @@ void run_profile_command(ProfileFlags flags) {
   ProfileOptions& options = flags.profile;
   options.metric = parse_metric(flags.metric);
   options.start = flags.resumes ? ProfileStart::kResume : ProfileStart::kFresh;
-  options.threads = flags.common.threads;
   options.warn = [](const std::string& text) { fmt::print(stderr, "droidspeak: {}\n", text); };
+  options.on_phase = [](const std::string& phase, double seconds) {
+    fmt::print(stderr, "droidspeak: {}: {:.1f} s\n", phase, seconds);
+  };
   options.should_stop = [] { return stop_requested != 0; };
   Workspace workspace(flags.common, {flags.sender, flags.receiver});
   ModelPair pair{*workspace.ops, *workspace.kv, workspace.family->get(flags.sender),

@@ -42,6 +42,27 @@ def show_decode(rows, vocab_size):
     print()
 
 
+def show_family_decode(rows):
+    if not rows:
+        return
+    print("| default family, batch | tokens/s | times batch 1 |\n|---|---|---|")
+    for row in rows:
+        print(f"| {row['batch']} | {row['tokens_per_second']:.0f} | "
+              f"{row['tokens_per_second'] / rows[0]['tokens_per_second']:.1f} |")
+    print()
+
+
+def show_profiles(profiles):
+    profiles = {name: book for name, book in profiles.items() if book}
+    if not profiles:
+        return
+    print("| profile | contexts | seconds | full prefills of context work | plans on the frontier |\n|---|---|---|---|---|")
+    for name, book in profiles.items():
+        print(f"| {name} | {book['contexts']} | {book['seconds']:.0f} | {book['prefill_equivalents']:.1f} | "
+              f"{len(book['frontier'])} |")
+    print()
+
+
 def show_reuse(rows, prefill):
     suffix = next((32000 / r["tokens_per_second"] for r in prefill if r["tokens"] == 32), 0.0)
     print("| plan | tokens | TTFT ms | speed-up | load ms | GB/s | TTFT / max(load, compute) |\n|---|---|---|---|---|---|---|")
@@ -55,6 +76,7 @@ def show_reuse(rows, prefill):
         rate = f"{moved / load / 1e6:.1f}" if share < 1 and load > 0 else ""
         ratio = f"{ttft / max(load, compute):.2f}" if share < 1 else ""
         print(f"| {row['plan']} | {tokens} | {ttft:.1f} | {full[tokens] / ttft:.2f} | {load:.1f} | {rate} | {ratio} |")
+    print()
 
 
 def main():
@@ -66,6 +88,9 @@ def main():
     show_prefill(prefill, read(options.folder, "torch.json"))
     show_decode(read(options.folder, "decode.json"), options.vocab_size)
     show_reuse(read(options.folder, "reuse.json"), prefill)
+    show_family_decode(read(options.folder, "decode_family.json"))
+    show_profiles({"8B shape, 8192 tokens": read(options.folder, "profile.json"),
+                   "default family": read(options.folder, "profile_family.json")})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-// What the fast paths of decoding are worth: steps of a model of random weights, each path left out
-// in turn, and products of few rows alone. Usage: ops_cuda_bench [8b|small] [batch] [context]
+// What the fast paths of decoding are worth: steps of a model of random weights, each path
+// ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
+// operations of a prompt's chunks.
+//   ops_cuda_bench [8b|small] [batch] [context] [paths|parts|products|prefill]
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -86,6 +89,17 @@ LoraLinear make_lora(Ops& ops,
 
 enum class Adapters { kNone, kOne };
 
+// Operations of a step.
+struct Parts {
+  bool norms = true;
+  bool rotation = true;
+  bool attention = true;
+  bool activation = true;
+  bool small_products = true;  // qkv and output
+  bool large_products = true;  // gate and up, down
+  bool logits = true;
+};
+
 class Model {
  public:
   Model(CudaDevice& device, Ops& ops, const ModelShape& shape, int32_t batch, int32_t context)
@@ -116,6 +130,8 @@ class Model {
     for (int32_t i = 0; i < batch * blocks; ++i) blocks_.push_back(i);
   }
 
+  int32_t batch() const { return batch_; }
+
   // Bytes that a step of the base model reads.
   double bytes() const {
     double total = static_cast<double>(table_->bytes());
@@ -127,12 +143,19 @@ class Model {
     return total + positions * 4.0 * shape_.layers * shape_.kv_heads * shape_.head_dim;
   }
 
-  double ms_of_step(Ops& ops, Adapters adapters) {
+  // The fastest of three runs.
+  double ms_of_step(Ops& ops, Adapters adapters, const Parts& parts = {}) {
+    parts_ = parts;
     for (int32_t i = 0; i < kWarmUp; ++i) step(ops, adapters, i);
-    const auto begin = std::chrono::steady_clock::now();
-    for (int32_t i = 0; i < kSteps; ++i) step(ops, adapters, kWarmUp + i);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    return took.count() / kSteps;
+    double best = INFINITY;
+    for (int32_t run = 0; run < 3; ++run) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int32_t i = 0; i < kSteps; ++i) step(ops, adapters, kWarmUp + i);
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - begin;
+      best = std::min(best, took.count() / kSteps);
+    }
+    return best;
   }
 
  private:
@@ -177,8 +200,9 @@ class Model {
         queue_layer(ops, layers_[static_cast<size_t>(i)], kv_.layer(i), adapters);
     });
     ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
-    ops.linear(*table_, normed_.view(), logits_.view());
-    ops.argmax(logits_.view(), tokens_);
+    if (parts_.logits) ops.linear(*table_, normed_.view(), logits_.view());
+    if (parts_.logits) return ops.argmax(logits_.view(), tokens_);
+    ops.device().synchronize();
   }
 
   void queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, Adapters adapters) {
@@ -196,22 +220,30 @@ class Model {
                            .k_norm = nullptr,
                            .norm_epsilon = 1e-5f};
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
-    ops.linear(*layer.qkv, normed_.view(), qkv_.view());
+    auto norm = [&] {
+      if (parts_.norms) ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
+    };
+    norm();
+    if (parts_.small_products) ops.linear(*layer.qkv, normed_.view(), qkv_.view());
     correct(layer.qkv_lora, normed_, qkv_);
-    ops.rotate_and_store(qkv_.view(), rope, slices_, kv);
-    ops.attention(qkv_.view(), {shape_.heads, scale, 0}, slices_, kv, attended_.view());
-    ops.linear(*layer.output, attended_.view(), hidden_.view(), Accumulate::kAdd);
+    if (parts_.rotation) ops.rotate_and_store(qkv_.view(), rope, slices_, kv);
+    if (parts_.attention)
+      ops.attention(qkv_.view(), {shape_.heads, scale, 0}, slices_, kv, attended_.view());
+    if (parts_.small_products)
+      ops.linear(*layer.output, attended_.view(), hidden_.view(), Accumulate::kAdd);
     correct(layer.output_lora, attended_, hidden_);
-    ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
-    ops.linear(*layer.gate_up, normed_.view(), gate_up_.view());
+    norm();
+    if (parts_.large_products) ops.linear(*layer.gate_up, normed_.view(), gate_up_.view());
     correct(layer.gate_up_lora, normed_, gate_up_);
-    ops.gated_activation(gate_up_.view(), Activation::kSilu, activated_.view());
-    ops.linear(*layer.down, activated_.view(), hidden_.view(), Accumulate::kAdd);
+    if (parts_.activation)
+      ops.gated_activation(gate_up_.view(), Activation::kSilu, activated_.view());
+    if (parts_.large_products)
+      ops.linear(*layer.down, activated_.view(), hidden_.view(), Accumulate::kAdd);
     correct(layer.down_lora, activated_, hidden_);
   }
 
   ModelShape shape_;
+  Parts parts_;
   int32_t batch_;
   int32_t context_;
   KvCache kv_;
@@ -228,20 +260,23 @@ struct NamedPaths {
   FastPaths paths;
 };
 
-constexpr NamedPaths kPaths[] = {
-    {"all fast paths", {}},
-    {"no graphs", {.graphs = false}},
-    {"no fused LoRA", {.fused_lora = false}},
-    {"no products of our own", {.few_row_products = false}},
-    {"no timed choice", {.timed_choice = false}},
-    {"none",
-     {.graphs = false, .fused_lora = false, .few_row_products = false, .timed_choice = false}}};
+constexpr NamedPaths kPaths[] = {{"all fast paths", {}},
+                                 {"no graphs", {.graphs = false}},
+                                 {"no fused LoRA", {.fused_lora = false}},
+                                 {"no products of our own", {.few_row_products = false}},
+                                 {"not joined", {.joined = false}},
+                                 {"no timed choice", {.timed_choice = false}},
+                                 {"none",
+                                  {.graphs = false,
+                                   .fused_lora = false,
+                                   .few_row_products = false,
+                                   .joined = false,
+                                   .timed_choice = false}}};
 
-void bench_steps(CudaDevice& device, const ModelShape& shape, int32_t batch, int32_t context) {
-  auto packer = make_ops(device, Precision::kFast, {});
-  Model model(device, *packer, shape, batch, context);
-  fmt::print("{} batch {} context {}\n{:<24} {:>10} {:>10} {:>8} {:>12} {:>12}\n", shape.name,
-             batch, context, "", "ms a step", "tokens/s", "of peak", "LoRA ms", "LoRA tok/s");
+void bench_paths(CudaDevice& device, Model& model) {
+  const int32_t batch = model.batch();
+  fmt::print("{:<24} {:>10} {:>10} {:>8} {:>12} {:>12}\n", "", "ms a step", "tokens/s", "of peak",
+             "LoRA ms", "LoRA tok/s");
   for (const NamedPaths& named : kPaths) {
     auto ops = make_ops(device, Precision::kFast, named.paths);
     const double ms = model.ms_of_step(*ops, Adapters::kNone);
@@ -275,11 +310,9 @@ void bench_products(CudaDevice& device, const ModelShape& s) {
       auto clear = [&] {
         check_cuda(cudaMemsetAsync(sweep.view().data, 0, sweep.bytes(), device.stream()), "sweep");
       };
-      const bool has_own =
-          few_rows_support(static_cast<const CudaMatrix&>(*matrix), in.view(), out.view());
+      const bool has_own = few_rows_support(as_cuda(*matrix), in.view(), out.view());
       const double own = !has_own ? NAN : watch.fastest(5, clear, [&] {
-        multiply_few_rows(device.stream(), static_cast<const CudaMatrix&>(*matrix), in.view(),
-                          out.view(), Accumulate::kOverwrite, nullptr);
+        multiply_few_rows(device.stream(), {as_cuda(*matrix), in.view(), out.view()});
       });
       ops->linear(*matrix, in.view(), out.view());  // chooses
       const double library =
@@ -290,19 +323,165 @@ void bench_products(CudaDevice& device, const ModelShape& s) {
   }
 }
 
+struct NamedParts {
+  std::string_view name;
+  Parts parts;
+};
+
+constexpr NamedParts kParts[] = {
+    {"everything", {}},
+    {"no logits", {.logits = false}},
+    {"no norms", {.norms = false}},
+    {"no rotation", {.rotation = false}},
+    {"no attention", {.attention = false}},
+    {"no rotation, attention", {.rotation = false, .attention = false}},
+    {"no activation", {.activation = false}},
+    {"no qkv, output", {.small_products = false}},
+    {"no gate/up, down", {.large_products = false}},
+    {"small operations only", {.small_products = false, .large_products = false}},
+    {"products only",
+     {.norms = false, .rotation = false, .attention = false, .activation = false}}};
+
+void bench_parts(CudaDevice& device, Model& model) {
+  fmt::print("{:<24} {:>12} {:>12}\n", "ms a step", "all paths", "library only");
+  auto all = make_ops(device, Precision::kFast, {});
+  auto library = make_ops(device, Precision::kFast, {.few_row_products = false});
+  for (const NamedParts& named : kParts)
+    fmt::print("{:<24} {:>12.3f} {:>12.3f}\n", named.name,
+               model.ms_of_step(*all, Adapters::kNone, named.parts),
+               model.ms_of_step(*library, Adapters::kNone, named.parts));
+}
+
+// Milliseconds of the operations of one layer for chunks of a long prompt.
+class PrefillBench {
+ public:
+  PrefillBench(CudaDevice& device, const ModelShape& shape)
+      : device_(device),
+        s_(shape),
+        ops_(make_ops(device, Precision::kFast, {})),
+        watch_(device.stream()),
+        kv_(device, layout(), layout().block_bytes() * static_cast<size_t>(blocks_for(kTokens))),
+        rope_(device, DType::kF32, kTokens, shape.head_dim),
+        qkv_(device, DType::kBF16, kRows, shape.qkv_columns()),
+        attended_(device, DType::kBF16, kRows, shape.q_columns()) {
+    for (int32_t i = 0; i < blocks_for(kTokens); ++i) blocks_.push_back(i);
+  }
+
+  void run() {
+    for (int32_t first = 0; first < kTokens; first += kRows) attention(first);
+    const Values values(2 * s_.ffn * s_.dim);
+    product("qkv", values, s_.qkv_columns(), s_.dim);
+    product("output", values, s_.dim, s_.q_columns());
+    product("gate/up", values, 2 * s_.ffn, s_.dim);
+    product("down", values, s_.dim, s_.ffn);
+    others();
+  }
+
+ private:
+  static constexpr int32_t kRows = 8192;
+  static constexpr int32_t kTokens = 4 * kRows;
+  static constexpr int kTimes = 10;  // one after the other: the clocks of a long prompt
+
+  KvLayout layout() const {
+    return {.num_layers = 1,
+            .num_kv_heads = s_.kv_heads,
+            .head_dim = s_.head_dim,
+            .dtype = DType::kBF16};
+  }
+
+  template <class Work>
+  double ms_of(const Work& work) {
+    return watch_.fastest(
+               2, [] {},
+               [&] {
+                 for (int i = 0; i < kTimes; ++i) work();
+               }) /
+           kTimes;
+  }
+
+  void attention(int32_t first) {
+    const SequenceSlice slice{0, kRows, first, blocks_};
+    const float scale = 1.0f / std::sqrt(static_cast<float>(s_.head_dim));
+    const double ms = ms_of([&] {
+      ops_->attention(qkv_.view(), {s_.heads, scale, 0}, {&slice, 1}, kv_.layer(0),
+                      attended_.view());
+    });
+    const double operations = 4.0 * s_.heads * s_.head_dim * kRows * (first + 0.5 * kRows);
+    fmt::print("attention after {:>6} {:>10.3f} ms {:>8.0f} TFLOP/s\n", first, ms,
+               operations / ms * 1e-9);
+  }
+
+  void product(std::string_view name, const Values& values, int64_t outputs, int64_t columns) {
+    const auto matrix = values.matrix(*ops_, outputs, columns);
+    Tensor in(device_, DType::kBF16, kRows, columns);
+    Tensor out(device_, DType::kBF16, kRows, outputs);
+    const double ms = ms_of([&] { ops_->linear(*matrix, in.view(), out.view()); });
+    fmt::print(
+        "{:<22} {:>10.3f} ms {:>8.0f} TFLOP/s\n", name, ms,
+        2.0 * kRows * static_cast<double>(outputs) * static_cast<double>(columns) / ms * 1e-9);
+  }
+
+  void others() {
+    Tensor hidden(device_, DType::kBF16, kRows, s_.dim);
+    Tensor weight(device_, DType::kF32, 1, s_.dim);
+    Tensor gate_up(device_, DType::kBF16, kRows, 2 * s_.ffn);
+    Tensor activated(device_, DType::kBF16, kRows, s_.ffn);
+    const SequenceSlice slice{0, kRows, 0, blocks_};
+    const RopeOptions rope{.num_heads = s_.heads,
+                           .num_kv_heads = s_.kv_heads,
+                           .head_dim = s_.head_dim,
+                           .rotary_dim = s_.head_dim,
+                           .table = rope_.view().f32(),
+                           .q_norm = nullptr,
+                           .k_norm = nullptr,
+                           .norm_epsilon = 1e-5f};
+    fmt::print(
+        "norm {:.3f} ms, rotation {:.3f} ms, activation {:.3f} ms\n",
+        ms_of([&] { ops_->rms_norm(hidden.view(), weight.view().f32(), 1e-5f, hidden.view()); }),
+        ms_of([&] {
+          ops_->rotate_and_store(qkv_.view(), rope, {&slice, 1}, kv_.layer(0));
+        }),
+        ms_of(
+            [&] { ops_->gated_activation(gate_up.view(), Activation::kSilu, activated.view()); }));
+  }
+
+  CudaDevice& device_;
+  ModelShape s_;
+  std::unique_ptr<Ops> ops_;
+  StreamStopwatch watch_;
+  KvCache kv_;
+  Tensor rope_, qkv_, attended_;
+  std::vector<int32_t> blocks_;
+};
+
 int run(int count, char** arguments) {
   const std::string_view name = count > 1 ? arguments[1] : "8b";
   const int32_t batch = count > 2 ? std::atoi(arguments[2]) : 1;
   const int32_t context = count > 3 ? std::atoi(arguments[3]) : 1024;
-  for (const ModelShape& shape : kShapes) {
-    if (shape.name != name) continue;
-    CudaDevice device;
-    bench_products(device, shape);
-    bench_steps(device, shape, batch, context);
+  const std::string_view what = count > 4 ? arguments[4] : "paths";
+  const auto* shape = std::ranges::find(kShapes, name, &ModelShape::name);
+  if (shape == std::end(kShapes)) {
+    fmt::print(stderr, "unknown shape \"{}\": 8b or small\n", name);
+    return EXIT_FAILURE;
+  }
+  CudaDevice device;
+  if (what == "prefill") {
+    PrefillBench(device, *shape).run();
     return EXIT_SUCCESS;
   }
-  fmt::print(stderr, "unknown shape \"{}\": 8b or small\n", name);
-  return EXIT_FAILURE;
+  if (what == "products") {
+    bench_products(device, *shape);
+    return EXIT_SUCCESS;
+  }
+  auto packer = make_ops(device, Precision::kFast, {});
+  Model model(device, *packer, *shape, batch, context);
+  fmt::print("{} batch {} context {}\n", name, batch, context);
+  if (what == "parts") {
+    bench_parts(device, model);
+  } else {
+    bench_paths(device, model);
+  }
+  return EXIT_SUCCESS;
 }
 
 }  // namespace

@@ -384,6 +384,10 @@ class FailingOps final : public Ops {
     inner_.add_normal_equations(x, y, sums);
   }
 
+  std::vector<Result<LowRankFit>> fit_low_rank(std::span<const LowRankProblem> problems) override {
+    return inner_.fit_low_rank(problems);
+  }
+
   void argmax(TensorView in, std::span<int32_t> out) override { inner_.argmax(in, out); }
 
  private:

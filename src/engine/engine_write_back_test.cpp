@@ -13,6 +13,7 @@ namespace {
 class LateCopies : public testing::Test {
  protected:
   LateCopies() : ops_(make_cpu_ops(device_, 1)) {
+    family_.add_book("base", "alpha", {{{0, 0, 0}, 0.99}});
     device_.become_late();
     EngineOptions options = tiny_options();
     options.checks = EngineOptions::Checks::kNone;
@@ -43,6 +44,28 @@ TEST_F(LateCopies, DoNotDelayAnswersAndAreThereForTheNextRequest) {
   Outcome outcome = second.get();
   EXPECT_EQ(outcome.tokens, first.tokens);
   EXPECT_EQ(outcome.report.cached_tokens, 4 * kBlockTokens);
+}
+
+TEST_F(LateCopies, OfASenderAreWaitedForWhileOthersRun) {
+  std::vector<int32_t> prompt = random_prompt(5, 4 * kBlockTokens + 5);
+  auto other = engine_->submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
+  ASSERT_TRUE(other);
+  ASSERT_TRUE((*other)->next(std::chrono::seconds(60)));
+  device_.close();
+  ASSERT_TRUE(run(prompt, 4).finished);
+  auto receiver = std::async(std::launch::async, [&] {
+    return generate(*engine_, {.model = "alpha",
+                               .prompt = prompt,
+                               .max_tokens = 4,
+                               .sharing = {SharingRequest::Mode::kExplicit, "base", "reuse"}});
+  });
+  EXPECT_EQ(receiver.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  device_.open();
+  Outcome outcome = receiver.get();
+  EXPECT_EQ(outcome.report.sender, "base");
+  EXPECT_EQ(outcome.report.plan, "reuse");
+  EXPECT_EQ(outcome.report.reused_tokens, 4 * kBlockTokens);
+  (*other)->cancel();
 }
 
 TEST_F(LateCopies, HoldTheirBlocksWhenARequestIsCancelled) {

@@ -127,6 +127,8 @@ bool Engine::Loop::turn() {
   for (auto& sequence : mail.sequences) line_.push(std::move(sequence));
   if (mail.is_stopped) return false;
   for (Inbox::Command& command : mail.commands) command();
+  // Loading an adapter may have met a broken device, which is not only the caller's concern.
+  if (!mail.commands.empty()) ops_.device().synchronize();
   drop_abandoned();
   admit();
   run_step();
@@ -158,7 +160,12 @@ void Engine::Loop::release_stored() {
 
 void Engine::Loop::admit() {
   while (auto sequence = line_.take([this](Sequence& candidate) { return decide(candidate); })) {
-    reader_.begin(*sequence, line_.size());
+    try {
+      reader_.begin(*sequence, line_.size());
+    } catch (...) {
+      line_.push(std::move(sequence));  // it is told why, like everybody else
+      throw;
+    }
     scheduler_.add(std::move(sequence));
   }
 }
@@ -173,6 +180,8 @@ Admit Engine::Loop::decide(Sequence& sequence) {
     sequence.exact_keys = chooser_.prompt_keys(sequence, *sequence.variant, "");
   if (sequence.num_shareable_blocks() == 0 || sequence.request.wants_prompt_logprobs)
     return decision;
+  auto is_sender = [&](const auto& other) { return is_storing_for(*other, sequence); };
+  if (std::ranges::any_of(leaving_, is_sender)) return Admit::kLater;
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
   if (is_explicit && sharing.plan != "auto") return decision;
@@ -189,6 +198,24 @@ bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) con
   if (known >= end || other.exact_keys[known] != sequence.exact_keys[known]) return false;
   bool is_explicit = sequence.request.sharing.mode == SharingRequest::Mode::kExplicit;
   return other.choice.is_exact() ? !is_explicit : is_worth_waiting(sequence, other);
+}
+
+// A sender that has just answered is still storing what the sequence would take from it. The copies
+// are quicker than computing, and a receiver often comes at once.
+bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequence) const {
+  const SharingRequest& sharing = sequence.request.sharing;
+  bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
+  if (is_explicit && (sharing.plan == "full" || sharing.sender != sender.variant->name))
+    return false;
+  bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
+  if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
+  if (sender.request.cache_salt != sequence.request.cache_salt ||
+      library_.find(*sender.variant, *sequence.variant) == nullptr)
+    return false;
+  auto known = static_cast<size_t>(sender.num_stored_blocks);
+  if (known >= std::min(sequence.num_shareable_blocks(), sender.exact_keys.size())) return false;
+  auto end = static_cast<std::ptrdiff_t>((known + 1) * kBlockTokens);
+  return std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end, sender.tokens.begin());
 }
 
 // `reader` follows a plan. What it makes serves those who would take the same blocks with the same

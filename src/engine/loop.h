@@ -55,6 +55,7 @@ class Engine::Loop {
   Admit decide(Sequence& sequence);
   bool is_worth_waiting(Sequence& sequence, const Sequence& reader) const;
   bool is_reading_for(const Sequence& other, Sequence& sequence) const;
+  bool is_storing_for(const Sequence& sender, const Sequence& sequence) const;
   void run_step();
   void run_batch(const Batch& batch);
   void follow(const StepPlan::Work& work);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "device/device.h"
 #include "kv/kv_view.h"
 #include "tensor/tensor.h"
@@ -92,6 +93,24 @@ struct RowDivergence {
   float kl = 0;  // KL(reference || row) in nats; not clamped, so rounding may leave it below zero
   int32_t reference_choice = 0;  // index of the largest value, the first one on ties
   int32_t choice = 0;
+};
+
+// A fit of y - x on x from sums of add_normal_equations(), which are added up.
+struct LowRankProblem {
+  std::vector<TensorView> sums;  // at most 8 of [n + 1, 2 n] f32, device memory
+  double count = 0;              // rows in all of them
+  double lambda = 0;             // ridge penalty, times each input's variance
+  int32_t max_rank = 0;
+};
+
+// y - x is about difference_mean + (x - input_mean) down^T directions. Host memory; with the first
+// r rows of both matrices it is the correction of rank r.
+struct LowRankFit {
+  int32_t rank = 0;                     // the lesser of max_rank and n
+  std::vector<double> input_mean;       // [n]
+  std::vector<double> difference_mean;  // [n]
+  std::vector<double> down;             // [rank, n]: the weights projected on each direction
+  std::vector<double> directions;       // [rank, n] orthonormal, most moved ones first
 };
 
 // Low-rank correction of one fused linear layer: out += (in * down^T) * up^T for each part.
@@ -193,6 +212,12 @@ class Ops {
   // Sums of a linear fit of y - x on x with intercept: sums += [x | 1]^T [x | y - x]. x and y are
   // [rows, n] activations or f32, sums [n + 1, 2 n] f32.
   virtual void add_normal_equations(TensorView x, TensorView y, TensorView sums) = 0;
+
+  // Ridge regression with a free intercept, then the directions of the output that the correction
+  // moves most; one result per problem. Waits. Sums that are not finite, or inputs that vary too
+  // little, give an Error of kDataCorrupt.
+  virtual std::vector<Result<LowRankFit>> fit_low_rank(
+      std::span<const LowRankProblem> problems) = 0;
 
   // Index of the largest value of each row (the first one on ties), to host memory; waits.
   virtual void argmax(TensorView in, std::span<int32_t> out) = 0;

@@ -32,10 +32,8 @@ Tensor rows_of(Device& device, const Columns& x) {
   return rows;
 }
 
-void accumulate(Ops& ops, const Columns& x, const Columns& y, NormalEquations& sums) {
-  FitSums one(ops.device(), x.columns);
-  one.add(ops, rows_of(ops.device(), x).view(), rows_of(ops.device(), y).view());
-  sums.add(one.read());
+void accumulate(Ops& ops, const Columns& x, const Columns& y, FitSums& sums) {
+  sums.add(ops, rows_of(ops.device(), x).view(), rows_of(ops.device(), y).view());
 }
 
 constexpr int64_t kColumns = 24;
@@ -109,57 +107,75 @@ double error_of(const LinearMap& map, const Columns& x, const Columns& y) {
 
 class MapFitTest : public testing::Test {
  protected:
+  Result<LowRankFit> fit(std::span<const FitSums> parts, double lambda, int32_t max_rank) {
+    LowRankProblem problem;
+    problem.lambda = lambda;
+    problem.max_rank = max_rank;
+    for (const FitSums& part : parts) {
+      problem.sums.push_back(part.view());
+      problem.count += part.count();
+    }
+    return ops_->fit_low_rank({&problem, 1}).front();
+  }
+
   std::unique_ptr<Device> device_ = make_cpu_device();
   std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
 };
 
 TEST_F(MapFitTest, RecoversAKnownLowRankMap) {
   Truth truth(7);
-  NormalEquations sums(kColumns);
+  FitSums sums(*device_, kColumns);
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     Columns x = random_columns(seed);
     accumulate(*ops_, x, apply(truth, x), sums);
   }
-  FittedCorrection fitted(sums, 1e-6, 8);
+  LowRankFit fitted = fit({&sums, 1}, 1e-6, 8).take_or_throw();
   Columns x = random_columns(99);
   Columns y = apply(truth, x);
-  EXPECT_LT(error_of(fitted.cut(kRank), x, y), 1e-3);
-  EXPECT_LT(error_of(fitted.cut(8), x, y), 1e-3);
-  EXPECT_GT(error_of(fitted.cut(1), x, y), 0.02);
+  EXPECT_LT(error_of(cut_to_rank(fitted, kRank), x, y), 1e-3);
+  EXPECT_LT(error_of(cut_to_rank(fitted, 8), x, y), 1e-3);
+  EXPECT_GT(error_of(cut_to_rank(fitted, 1), x, y), 0.02);
 }
 
 TEST_F(MapFitTest, SameRowsGiveNoCorrection) {
-  NormalEquations sums(kColumns);
+  FitSums sums(*device_, kColumns);
   Columns x = random_columns(5);
   accumulate(*ops_, x, x, sums);
-  LinearMap map = FittedCorrection(sums, 1e-2, 4).cut(4);
+  LinearMap map = cut_to_rank(fit({&sums, 1}, 1e-2, 4).take_or_throw(), 4);
   for (float value : map.bias) EXPECT_EQ(value, 0);
   for (float value : map.down) EXPECT_EQ(value, 0);
 }
 
 TEST_F(MapFitTest, SumsOfFoldsAddUp) {
   Truth truth(3);
-  NormalEquations both(kColumns);
-  NormalEquations first(kColumns);
-  NormalEquations second(kColumns);
-  Columns x = random_columns(1);
-  Columns z = random_columns(2);
-  accumulate(*ops_, x, apply(truth, x), both);
-  accumulate(*ops_, z, apply(truth, z), both);
-  accumulate(*ops_, x, apply(truth, x), first);
-  accumulate(*ops_, z, apply(truth, z), second);
-  first.add(second);
-  EXPECT_EQ(first.count, both.count);
-  for (size_t i = 0; i < both.products.size(); ++i)
-    EXPECT_FLOAT_EQ(first.products[i], both.products[i]);
+  FitSums both(*device_, kColumns);
+  std::vector<FitSums> folds;
+  for (uint64_t seed : {1, 2}) {
+    Columns x = random_columns(seed);
+    Columns y = apply(truth, x);
+    accumulate(*ops_, x, y, both);
+    accumulate(*ops_, x, y, folds.emplace_back(*device_, kColumns));
+  }
+  LinearMap whole = cut_to_rank(fit({&both, 1}, 1e-2, kRank).take_or_throw(), kRank);
+  LinearMap parts = cut_to_rank(fit(folds, 1e-2, kRank).take_or_throw(), kRank);
+  for (size_t i = 0; i < whole.down.size(); ++i) EXPECT_NEAR(whole.down[i], parts.down[i], 1e-5);
+  for (size_t i = 0; i < whole.bias.size(); ++i) EXPECT_NEAR(whole.bias[i], parts.bias[i], 1e-5);
 }
 
 TEST_F(MapFitTest, RefusesValuesThatAreNotFinite) {
-  NormalEquations sums(kColumns);
   Columns x = random_columns(1);
-  Columns y = x;
-  y.column(3)[7] = std::nanf("");
-  EXPECT_THROW(accumulate(*ops_, x, y, sums), Failure);
+  FitSums good(*device_, kColumns);
+  accumulate(*ops_, x, x, good);
+  // A sum over rows, a square, a product with a difference.
+  for (int64_t damaged : {kColumns * 2 * kColumns + 1, int64_t{0}, kColumns + 3}) {
+    std::vector<float> values = good.values();
+    values[static_cast<size_t>(damaged)] = std::nanf("");
+    FitSums sums(*device_, kColumns);
+    sums.restore(good.count(), values);
+    Result<LowRankFit> result = fit({&sums, 1}, 1e-2, 4);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kDataCorrupt);
+  }
 }
 
 }  // namespace

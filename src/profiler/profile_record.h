@@ -57,6 +57,9 @@ class ProfileFolder {
   void save(const ProfileRecord& record, const TranslationFit* fit);
   void remove();
 
+  // Whether the sums on disk are those of the record's contexts.
+  bool has_sums_of(const ProfileRecord& record) const { return saved_sums_ == record.num_fitted; }
+
  private:
   std::filesystem::path record_path() const { return path_ / "record.msgpack"; }
 

@@ -33,7 +33,11 @@ constexpr double kTranslatedShare = 0.34;
 // Rows that may serve the fit alone, for every one that is measured.
 constexpr int32_t kMostFitRows = 4;
 constexpr double kSaveSeconds = 120;
-constexpr int32_t kRecordVersion = 2;
+// Sums of wide models are gigabytes: writing them takes at most this share of the time, at the rate
+// that a disk takes them.
+constexpr double kSaveShare = 1.0 / 30;
+constexpr double kDiskBytesPerSecond = 1e9;
+constexpr int32_t kRecordVersion = 3;
 // E maps of every layer cost memory by the square of the width.
 constexpr int32_t kWideModel = 1024;
 
@@ -65,7 +69,7 @@ class ProfileRun {
       transitions_.push_back(b);
     if (num_contexts() >= 2 || !fit_prompts_.empty()) {
       int32_t step = pair.receiver->transformer->config().d_model <= kWideModel ? 1 : options.group;
-      TranslationFitOptions fit{std::min(kFolds, num_contexts()), {}, options.threads};
+      TranslationFitOptions fit{std::min(kFolds, num_contexts()), {}};
       for (int32_t layer = step; layer < pair.num_layers(); layer += step)
         fit.input_layers.push_back(layer);
       fit_ = std::make_unique<TranslationFit>(pair, fit);
@@ -78,15 +82,21 @@ class ProfileRun {
     progress_ = std::make_unique<Progress>("profile", total_steps());
     for (int32_t i = record_.num_raw; i < num_contexts(); ++i) measure_raw(i);
     if (fit_ && !record_.shapes) read_fit_contexts();
-    save();
+    save_after(0);
+    end_phase("both models' readings and raw plans");
     if (fit_) {
       if (!record_.shapes) choose_map_shapes();
+      end_phase("shapes of the maps");
       for (int32_t i = record_.num_translated; i < num_contexts(); ++i) measure_translated(i);
+      end_phase("translated plans");
     }
     if (record_.candidates.empty()) record_.candidates = choose_candidates();
     for (int32_t i = record_.num_refined; i < num_contexts(); ++i) measure_candidates(i);
-    save();
-    return write_results();
+    save_after(0);
+    end_phase("the frontier's plans");
+    PlanBook book = write_results();
+    end_phase("the book and its maps");
+    return book;
   }
 
  private:
@@ -164,6 +174,11 @@ class ProfileRun {
     if (options_.warn) options_.warn(text);
   }
 
+  void end_phase(const char* name) {
+    if (options_.on_phase) options_.on_phase(name, phase_.ms() / 1000);
+    phase_.restart();
+  }
+
   // Layer passes over contexts, about; the unit of the progress bar.
   int64_t raw_steps() const {
     int64_t steps = 2 * pair_.num_layers();
@@ -190,6 +205,14 @@ class ProfileRun {
     since_save_.restart();
   }
 
+  // When the last save is so long ago, and long enough for the size of the sums.
+  void save_after(double seconds) {
+    double writing = 0;
+    if (fit_ && !folder_.has_sums_of(record_))
+      writing = static_cast<double>(fit_->bytes()) / kDiskBytesPerSecond;
+    if (since_save_.ms() / 1000 >= std::max(seconds, writing / kSaveShare)) save();
+  }
+
   // Throws when the user wants to stop; what is done so far is kept.
   void check_stop() {
     if (!options_.should_stop || !options_.should_stop()) return;
@@ -213,7 +236,7 @@ class ProfileRun {
     record_.layer_tokens += trial.context().layer_tokens();
     ++counter;
     progress_->advance(steps);
-    if (since_save_.ms() > kSaveSeconds * 1000) save();
+    save_after(kSaveSeconds);
   }
 
   // Compares the plans and makes room for other recomputed blocks.
@@ -298,7 +321,7 @@ class ProfileRun {
       PromptTrial trial(tools_, prompt);
       read_both(trial, num_contexts() + static_cast<int32_t>(i), {});
       record_.layer_tokens += trial.context().layer_tokens();
-      if (since_save_.ms() > kSaveSeconds * 1000) save();
+      save_after(kSaveSeconds);
     }
   }
 
@@ -344,7 +367,7 @@ class ProfileRun {
     record_.shapes = choice.choose(trials, [this] { check_stop(); });
     record_.layer_tokens += choice.layer_tokens();
     progress_->note("");
-    save();
+    save_after(0);
   }
 
   // Maps fitted without the context's own fold, with those of E at `inputs`.
@@ -503,6 +526,7 @@ class ProfileRun {
   std::map<int32_t, FoldMaps> translators_;  // by fold left out
   std::unique_ptr<Progress> progress_;
   Stopwatch watch_;
+  Stopwatch phase_;
   Stopwatch since_save_;
   double seconds_before_ = 0;
 };

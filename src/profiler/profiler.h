@@ -29,9 +29,10 @@ struct ProfileOptions {
   Metric metric = Metric::kF1;
   int32_t answer_tokens = 32;
   ProfileStart start = ProfileStart::kFresh;
-  int threads = 0;
   std::function<bool()> should_stop;  // asked often; may be empty
   std::function<void(const std::string&)> warn;
+  // Told when a phase has ended, with the seconds it took; may be empty.
+  std::function<void(const std::string& phase, double seconds)> on_phase;
 };
 
 // Writes plan book, maps and plots, and returns the book. Stopped or failed, it leaves nothing but

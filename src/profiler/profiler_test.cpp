@@ -63,7 +63,6 @@ class ProfilerTest : public testing::Test {
     result.out = folder_.path() / name;
     result.contexts = 4;
     result.answer_tokens = kAnswerTokens;
-    result.threads = 1;
     return result;
   }
 

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <fstream>
-#include <mutex>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "device/thread_pool.h"
+#include "base/size.h"
+#include "profiler/map_fit.h"
 
 namespace droidspeak {
 namespace {
@@ -22,7 +21,26 @@ Failure in_layer(const Failure& failure, const char* what, int32_t layer) {
                  fmt::format("translation map of {} at layer {}: {}", what, layer, failure.what()));
 }
 
+// Sums are allocated while contexts are read; that they fit is better known before.
+void check_room(const Device& device, size_t bytes) {
+  if (device.kind() == DeviceKind::kCpu || bytes <= device.free_bytes()) return;
+  throw Failure(ErrorCode::kExhausted,
+                fmt::format("the sums of the maps' fit take {} of device memory, and {} are free: "
+                            "lower --kv-memory",
+                            format_size(bytes), format_size(device.free_bytes())));
+}
+
 }  // namespace
+
+template <class Fit, class Body>
+void TranslationFit::for_each_sum(Fit& fit, const Body& body) {
+  for (auto& folds : fit.kv_) {
+    for (auto& sums : folds) body(sums);
+  }
+  for (auto& [layer, folds] : fit.inputs_) {
+    for (auto& sums : folds) body(sums);
+  }
+}
 
 TranslationFit::TranslationFit(const ModelPair& pair, TranslationFitOptions options)
     : pair_(pair), options_(std::move(options)) {
@@ -36,6 +54,10 @@ TranslationFit::TranslationFit(const ModelPair& pair, TranslationFitOptions opti
   for (int32_t layer = 0; layer < pair.num_layers(); ++layer)
     kv_.push_back(make_folds(2 * config.kv_columns()));
   for (int32_t layer : options_.input_layers) inputs_.emplace(layer, make_folds(config.d_model));
+  size_t needed = 0;
+  for_each_sum(*this, [&](const FitSums& sums) { needed += sums.bytes(); });
+  auto folds = static_cast<size_t>(options_.num_folds);
+  check_room(pair.ops.device(), needed / (folds + 1) * folds);  // the extra fold may stay empty
 }
 
 std::vector<int32_t> TranslationFit::all_layers() const {
@@ -65,13 +87,14 @@ ContextTrial::LayerVisit TranslationFit::visit(int32_t fold, int32_t tokens) {
   return {add_inputs, add_outputs};
 }
 
-NormalEquations TranslationFit::sum_over_folds(const std::vector<FitSums>& folds,
-                                               int32_t left_out) const {
-  NormalEquations sum(folds.front().columns());
+LowRankProblem TranslationFit::make_problem(const std::vector<FitSums>& folds, int32_t left_out) {
+  LowRankProblem problem;
   for (size_t i = 0; i < folds.size(); ++i) {
-    if (static_cast<int32_t>(i) != left_out && folds[i].count() > 0) sum.add(folds[i].read());
+    if (static_cast<int32_t>(i) == left_out || folds[i].count() == 0) continue;
+    problem.sums.push_back(folds[i].view());
+    problem.count += folds[i].count();
   }
-  return sum;
+  return problem;
 }
 
 std::vector<TranslationFit::LayerMaps> TranslationFit::solve(
@@ -81,54 +104,31 @@ std::vector<TranslationFit::LayerMaps> TranslationFit::solve(
     const std::vector<int32_t>& ranks,
     const std::vector<int32_t>& layers) const {
   check(!ranks.empty(), "a rank to fit");
-  const char* what = kind == Kind::kKeyValue ? "K/V" : "E";
-  int32_t max_rank = *std::ranges::max_element(ranks);
+  std::vector<LowRankProblem> problems;
+  for (int32_t layer : layers) {
+    LowRankProblem problem = make_problem(
+        kind == Kind::kKeyValue ? kv_[static_cast<size_t>(layer)] : inputs_.at(layer), left_out);
+    problem.lambda = lambda;
+    problem.max_rank = *std::ranges::max_element(ranks);
+    problems.push_back(std::move(problem));
+  }
+  std::vector<Result<LowRankFit>> fits = pair_.ops.fit_low_rank(problems);
   std::vector<LayerMaps> maps(ranks.size());
-  ThreadPool pool(options_.threads);
-  // As many layers at a time as there are threads: only their sums are in host memory.
-  for (size_t first = 0; first < layers.size(); first += static_cast<size_t>(pool.num_threads())) {
-    size_t count = std::min(layers.size() - first, static_cast<size_t>(pool.num_threads()));
-    std::vector<NormalEquations> sums;
-    for (size_t i = 0; i < count; ++i) {
-      int32_t layer = layers[first + i];
-      try {
-        sums.push_back(sum_over_folds(
-            kind == Kind::kKeyValue ? kv_[static_cast<size_t>(layer)] : inputs_.at(layer),
-            left_out));
-      } catch (const Failure& failure) {
-        throw in_layer(failure, what, layer);
-      }
-    }
-    std::vector<std::vector<LinearMap>> cuts(count);
-    std::mutex mutex;
-    std::exception_ptr error;
-    pool.for_each(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end, int) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        try {
-          FittedCorrection fitted(sums[i], lambda, max_rank);
-          for (int32_t rank : ranks) cuts[i].push_back(fitted.cut(rank));
-        } catch (const Failure& failure) {
-          std::lock_guard lock(mutex);
-          error = std::make_exception_ptr(in_layer(failure, what, layers[first + i]));
-        }
-      }
-    });
-    if (error) std::rethrow_exception(error);
-    for (size_t i = 0; i < count; ++i) {
-      for (size_t r = 0; r < ranks.size(); ++r) maps[r][layers[first + i]] = std::move(cuts[i][r]);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    try {
+      LowRankFit fit = std::move(fits[i]).take_or_throw();
+      for (size_t r = 0; r < ranks.size(); ++r) maps[r][layers[i]] = cut_to_rank(fit, ranks[r]);
+    } catch (const Failure& failure) {
+      throw in_layer(failure, kind == Kind::kKeyValue ? "K/V" : "E", layers[i]);
     }
   }
   return maps;
 }
 
-template <class Fit, class Body>
-void TranslationFit::for_each_sum(Fit& fit, const Body& body) {
-  for (auto& folds : fit.kv_) {
-    for (auto& sums : folds) body(sums);
-  }
-  for (auto& [layer, folds] : fit.inputs_) {
-    for (auto& sums : folds) body(sums);
-  }
+size_t TranslationFit::bytes() const {
+  size_t total = 0;
+  for_each_sum(*this, [&](const FitSums& sums) { total += sums.count() > 0 ? sums.bytes() : 0; });
+  return total;
 }
 
 void TranslationFit::save(const std::filesystem::path& path) const {
@@ -138,8 +138,9 @@ void TranslationFit::save(const std::filesystem::path& path) const {
   };
   for_each_sum(*this, [&](const FitSums& sums) {
     double count = sums.count();
-    std::vector<float> values = sums.values();
     write(&count, sizeof(double));
+    if (count == 0) return;
+    std::vector<float> values = sums.values();
     write(values.data(), values.size() * sizeof(float));
   });
   out.flush();
@@ -160,8 +161,9 @@ void TranslationFit::load(const std::filesystem::path& path) {
   };
   for_each_sum(*this, [&](FitSums& sums) {
     double count = 0;
-    std::vector<float> values(static_cast<size_t>((sums.columns() + 1) * 2 * sums.columns()));
     read(&count, sizeof(double));
+    if (count == 0) return;
+    std::vector<float> values(static_cast<size_t>(sums.num_values()));
     read(values.data(), values.size() * sizeof(float));
     sums.restore(count, values);
   });

@@ -10,7 +10,6 @@
 
 #include "profiler/context_trial.h"
 #include "profiler/fit_rows.h"
-#include "profiler/map_fit.h"
 
 namespace droidspeak {
 
@@ -30,7 +29,6 @@ struct MapShapes {
 struct TranslationFitOptions {
   int32_t num_folds = 4;
   std::vector<int32_t> input_layers;  // where E maps are fitted
-  int threads = 0;
 };
 
 class TranslationFit {
@@ -67,12 +65,15 @@ class TranslationFit {
 
   std::vector<int32_t> all_layers() const;
 
+  // What save() would write, about.
+  size_t bytes() const;
   // The sums, so that a stopped profile can go on. Throws Failure.
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
  private:
-  NormalEquations sum_over_folds(const std::vector<FitSums>& folds, int32_t left_out) const;
+  // Of all folds but one.
+  static LowRankProblem make_problem(const std::vector<FitSums>& folds, int32_t left_out);
   template <class Fit, class Body>
   static void for_each_sum(Fit& fit, const Body& body);
 

@@ -39,22 +39,8 @@ const std::vector<T>* find_array(const GgufFile& file, const char* key, size_t s
 }
 
 TokenKind kind_of(const GgufFile& file, int64_t type) {
-  switch (type) {
-    case 1:
-      return TokenKind::kNormal;
-    case 2:
-      return TokenKind::kUnknown;
-    case 3:
-      return TokenKind::kControl;
-    case 4:
-      return TokenKind::kUserDefined;
-    case 5:
-      return TokenKind::kUnused;
-    case 6:
-      return TokenKind::kByte;
-    default:
-      fail(file, kTypesKey, fmt::format("value {}; token types are 1 to 6", type));
-  }
+  if (auto kind = numbered_token_kind(static_cast<uint64_t>(type))) return *kind;
+  fail(file, kTypesKey, fmt::format("value {}; token types are 1 to 6", type));
 }
 
 // Rows that converters add to reach a round vocabulary size.

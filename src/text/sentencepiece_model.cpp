@@ -80,22 +80,8 @@ class Message {
 };
 
 TokenKind kind_of(const Message& piece, uint64_t type) {
-  switch (type) {
-    case 1:
-      return TokenKind::kNormal;
-    case 2:
-      return TokenKind::kUnknown;
-    case 3:
-      return TokenKind::kControl;
-    case 4:
-      return TokenKind::kUserDefined;
-    case 5:
-      return TokenKind::kUnused;
-    case 6:
-      return TokenKind::kByte;
-    default:
-      piece.fail(fmt::format("pieces.type is {}; it must be 1 to 6", type));
-  }
+  if (auto kind = numbered_token_kind(type)) return *kind;
+  piece.fail(fmt::format("pieces.type is {}; it must be 1 to 6", type));
 }
 
 void read_piece(Message piece, BpeParts& parts, std::vector<double>& scores) {

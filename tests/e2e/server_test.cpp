@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "device/losable_device.h"
 #include "e2e/tiny_server.h"
 
 namespace droidspeak {
@@ -265,6 +266,37 @@ TEST(Server, StopsDrainingWhenTheTimeIsUp) {
   client.read_some();
   auto start = std::chrono::steady_clock::now();
   server.server().drain(milliseconds(50));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Server, AnswersEverybodyWith503WhenTheDeviceIsLost) {
+  LosableDevice device;
+  TinyServerOptions options;
+  options.device = &device;
+  TinyServer server(options);
+  ClientConnection streaming(server.port());
+  streaming.send(format_request({"POST", "/v1/completions", {}, kLongRequest}));
+  ASSERT_THAT(streaming.read_some(), StartsWith("HTTP/1.1 200"));
+  ClientConnection whole(server.port());
+  whole.send(format_request(
+      {"POST",
+       "/v1/chat/completions",
+       {},
+       R"({"model": "alpha", "messages": [{"role": "user", "content": "x"}], "max_tokens": 3000, "ignore_eos": true})"}));
+  ASSERT_TRUE(holds_soon([&] { return server.engine().metrics().running == 2; }));
+  device.lose();
+  EXPECT_THAT(streaming.read_all(), HasSubstr("\"error\""));
+  ClientResponse answer = parse_response(whole.read_all());
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(Json::parse(answer.body)["error"]["type"], "server_error");
+  EXPECT_EQ(server.get("/health").status, 503);
+  auto refused = server.post("/v1/completions", R"({"model": "base", "prompt": "x"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "unavailable");
+  EXPECT_EQ(Json::parse(server.get("/v1/droidspeak/state").body)["healthy"], false);
+  EXPECT_EQ(server.get("/metrics").status, 200);
+  auto start = std::chrono::steady_clock::now();
+  server.server().drain(std::chrono::seconds(30));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 

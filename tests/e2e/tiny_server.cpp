@@ -4,8 +4,8 @@
 
 namespace droidspeak {
 
-TinyServer::TinyServer(TinyServerOptions options) : device_(make_cpu_device()) {
-  ops_ = make_cpu_ops(*device_, 2);
+TinyServer::TinyServer(TinyServerOptions options) : own_device_(make_cpu_device()) {
+  ops_ = make_cpu_ops(options.device != nullptr ? *options.device : *own_device_, 2);
   std::vector<std::string> books;
   if (options.plan_books == TinyServerOptions::PlanBooks::kBaseToAlpha) {
     write_tiny_plan_book(folder_.path() / "book.json", *ops_,

@@ -19,6 +19,7 @@ struct TinyServerOptions {
   EngineOptions engine;
   // With a plan book for (base, alpha): plain reuse, and 0,1,3 as its better plan.
   enum class PlanBooks { kNone, kBaseToAlpha } plan_books = PlanBooks::kNone;
+  Device* device = nullptr;  // one that passes for a CPU and outlives the server; null: a CPU
 };
 
 class TinyServer {
@@ -40,7 +41,7 @@ class TinyServer {
 
  private:
   TemporaryFolder folder_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> own_device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;

@@ -9,10 +9,12 @@
 #include "ops/cpu/divergence.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/low_rank_fit.h"
 #include "ops/cpu/normal_equations.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_arena.h"
+#include "ops/low_rank.h"
 #include "ops/preconditions.h"
 
 namespace droidspeak::cpu {
@@ -198,6 +200,17 @@ class CpuOps final : public Ops {
     std::ranges::copy(rows.x, left.f32());
     linear(PackedMatrix(arena_, pool_, parts, Precision::kExact), left, sums.row_range(0, n),
            Accumulate::kAdd, nullptr);
+  }
+
+  // One problem per thread: only those under way have their sums in double.
+  std::vector<Result<LowRankFit>> fit_low_rank(std::span<const LowRankProblem> problems) override {
+    for (const LowRankProblem& problem : problems) check_low_rank_problem(problem);
+    std::vector<Result<LowRankFit>> fits(problems.size(), LowRankFit{});
+    pool_.for_each(std::ssize(problems), 1, [&](int64_t begin, int64_t end, int) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        fits[i] = cpu::fit_low_rank(problems[i]);
+    });
+    return fits;
   }
 
   void argmax(TensorView in, std::span<int32_t> out) override {

@@ -140,6 +140,38 @@ Floats attention(const AttentionCase& c,
   return out;
 }
 
+Floats rotated(Floats qkv, const RopeReference& rope, std::span<const SequenceSlice> slices) {
+  const int32_t heads = rope.num_heads + 2 * rope.num_kv_heads;
+  const int32_t half = rope.rotary_dim / 2;
+  auto turn = [&](float* head, const Floats& norm, const float* angles) {
+    std::vector<double> x(head, head + rope.head_dim);
+    if (!norm.empty()) {
+      double squares = 0;
+      for (double value : x) squares += value * value;
+      const double factor = 1 / std::sqrt(squares / rope.head_dim + 1e-6);
+      for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * static_cast<double>(norm[i]);
+    }
+    std::ranges::transform(x, head, [](double value) { return static_cast<float>(value); });
+    for (int32_t i = 0; i < half; ++i) {
+      const double a = x[static_cast<size_t>(i)];
+      const double b = x[static_cast<size_t>(i + half)];
+      const double cosine = static_cast<double>(angles[i]);
+      const double sine = static_cast<double>(angles[i + half]);
+      head[i] = static_cast<float>(a * cosine - b * sine);
+      head[i + half] = static_cast<float>(b * cosine + a * sine);
+    }
+  };
+  for (const SequenceSlice& slice : slices) {
+    for (int32_t i = 0; i < slice.num_rows; ++i) {
+      float* row = qkv.data() + (slice.first_row + i) * heads * rope.head_dim;
+      const float* angles = rope.table.data() + (slice.first_position + i) * rope.rotary_dim;
+      for (int32_t h = 0; h < rope.num_heads + rope.num_kv_heads; ++h)
+        turn(row + h * rope.head_dim, h < rope.num_heads ? rope.q_norm : rope.k_norm, angles);
+    }
+  }
+  return qkv;
+}
+
 std::vector<NamedOps> all_ops(Device& device, int num_threads) {
   std::vector<NamedOps> all;
   for (InstructionSet set : available_instruction_sets()) {

@@ -49,6 +49,19 @@ Floats attention(const AttentionCase& c,
                  const Floats& v,
                  int32_t first_position);
 
+struct RopeReference {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t rotary_dim = 0;
+  const Floats& table;
+  Floats q_norm = {};  // empty: none
+  Floats k_norm = {};
+};
+
+// Rows [q | k | v] with every q and k head normed, then rotated.
+Floats rotated(Floats qkv, const RopeReference& rope, std::span<const SequenceSlice> slices);
+
 // Ops of every instruction set of this machine; the portable one first.
 struct NamedOps {
   InstructionSet set;

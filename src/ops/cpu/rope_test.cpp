@@ -18,28 +18,6 @@ struct RopeCase {
 
 class RopeTest : public testing::TestWithParam<RopeCase> {
  protected:
-  // One head: norm, then rotation, in double.
-  static void turn(float* head, const RopeCase& c, const Floats& norm, const float* angles) {
-    std::vector<double> x(head, head + c.head_dim);
-    if (c.has_norms) {
-      double squares = 0;
-      for (double value : x) squares += value * value;
-      const double factor = 1 / std::sqrt(squares / c.head_dim + 1e-6);
-      for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * static_cast<double>(norm[i]);
-    }
-    for (int32_t i = 0; i < c.head_dim; ++i)
-      head[i] = static_cast<float>(x[static_cast<size_t>(i)]);
-    const int32_t half = c.rotary_dim / 2;
-    for (int32_t i = 0; i < half; ++i) {
-      const double a = x[static_cast<size_t>(i)];
-      const double b = x[static_cast<size_t>(i + half)];
-      const double cosine = static_cast<double>(angles[i]);
-      const double sine = static_cast<double>(angles[i + half]);
-      head[i] = static_cast<float>(a * cosine - b * sine);
-      head[i + half] = static_cast<float>(b * cosine + a * sine);
-    }
-  }
-
   std::mt19937 random_{9};
   std::unique_ptr<Device> device_ = make_cpu_device();
 };
@@ -59,16 +37,15 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
     const SequenceSlice slices[] = {
         {0, 130, 170, blocks_a}, {130, 1, 0, blocks_b}, {131, 20, 40, blocks_b}};
     Floats qkv = random_floats(random_, 151 * columns);
-    Floats expected = qkv;
-    for (const SequenceSlice& slice : slices) {
-      for (int32_t i = 0; i < slice.num_rows; ++i) {
-        for (int32_t h = 0; h < c.num_heads + c.num_kv_heads; ++h) {
-          turn(expected.data() + (slice.first_row + i) * columns + h * c.head_dim, c,
-               h < c.num_heads ? q_norm : k_norm,
-               table.data() + (slice.first_position + i) * c.rotary_dim);
-        }
-      }
-    }
+    const Floats expected = rotated(qkv,
+                                    {.num_heads = c.num_heads,
+                                     .num_kv_heads = c.num_kv_heads,
+                                     .head_dim = c.head_dim,
+                                     .rotary_dim = c.rotary_dim,
+                                     .table = table,
+                                     .q_norm = c.has_norms ? q_norm : Floats(),
+                                     .k_norm = c.has_norms ? k_norm : Floats()},
+                                    slices);
     named.ops->rotate_and_store(view_of(qkv, 151, columns),
                                 {.num_heads = c.num_heads,
                                  .num_kv_heads = c.num_kv_heads,

@@ -1,25 +1,12 @@
 #include "device/cuda/cuda_check.h"
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/chain.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/vector.cuh"
 
 namespace droidspeak::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Approximate where the result is rounded to 16 bits anyway.
-template <class T, Activation kActivation>
-__device__ float activate(float x) {
-  if constexpr (kActivation == Activation::kSilu && sizeof(T) == 2) {
-    return __fdividef(x, 1.0f + __expf(-x));
-  } else if constexpr (kActivation == Activation::kSilu) {
-    return x / (1.0f + expf(-x));
-  } else {
-    constexpr float root = 0.7978845608028654f;  // of 2 / pi
-    return 0.5f * x * (1.0f + tanhf(root * (x + 0.044715f * x * x * x)));
-  }
-}
 
 template <class T>
 struct GateTask {
@@ -49,10 +36,10 @@ template <class T, int kSize>
 void launch(cudaStream_t stream, const GateTask<T>& task, Activation activation, dim3 grid) {
   if (activation == Activation::kSilu) {
     launch_chained(gated_activation_kernel<T, kSize, Activation::kSilu>,
-                   {grid, kThreads, 0, stream}, task);
+                   {grid, kThreads, 0, stream, grid.x}, task);
   } else {
     launch_chained(gated_activation_kernel<T, kSize, Activation::kGelu>,
-                   {grid, kThreads, 0, stream}, task);
+                   {grid, kThreads, 0, stream, grid.x}, task);
   }
 }
 

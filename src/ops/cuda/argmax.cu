@@ -56,9 +56,9 @@ void argmax(cudaStream_t stream, TensorView in, int32_t* out) {
                              .columns = static_cast<int>(in.columns),
                              .parts = reinterpret_cast<Best*>(out + 2 * in.rows),
                              .out = out};
-    launch_chained(find_best_of_parts<T>, {dim3(kArgmaxParts, rows), dim3(kThreads), 0, stream},
-                   task);
-    launch_chained(find_best_part<T>, {dim3(rows), dim3(32), 0, stream}, task);
+    launch_chained(find_best_of_parts<T>,
+                   {dim3(kArgmaxParts, rows), dim3(kThreads), 0, stream, in.rows}, task);
+    launch_chained(find_best_part<T>, {dim3(rows), dim3(32), 0, stream, in.rows}, task);
   });
 }
 

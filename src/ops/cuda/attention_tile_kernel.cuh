@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "ops/cuda/attention_mma.cuh"
+#include "ops/cuda/cache_hints.cuh"
 #include "ops/cuda/chain.cuh"
+#include "ops/cuda/tensor_core.cuh"
 
 namespace droidspeak::cuda {
 
@@ -80,6 +81,23 @@ __device__ inline bool find_work(const TileArguments& a, int32_t tile_rows, Tile
   work.begin = max(work.begin, split_begin);
   work.end = min(work.end, split_begin + keys);
   return work.begin < work.end;
+}
+
+// Brings K and V of few sequences closer while the kernel before still writes the newest rows of
+// them. With many, other blocks keep memory busy.
+template <class Element, int kHeadDim>
+__device__ void prefetch_keys(const TileArguments& a, const TileWork& work) {
+  constexpr unsigned kMostSlices = 4;
+  constexpr int32_t kMostTiles = 4;
+  constexpr uint32_t kBytes = kTileKeys * kHeadDim * sizeof(Element);
+  if (gridDim.z > kMostSlices) return;
+  const int32_t tile = work.begin / kTileKeys + static_cast<int32_t>(threadIdx.x);
+  if (a.split_step == 0 || threadIdx.x >= kMostTiles || tile * kTileKeys >= work.end) return;
+  const int32_t block = a.blocks[static_cast<int64_t>(work.slice) * a.max_blocks + tile];
+  const int64_t first =
+      (static_cast<int64_t>(block) * a.num_kv_heads + work.kv_head) * kTileKeys * kHeadDim;
+  prefetch_bulk(static_cast<const Element*>(a.k) + first, kBytes);
+  prefetch_bulk(static_cast<const Element*>(a.v) + first, kBytes);
 }
 
 template <class Element, int kHeadDim, int kRowWarps>
@@ -431,8 +449,11 @@ __global__ void __launch_bounds__(kTileThreads)
   extern __shared__ __align__(16) unsigned char memory[];
   TileWork work;
   let_next_start();
+  // No kernel of a chain writes the layout.
+  const bool has_work = find_work(arguments, Kernel::kRows, work);
+  if (has_work) prefetch_keys<Element, kHeadDim>(arguments, work);
   wait_for_previous();
-  if (!find_work(arguments, Kernel::kRows, work)) return;
+  if (!has_work) return;
   Kernel kernel(arguments, work, *reinterpret_cast<typename Kernel::Shared*>(memory));
   kernel.run();
 }

@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(kTileThreads)
   const auto row = static_cast<int32_t>(blockIdx.y);
   const auto head = static_cast<int32_t>(blockIdx.x);
   let_next_start();
-  wait_for_previous();
   const int32_t rows = a.slice_rows[slice];
   const int32_t length = a.slice_length[slice];
+  wait_for_previous();
   if (rows < a.smallest_rows || rows > a.largest_rows || row >= rows) return;
   if (length <= a.split_step) return;
 
@@ -44,11 +44,12 @@ __global__ void __launch_bounds__(kTileThreads)
   const int32_t end = position / keys + 1;
   const int64_t index =
       ((static_cast<int64_t>(slice) * a.largest_rows + row) * gridDim.x + head) * a.max_splits;
-  float largest = -INFINITY;
-  for (int32_t s = begin; s < end; ++s) largest = fmaxf(largest, a.totals[index + s].x);
-
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  float largest = -INFINITY;
+  for (int32_t s = begin + lane; s < end; s += 32) largest = fmaxf(largest, a.totals[index + s].x);
+  largest = warp_max(largest);
+
   float sums[kPerLane] = {};
   float total = 0;
 #pragma unroll 4
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kTileThreads)
 
 struct Launch {
   TileArguments arguments;
-  int32_t num_slices;
+  const BatchLayout& layout;
   cudaStream_t stream;
 };
 
@@ -92,12 +93,14 @@ void launch_tiles(const Launch& launch) {
   const int32_t row_tiles = (a.largest_rows * a.group + Kernel::kRows - 1) / Kernel::kRows;
   const dim3 grid(static_cast<unsigned>(a.max_splits),
                   static_cast<unsigned>(row_tiles * a.num_kv_heads),
-                  static_cast<unsigned>(launch.num_slices));
-  launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream}, a);
+                  static_cast<unsigned>(launch.layout.num_slices));
+  launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream, launch.layout.num_rows}, a);
   if (a.max_splits == 1) return;
   const dim3 rows(static_cast<unsigned>(a.num_kv_heads * a.group),
-                  static_cast<unsigned>(a.largest_rows), static_cast<unsigned>(launch.num_slices));
-  launch_chained(combine_splits<kHeadDim>, {rows, kTileThreads, 0, launch.stream}, a);
+                  static_cast<unsigned>(a.largest_rows),
+                  static_cast<unsigned>(launch.layout.num_slices));
+  launch_chained(combine_splits<kHeadDim>,
+                 {rows, kTileThreads, 0, launch.stream, launch.layout.num_rows}, a);
 }
 
 template <class Element, int kHeadDim>
@@ -198,7 +201,7 @@ void TileAttention::run(TensorView qkv,
     a.sums = reinterpret_cast<float*>(memory);
     a.totals = reinterpret_cast<float2*>(memory + sum_bytes);
   }
-  const Launch launch{a, layout.num_slices, stream_};
+  const Launch launch{a, layout, stream_};
   if (kv.dtype == DType::kI8) return launch_element<int8_t>(launch, kv.head_dim);
   if (kv.dtype == DType::kF16) return launch_element<__half>(launch, kv.head_dim);
   launch_element<__nv_bfloat16>(launch, kv.head_dim);

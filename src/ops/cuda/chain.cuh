@@ -3,7 +3,10 @@
 // depend on the kernel before (weights) can be read ahead.
 #pragma once
 
+#include <limits>
+
 #include "device/cuda/cuda_check.h"
+#include "ops/cuda/few_rows.h"
 
 namespace droidspeak::cuda {
 
@@ -12,21 +15,29 @@ struct ChainedLaunch {
   dim3 block;
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
+  // Of the activations that the kernel works on; many when nothing is said.
+  int64_t rows = std::numeric_limits<int64_t>::max();
 };
+
+// Of a multiprocessor's memory, percent that few rows want as shared memory. Kernels that follow
+// each other overlap only where they agree on that, and those of many rows want more.
+inline constexpr unsigned kSharedPercentOfFewRows = 50;
 
 // `kernel` calls wait_for_previous() before it touches memory that other kernels use.
 template <class Task>
 void launch_chained(void (*kernel)(Task), const ChainedLaunch& launch, const Task& task) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[1].val.sharedMemCarveout = kSharedPercentOfFewRows;
   cudaLaunchConfig_t config{};
   config.gridDim = launch.grid;
   config.blockDim = launch.block;
   config.dynamicSmemBytes = launch.shared_bytes;
   config.stream = launch.stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = launch.rows <= kMostFewRows ? 2 : 1;
   check_cuda(cudaLaunchKernelEx(&config, kernel, task), "launch a kernel");
 }
 

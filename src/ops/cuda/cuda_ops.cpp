@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
@@ -9,10 +10,13 @@
 #include "ops/cuda/layout_cache.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/lora.h"
+#include "ops/cuda/low_rank_fit.h"
 #include "ops/cuda/normal_equations.h"
+#include "ops/cuda/op_joiner.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/upload.h"
 #include "ops/cuda/weight_packer.h"
+#include "ops/low_rank.h"
 #include "ops/preconditions.h"
 
 namespace droidspeak {
@@ -89,7 +93,8 @@ class CudaOps final : public Ops {
           "shapes of a linear operation");
     if (is_tracing_)
       return trace_.add(Operation::kLinear, weights, in, out, accumulate, as_address(bias));
-    linear_.run({as_cuda(weights), in, out, accumulate, bias});
+    const Product product{as_cuda(weights), in, out, accumulate, bias};
+    if (!joiner_.linear(product)) linear_.run(product);
   }
 
   void add_lora(std::span<const LoraRows> ranges,
@@ -103,20 +108,23 @@ class CudaOps final : public Ops {
       for (const LoraRows& rows : ranges) trace_.add(rows);
       return;
     }
+    joiner_.flush();
     add_lora_of_few_rows(stream_, ranges, in, low, out);
   }
 
   void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
     check(has_same_shape(in, out) && in.dtype == out.dtype, "shapes of a norm");
     if (is_tracing_) return trace_.add(Operation::kNorm, in, as_address(weight), epsilon, out);
-    if (in.rows > 0) cuda::rms_norm(stream_, in, weight, epsilon, out);
+    if (in.rows == 0 || joiner_.rms_norm(in, weight, epsilon, out)) return;
+    cuda::rms_norm(stream_, in, weight, epsilon, out);
   }
 
   void gated_activation(TensorView in, Activation activation, TensorView out) override {
     check(in.rows == out.rows && in.columns == 2 * out.columns && in.dtype == out.dtype,
           "shapes of a gated activation");
     if (is_tracing_) return trace_.add(Operation::kActivation, in, activation, out);
-    if (in.rows > 0) cuda::gated_activation(stream_, in, activation, out);
+    if (in.rows == 0 || joiner_.gated_activation(in, activation, out)) return;
+    cuda::gated_activation(stream_, in, activation, out);
   }
 
   void rotate_and_store(TensorView qkv,
@@ -129,6 +137,7 @@ class CudaOps final : public Ops {
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
     if (is_tracing_) return trace_.add(Operation::kRotate, qkv, options, slices, kv);
+    joiner_.flush();
     cuda::rotate_and_store(stream_, qkv, options, layout_of(slices), kv);
   }
 
@@ -141,6 +150,7 @@ class CudaOps final : public Ops {
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
     if (is_tracing_) return trace_.add(Operation::kAttention, qkv, options, slices, kv, out);
+    joiner_.flush();
     attention_.run(qkv, options, layout_of(slices), kv, out);
   }
 
@@ -182,6 +192,7 @@ class CudaOps final : public Ops {
     check(has_same_shape(in, out), "shapes of a copy");
     if (in.rows == 0 || in.columns == 0) return;
     if (is_tracing_) return trace_.add(Operation::kCopy, in, out);
+    joiner_.flush();
     if (in.dtype != out.dtype) return convert(stream_, in, out);
     check_cuda(cudaMemcpy2DAsync(out.data, bytes_of(out.dtype, out.row_stride), in.data,
                                  bytes_of(in.dtype, in.row_stride), bytes_of(in.dtype, in.columns),
@@ -210,7 +221,19 @@ class CudaOps final : public Ops {
   void add_normal_equations(TensorView x, TensorView y, TensorView sums) override {
     check_normal_equations(x, y, sums);
     if (is_tracing_) return trace_.spoil();
-    if (x.rows > 0) cuda::add_normal_equations(stream_, x, y, sums);
+    if (!normal_equations_) normal_equations_.emplace(device_, map_math());
+    normal_equations_->add(x, y, sums);
+  }
+
+  std::vector<Result<LowRankFit>> fit_low_rank(std::span<const LowRankProblem> problems) override {
+    check(!is_tracing_, "a fit waits, so it cannot be repeated");
+    if (!low_rank_fitter_) low_rank_fitter_.emplace(device_);
+    std::vector<Result<LowRankFit>> fits;
+    for (const LowRankProblem& problem : problems) {
+      check_low_rank_problem(problem);
+      fits.push_back(low_rank_fitter_->fit(problem));
+    }
+    return fits;
   }
 
   void argmax(TensorView in, std::span<int32_t> out) override {
@@ -237,8 +260,13 @@ class CudaOps final : public Ops {
     trace_.add(attention_.scratch());
     graphs_.run(trace_, [&](cudaStream_t stream, const BatchLayout& layout) {
       launch_on(stream, &layout);
-      const Finally back([this] { launch_on(device_.stream(), nullptr); });
+      const Finally back([this] {
+        joiner_.forget();
+        launch_on(device_.stream(), nullptr);
+      });
+      if (paths_.joined) joiner_.begin(stream);
       queue();
+      joiner_.flush();
     });
   }
 
@@ -257,8 +285,12 @@ class CudaOps final : public Ops {
     return fixed_layout_ != nullptr ? *fixed_layout_ : layouts_.get(slices);
   }
 
+  Math map_math() const {
+    return activation_dtype_ == DType::kF32 ? Math::kFull : Math::kTensorFloat;
+  }
+
   void add_map(const LowRankMap& map, TensorView rows) {
-    const Math math = activation_dtype_ == DType::kF32 ? Math::kFull : Math::kTensorFloat;
+    const Math math = map_math();
     TensorView hidden = hidden_.reshape(device_, rows.dtype, rows.rows, map.down->rows());
     linear_.run({.weights = as_cuda(*map.down), .in = rows, .out = hidden, .math = math});
     linear_.run({.weights = as_cuda(*map.up),
@@ -275,6 +307,7 @@ class CudaOps final : public Ops {
   const DType activation_dtype_;
   WeightPacker packer_;
   Linear linear_;
+  OpJoiner joiner_{linear_};
   Attention attention_;
   LayoutCache layouts_;
   StepGraphs graphs_;
@@ -284,7 +317,9 @@ class CudaOps final : public Ops {
   UploadRing tokens_;
   Tensor translated_;  // rows of a map's input
   Tensor hidden_;      // rows after the first half of a low-rank map
-  Tensor best_;        // of argmax
+  std::optional<NormalEquations> normal_equations_;
+  std::optional<LowRankFitter> low_rank_fitter_;
+  Tensor best_;  // of argmax
   Buffer best_on_host_;
 };
 

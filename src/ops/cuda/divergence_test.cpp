@@ -61,7 +61,9 @@ TEST_F(DivergenceTest, NormalEquationsAddUpOverCalls) {
         ops(dtype).add_normal_equations(left.view().row_range(begin, end),
                                         right.view().row_range(begin, end), sums.view());
       }
-      expect_near(sums.read(), cpu::normal_equations(x, y, n), 3e-6f);
+      // Differences of bf16 rows are rounded for the tensor cores.
+      const float tolerance = dtype == DType::kF32 ? 3e-6f : 1e-4f;
+      expect_near(sums.read(), cpu::normal_equations(x, y, n), tolerance);
     }
   }
 }

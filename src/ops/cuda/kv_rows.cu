@@ -146,25 +146,26 @@ __global__ void rotate_and_store_kernel(RowsTask<T> task) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int row = static_cast<int>(blockIdx.x);
   const int index = static_cast<int>(blockIdx.y) * kWarps + warp;
+  const int key = index - rope.num_heads;
+  const int value = key - rope.num_kv_heads;
   let_next_start();
+  // No kernel of a chain writes the layout.
+  const bool has_head = value < rope.num_kv_heads && task.row_slice[row] >= 0;
+  const int position = has_head ? task.row_position[row] : 0;
+  const int64_t slot =
+      has_head && key >= 0 ? slot_of(task, row, position, value >= 0 ? value : key) : 0;
   wait_for_previous();
-  if (index >= rope.num_heads + 2 * rope.num_kv_heads || task.row_slice[row] < 0) return;
-  const int position = task.row_position[row];
+  if (!has_head) return;
   float* head = heads + warp * rope.head_dim;
   T* data = task.rows + row * task.stride + static_cast<int64_t>(index) * rope.head_dim;
   load_head(data, rope.head_dim, lane, head);
-  const int key = index - rope.num_heads;
-  const int value = key - rope.num_kv_heads;
-  if (value >= 0) {
-    return store_cached<Stored>(head, rope.head_dim, lane, slot_of(task, row, position, value),
-                                task.kv.v, task.kv.v_scale);
-  }
+  if (value >= 0)
+    return store_cached<Stored>(head, rope.head_dim, lane, slot, task.kv.v, task.kv.v_scale);
   const float* weight = key < 0 ? rope.q_norm : rope.k_norm;
   if (weight != nullptr) norm_head(head, weight, rope.norm_epsilon, rope.head_dim, lane);
   rotate<Turn::kForward>(head, rope, position, lane);
   if (key < 0) return store_head(head, rope.head_dim, lane, data);
-  store_cached<Stored>(head, rope.head_dim, lane, slot_of(task, row, position, key), task.kv.k,
-                       task.kv.k_scale);
+  store_cached<Stored>(head, rope.head_dim, lane, slot, task.kv.k, task.kv.k_scale);
 }
 
 // The usual case in registers: bf16 rows and cache, heads of 128 that rotate whole, no norms. A
@@ -177,13 +178,15 @@ __global__ void rotate_and_store_wide_kernel(RowsTask<__nv_bfloat16> task) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(blockIdx.x);
   let_next_start();
-  wait_for_previous();
-  if (task.row_slice[row] < 0) return;
-  const int position = task.row_position[row];
+  // No kernel of a chain writes the layout and the table.
+  const bool has_slice = task.row_slice[row] >= 0;
+  const int position = has_slice ? task.row_position[row] : 0;
   const float* angles = rope.table + static_cast<int64_t>(position) * kHead + 2 * lane;
   const float2 cosine = *reinterpret_cast<const float2*>(angles);
   const float2 sine = *reinterpret_cast<const float2*>(angles + kHead / 2);
-  const int64_t slot = slot_of(task, row, position, 0);
+  const int64_t slot = has_slice ? slot_of(task, row, position, 0) : 0;
+  wait_for_previous();
+  if (!has_slice) return;
   auto cached = [&](void* cache, int head) {
     return static_cast<__nv_bfloat16*>(cache) + (slot + head * kBlockTokens) * kHead;
   };
@@ -300,7 +303,8 @@ void rotate_and_store(cudaStream_t stream,
                       const KvLayerView& kv) {
   if (is_usual(qkv, options, kv)) {
     const dim3 grid(static_cast<unsigned>(layout.num_rows));
-    return launch_chained(rotate_and_store_wide_kernel, {grid, 32 * kWarps, 0, stream},
+    return launch_chained(rotate_and_store_wide_kernel,
+                          {grid, 32 * kWarps, 0, stream, layout.num_rows},
                           make_task<__nv_bfloat16>(qkv, options, layout, kv));
   }
   const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
@@ -308,7 +312,7 @@ void rotate_and_store(cudaStream_t stream,
   with_activation_type(qkv.dtype, [&]<class T>(T) {
     with_stored_type(kv.dtype, [&]<class Stored>(Stored) {
       launch_chained(rotate_and_store_kernel<T, Stored>,
-                     {launch.grid, launch.threads, launch.shared_bytes, stream},
+                     {launch.grid, launch.threads, launch.shared_bytes, stream, layout.num_rows},
                      make_task<T>(qkv, options, layout, kv));
     });
   });

@@ -39,6 +39,9 @@ class Linear {
 
   void run(const Product& product);
 
+  // Whether run() would take the kernel of few_rows.h.
+  bool takes_few_rows(const Product& product);
+
  private:
   // Everything an algorithm depends on.
   struct Shape {
@@ -59,7 +62,8 @@ class Linear {
   class Plan;
   class Tuner;
 
-  Plan& plan_for(const Shape& shape, const Product& product);
+  Plan& plan_for(const Product& product);
+  void choose(Plan& plan, const Shape& shape, const Product& product);
   void run_plan(const Plan& plan, const Product& product);
 
   CudaDevice& device_;

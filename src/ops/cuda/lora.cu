@@ -199,8 +199,8 @@ void launch(cudaStream_t stream, const LoraTask& task, int64_t out_columns) {
       static_cast<unsigned>(task.ranges[task.num_ranges - 1].end - task.ranges[0].begin);
   const dim3 down(static_cast<unsigned>(divide_up(ranks, kDots)), rows);
   const dim3 up(static_cast<unsigned>(divide_up(out_columns, kUpThreads)), rows);
-  launch_chained(lora_down_kernel, {down, dim3(kDots * kDotThreads), 0, stream}, task);
-  launch_chained(lora_up_kernel, {up, dim3(kUpThreads), 0, stream}, task);
+  launch_chained(lora_down_kernel, {down, dim3(kDots * kDotThreads), 0, stream, rows}, task);
+  launch_chained(lora_up_kernel, {up, dim3(kUpThreads), 0, stream, rows}, task);
 }
 
 bool is_supported(const LoraLinear& lora) {

@@ -79,7 +79,7 @@ void launch(cudaStream_t stream, const NormTask<T>& task, int64_t rows) {
   const int wanted = 32 * divide_up(task.columns, 32 * kSize * kKept);
   const dim3 block(static_cast<unsigned>(wanted < kMaxThreads ? wanted : kMaxThreads));
   launch_chained(rms_norm_kernel<T, kSize, kKept>,
-                 {dim3(static_cast<unsigned>(rows)), block, 0, stream}, task);
+                 {dim3(static_cast<unsigned>(rows)), block, 0, stream, rows}, task);
 }
 
 }  // namespace

@@ -1,12 +1,25 @@
-// Launch of Ops::add_normal_equations(); shapes and dtypes were checked by the caller.
+// Sums of a least-squares fit as one matrix product; see Ops::add_normal_equations(). Shapes and
+// dtypes were checked by the caller.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "ops/ops.h"
+#include "ops/cuda/dense_solver.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear.h"
 
 namespace droidspeak::cuda {
 
-void add_normal_equations(cudaStream_t stream, TensorView x, TensorView y, TensorView sums);
+class NormalEquations {
+ public:
+  // With Math::kTensorFloat rows are rounded to 11 bits first, for all of the sums alike.
+  NormalEquations(CudaDevice& device, Math math);
+
+  void add(TensorView x, TensorView y, TensorView sums);
+
+ private:
+  CudaDevice& device_;
+  Math math_;
+  BlasHandle blas_;
+  Tensor rows_;  // [x | y - x]
+};
 
 }  // namespace droidspeak::cuda

@@ -90,7 +90,9 @@ class DecodeStepTest : public StepGraphsTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     FastPaths paths;
-    paths.timed_choice = false;  // both choose the same algorithms
+    paths.timed_choice = false;  // all choose the same algorithms
+    joined_ = make_ops(cuda(), Precision::kFast, paths);
+    paths.joined = false;
     with_ = make_ops(cuda(), Precision::kFast, paths);
     paths.graphs = false;
     without_ = make_ops(cuda(), Precision::kFast, paths);
@@ -183,7 +185,7 @@ class DecodeStepTest : public StepGraphsTest {
       ops.add_lora(step.down_lora, r.activated.view(), r.low.view(), r.hidden.view());
   }
 
-  std::unique_ptr<Ops> with_, without_;
+  std::unique_ptr<Ops> joined_, with_, without_;
   std::unique_ptr<WeightMatrix> qkv_, output_, gate_up_, down_;
   std::unique_ptr<DeviceFloats> norm_, rope_, bias_;
 };
@@ -247,6 +249,27 @@ TEST_F(DecodeStepTest, OutlivesScratchThatGrows) {
       work.slices.push_back({i, 1, position, blocks[static_cast<size_t>(i)]});
     const Floats hidden = random_values(DType::kBF16, 2 * kDim);
     ASSERT_EQ(run(*with_, graph, work, hidden), run(*without_, plain, work, hidden));
+  }
+}
+
+TEST_F(DecodeStepTest, JoinedOperationsGiveTheSame) {
+  for (int64_t rows : {1, 2, 4, 5}) {
+    SCOPED_TRACE(rows);
+    Run joined(*device_, rows);
+    Run plain(*device_, rows);
+    const LoraLinear correction = lora(kFfn, kDim);
+    std::vector<std::vector<int32_t>> blocks(static_cast<size_t>(rows));
+    for (int32_t i = 0; i < 48; ++i) blocks[static_cast<size_t>(i % rows)].push_back(i);
+    for (int32_t step = 0; step < 6; ++step) {
+      SCOPED_TRACE(step);
+      Step work;
+      for (int64_t i = 0; i < rows; ++i)
+        work.slices.push_back({i, 1, 30 + step, blocks[static_cast<size_t>(i)]});
+      if (step % 2 == 1) work.down_lora = {{0, 1, &correction}};
+      const Floats hidden = random_values(DType::kBF16, rows * kDim);
+      cpu::expect_near(run(*joined_, joined, work, hidden), run(*without_, plain, work, hidden),
+                       3 * tolerance_of(DType::kBF16));
+    }
   }
 }
 

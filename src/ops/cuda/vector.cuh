@@ -30,6 +30,10 @@ __device__ void store_pack(T* to, const Pack<T, kSize>& pack) {
   *reinterpret_cast<Pack<T, kSize>*>(to) = pack;
 }
 
+__device__ inline uint32_t shared_address(const void* data) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(data));
+}
+
 __device__ inline float to_float(float value) {
   return value;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,12 @@
 namespace droidspeak {
 
 enum class TokenKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+// As SentencePiece models and GGUF files number them, 1 to 6.
+inline std::optional<TokenKind> numbered_token_kind(uint64_t number) {
+  if (number < 1 || number > 6) return std::nullopt;
+  return static_cast<TokenKind>(number - 1);
+}
 
 struct VocabularyToken {
   std::string text;  // as the file has it

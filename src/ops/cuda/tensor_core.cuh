@@ -1,17 +1,11 @@
-// The tensor core and copy instructions that attention_tiles.cu is built of, for bf16 and f16.
+// Tensor core instructions for bf16 and f16, and copies of 16 bytes that bring their operands.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "ops/cuda/vector.cuh"
 
 namespace droidspeak::cuda {
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // 16 bytes to shared memory in the background; zeros when `is_there` is false.
 __device__ inline void copy_async(void* shared, const void* global, bool is_there) {

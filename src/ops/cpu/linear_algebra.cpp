@@ -1,4 +1,4 @@
-#include "profiler/linear_algebra.h"
+#include "ops/cpu/linear_algebra.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace droidspeak {
+namespace droidspeak::cpu {
 namespace {
 
 // Columns of right-hand sides treated together: they stay in the second-level cache.
@@ -214,4 +214,4 @@ Eigen largest_eigenvectors(Matrix a, int64_t count) {
   return result;
 }
 
-}  // namespace droidspeak
+}  // namespace droidspeak::cpu

@@ -1,11 +1,11 @@
-#include "profiler/linear_algebra.h"
+#include "ops/cpu/linear_algebra.h"
 
 #include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
 
-namespace droidspeak {
+namespace droidspeak::cpu {
 namespace {
 
 Matrix random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
@@ -83,4 +83,4 @@ TEST(LargestEigenvectors, OfZeroAreAnOrthonormalBasis) {
 }
 
 }  // namespace
-}  // namespace droidspeak
+}  // namespace droidspeak::cpu

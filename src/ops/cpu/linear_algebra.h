@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace droidspeak {
+namespace droidspeak::cpu {
 
 struct Matrix {
   int64_t rows = 0;
@@ -37,4 +37,4 @@ struct Eigen {
 // component is positive, so that the result is unique.
 Eigen largest_eigenvectors(Matrix a, int64_t count);
 
-}  // namespace droidspeak
+}  // namespace droidspeak::cpu
