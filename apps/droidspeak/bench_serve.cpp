@@ -99,13 +99,13 @@ class ServeBench {
     }
   }
 
-  // Arms take turns here too. An arm begins where the one before it stands: faster ones come later.
+  // Arms take turns here too. From above: a trial that misses the target ends early.
   void search_rates() {
     Stopwatch watch;
     double num_answers_each = static_cast<double>(trace_[0].answers.size());
     double share = num_answers_each / (num_answers_each + 1);
     double full_rate = 1000 / report_.unloaded_ttft_ms * share;  // without a queue, without sharing
-    std::vector<RateSearch> searches(arms_.size(), RateSearch(full_rate / 2, 1.25));
+    std::vector<RateSearch> searches(arms_.size(), RateSearch(4 * full_rate, 1.25));
     bool is_going_on = true;
     while (is_going_on && watch.ms() < options_.minutes * 60e3) {
       is_going_on = false;

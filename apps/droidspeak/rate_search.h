@@ -21,7 +21,7 @@ class RateSearch {
 
  private:
   static constexpr double kStride = 1.7;     // between trials while one side is unknown
-  static constexpr double kHopeless = 0.08;  // of the first rate: nothing below is tried
+  static constexpr double kHopeless = 0.02;  // of the first rate: nothing below is tried
 
   double first_rate_;
   double precision_;
