@@ -17,8 +17,21 @@ struct DecodeOptions {
   int32_t repeats = 3;
 };
 
-// Decodes `steps` greedy tokens of `count` sequences together; returns milliseconds.
-double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t count) {
+// What a step works on; as in a server, every step has the same.
+struct StepMemory {
+  StepMemory(Workspace& workspace, const ModelConfig& config, int32_t count)
+      : hidden(*workspace.device, workspace.ops->activation_dtype(), count, config.d_model),
+        logits(*workspace.device, DType::kF32, count, config.vocab_size) {}
+
+  Tensor hidden;
+  Tensor logits;
+};
+
+// Decodes greedy tokens of `count` sequences together; returns milliseconds.
+double decode_batch(Workspace& workspace,
+                    const DecodeOptions& options,
+                    int32_t count,
+                    const StepMemory& memory) {
   PromptPlan plan;
   plan.receiver = workspace.family->get(options.model);
   plan.first_output = PromptPlan::kLastToken;
@@ -33,8 +46,8 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
                                       [](int32_t, TensorView) {});
     tokens.push_back(prompt.back());
   }
-  Tensor hidden(*workspace.device, workspace.ops->activation_dtype(), count, config.d_model);
-  Tensor logits(*workspace.device, DType::kF32, count, config.vocab_size);
+  TensorView hidden = memory.hidden.view();
+  TensorView logits = memory.logits.view();
   Stopwatch watch;
   for (int32_t step = 0; step < options.tokens; ++step) {
     std::vector<BatchSlice> slices;
@@ -49,10 +62,10 @@ double decode_batch(Workspace& workspace, const DecodeOptions& options, int32_t 
       }
       slices.push_back({{i, 1, position, table.blocks()}, plan.receiver->adapter.get()});
     }
-    transformer.embed(tokens, hidden.view());
-    transformer.forward_layers({0, config.num_layers}, slices, *workspace.kv, hidden.view());
-    transformer.logits(hidden.view(), logits.view());
-    workspace.ops->argmax(logits.view(), tokens);
+    transformer.embed(tokens, hidden);
+    transformer.forward_layers({0, config.num_layers}, slices, *workspace.kv, hidden);
+    transformer.logits(hidden, logits);
+    workspace.ops->argmax(logits, tokens);
   }
   return watch.ms();
 }
@@ -65,8 +78,10 @@ void run_bench_decode(const DecodeOptions& options) {
   Progress progress("decode", static_cast<int64_t>(options.batch.size()) * (options.repeats + 1));
   for (int32_t count : options.batch) {
     std::vector<double> rates;
+    const Transformer& transformer = *workspace.family->get(options.model)->transformer;
+    const StepMemory memory(workspace, transformer.config(), count);
     for (int32_t i = 0; i <= options.repeats; ++i) {
-      double ms = decode_batch(workspace, options, count);
+      double ms = decode_batch(workspace, options, count, memory);
       if (i > 0) rates.push_back(static_cast<double>(count) * options.tokens * 1000 / ms);
       progress.advance();
     }

@@ -1,5 +1,7 @@
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <thread>
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -17,8 +19,8 @@ namespace droidspeak {
 
 namespace {
 
-// For the clients' last answers, 503, after the engine has failed.
-constexpr std::chrono::seconds kFailureDrain{2};
+// After the engine has failed, clients and health checks hear 503 for so long before the port closes.
+constexpr std::chrono::seconds kFailureNotice{2};
 
 struct ServeOptions {
   CommonOptions common;
@@ -150,7 +152,8 @@ void run_serve(const ServeOptions& options) {
   std::fflush(stdout);
   wait_for_end(signals, engine);
   if (!engine.is_healthy()) {
-    server.drain(kFailureDrain);
+    std::this_thread::sleep_for(kFailureNotice);
+    server.drain(std::chrono::seconds(0));
     throw Failure(ErrorCode::kUnavailable, "the engine has failed: start the server again");
   }
   fmt::print(stderr, "draining: running requests have {} s\n", options.drain_s);

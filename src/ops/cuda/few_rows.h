@@ -1,4 +1,4 @@
-// Products of one to four bf16 rows with a bf16 matrix, at the speed of memory: every block reads
+// Products of one to four bf16 rows with a bf16 matrix, at the speed of memory: every warp reads
 // its share of the matrix straight into registers, far ahead of its use, and begins with that while
 // the kernel before still runs. What a row gives does not depend on the others.
 #pragma once

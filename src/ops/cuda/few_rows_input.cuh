@@ -12,9 +12,10 @@ class InputReader {
   // Of the rows, one sum for each warp.
   using Squares = float[kMostFewRows][kWarps];
 
-  __host__ static size_t bytes(const ProductTask& task) {
+  // room_rows: what the kernel is made for, at least the rows that there are.
+  __host__ static size_t bytes(const ProductTask& task, int room_rows) {
     const size_t norm = task.norm_weight == nullptr ? 0 : bytes_of(DType::kF32, task.columns);
-    return norm + bytes_of(DType::kBF16, int64_t{task.rows} * task.in_pitch());
+    return norm + bytes_of(DType::kBF16, int64_t{room_rows} * task.in_pitch());
   }
 
   __device__ InputReader(const ProductTask& task, unsigned char* memory, Squares& squares)
@@ -55,7 +56,7 @@ class InputReader {
   __device__ void copy_row(int row) const {
     const __nv_bfloat16* from = task_.in + row * task_.in_stride;
     __nv_bfloat16* to = to_ + row * task_.in_pitch();
-    for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.padded_columns();
+    for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.in_pitch();
          i += kThreads * kVector)
       copy_async(to + i, from + i, i < task_.columns);
     commit_copies();

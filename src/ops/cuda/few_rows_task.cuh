@@ -1,4 +1,4 @@
-// What the kernel of few_rows.h is told, and how its blocks share the work.
+// What the kernel of few_rows.h is told, and how its warps share the work.
 #pragma once
 
 #include "ops/cuda/activation.cuh"
@@ -7,13 +7,13 @@
 
 namespace droidspeak::cuda {
 
-inline constexpr int kWarps = 4;  // of a block
+inline constexpr int kWarps = 12;  // of a block, one on each multiprocessor
 inline constexpr int kThreads = 32 * kWarps;
-inline constexpr int kTileOutputs = 8;  // matrix rows that all warps of a block work on together
-inline constexpr int kVector = 8;       // bf16 in one access
-inline constexpr int kHalfColumns = 32;
-inline constexpr int kPairColumns = 2 * kHalfColumns;  // that a warp multiplies at a time
-inline constexpr int kSkew = kHalfColumns;  // between rows in shared memory: no bank conflicts
+inline constexpr int kTileOutputs = 4;              // matrix rows that a warp reads together
+inline constexpr int kVector = 8;                   // bf16 in one access
+inline constexpr int kChunkColumns = 32 * kVector;  // in one access of a warp
+inline constexpr int kDepth = 4;                    // chunks of a tile on their way
+inline constexpr int kGroupColumns = kDepth * kChunkColumns;
 
 struct ProductTask {
   const __nv_bfloat16* weights;  // [outputs, columns]
@@ -48,70 +48,46 @@ struct ProductTask {
     return (num_units() + tile_units() - 1) / tile_units();
   }
 
-  __host__ __device__ int padded_columns() const {
-    return (columns + kPairColumns - 1) / kPairColumns * kPairColumns;
+  // Between rows in shared memory.
+  __host__ __device__ int in_pitch() const {
+    return (columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
   }
 
-  __host__ __device__ int in_pitch() const { return padded_columns() + kSkew; }
-};
-
-// Sums of the warps for one tile.
-using TileParts = float[kWarps][kTileOutputs][kMostFewRows];
-
-struct Tile {
-  int first_unit;
-  int units;
-
-  // Whether row `place` of the tile exists, and which row of the matrix it is.
-  __device__ bool has(const ProductTask& task, int place) const {
-    return place % task.tile_units() < units;
+  // Matrix row `place` of a tile. Where there is none it is the last one.
+  __device__ int output_of(int tile, int place) const {
+    const int units = tile_units();
+    const int unit = min(tile * units + place % units, num_units() - 1);
+    return unit + place / units * num_units();
   }
 
-  __device__ int output_of(const ProductTask& task, int place) const {
-    const int half = task.tile_units();
-    return first_unit + place % half + place / half * task.num_units();
+  __device__ bool has_output(int tile, int place) const {
+    return tile * tile_units() + place % tile_units() < num_units();
   }
 };
 
-// The tiles that one block computes: neighbours, and as many units as any other block has or one
-// more.
-class Share {
- public:
-  __device__ explicit Share(const ProductTask& task)
-      : begin_(first_unit_of(task, blockIdx.x)),
-        end_(first_unit_of(task, blockIdx.x + 1)),
-        tile_units_(task.tile_units()) {}
+// Tiles are dealt out block by block, so that all multiprocessors have as many or one less.
+__device__ inline int first_tile() {
+  return static_cast<int>(blockIdx.x + threadIdx.x / 32 * gridDim.x);
+}
 
-  __device__ int num_tiles() const { return (end_ - begin_ + tile_units_ - 1) / tile_units_; }
+__device__ inline int tile_step() {
+  return static_cast<int>(kWarps * gridDim.x);
+}
 
-  // None of its units exist when the index is too large.
-  __device__ Tile tile(int index) const {
-    const int first = begin_ + index * tile_units_;
-    return {first, min(tile_units_, end_ - first)};
-  }
-
-  __device__ int end() const { return end_; }
-
- private:
-  __device__ static int first_unit_of(const ProductTask& task, unsigned block) {
-    return static_cast<int>(int64_t{task.num_units()} * block / gridDim.x);
-  }
-
-  int begin_;
-  int end_;
-  int tile_units_;
-};
-
-// Results of a tile, one for each lane of the warp whose turn it is.
+// Results of a tile: every value that a warp has summed up lies in the first of its lanes.
+template <int kRows>
 class TileOutput {
  public:
-  __device__ TileOutput(const ProductTask& task, const Tile& tile)
+  static constexpr int kValues = kTileOutputs * kRows;
+  static constexpr int kValueLanes = 32 / kValues;
+
+  __device__ TileOutput(const ProductTask& task, int tile)
       : task_(task),
-        place_(static_cast<int>(threadIdx.x) % 32 / kMostFewRows),
-        row_(static_cast<int>(threadIdx.x) % kMostFewRows),
-        unit_(tile.first_unit + place_ % task.tile_units()),
-        output_(tile.output_of(task, place_)),
-        is_there_(tile.has(task, place_) && row_ < task.rows) {}
+        place_(lane() / kValueLanes / kRows),
+        row_(lane() / kValueLanes % kRows),
+        unit_(tile * task.tile_units() + place_),
+        output_(task.output_of(tile, place_)),
+        is_there_(lane() % kValueLanes == 0 && task.has_output(tile, place_) && row_ < task.rows) {}
 
   // What the sum starts with, to be read ahead.
   __device__ float before() const {
@@ -121,16 +97,15 @@ class TileOutput {
     return value;
   }
 
-  __device__ void store(float before, const TileParts& parts) const {
-    float sum = before;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) sum += parts[warp][place_][row_];
+  __device__ void store(float sum) const {
     if (is_there_ && is_f32()) *f32() = sum;
     if (is_there_ && !is_f32()) *bf16() = __float2bfloat16_rn(sum);
     if (task_.gated != nullptr) store_gated(to_float(__float2bfloat16_rn(sum)));
   }
 
  private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
   // The second half of the tile's rows has what the first half is multiplied with.
   __device__ void store_gated(float value) const {
     const float other = __shfl_down_sync(~0u, value, 16);
@@ -140,21 +115,13 @@ class TileOutput {
     task_.gated[row_ * task_.gated_stride + unit_] = __float2bfloat16_rn(active * other);
   }
 
-  __device__ bool is_f32() const {
-    return task_.out_dtype == DType::kF32;
-  }
+  __device__ bool is_f32() const { return task_.out_dtype == DType::kF32; }
 
-  __device__ int64_t at() const {
-    return row_ * task_.out_stride + output_;
-  }
+  __device__ int64_t at() const { return row_ * task_.out_stride + output_; }
 
-  __device__ float* f32() const {
-    return static_cast<float*>(task_.out) + at();
-  }
+  __device__ float* f32() const { return static_cast<float*>(task_.out) + at(); }
 
-  __device__ __nv_bfloat16* bf16() const {
-    return static_cast<__nv_bfloat16*>(task_.out) + at();
-  }
+  __device__ __nv_bfloat16* bf16() const { return static_cast<__nv_bfloat16*>(task_.out) + at(); }
 
   const ProductTask& task_;
   int place_;  // matrix row of the tile
