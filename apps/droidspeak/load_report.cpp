@@ -1,6 +1,7 @@
 #include "load_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -105,6 +106,12 @@ std::string svg_line(const std::vector<LoadFigures>& rows,
   return fmt::format("<path class=\"line\" stroke=\"{}\" d=\"{}\"/>\n{}", colour, path, dots);
 }
 
+std::string shown_difference(const LoadFigures& arm, const LoadFigures& off) {
+  std::optional<ScoreDifference> difference = compare_scores(arm, off);
+  if (!difference) return "";
+  return fmt::format(" ({:+.3f} +- {:.3f})", difference->mean, difference->standard_error);
+}
+
 void print_summary(const LoadReport& report) {
   fmt::print("\nFull prefill without load takes {:.0f} ms to the first token; target {:.0f} ms.\n",
              report.unloaded_ttft_ms, report.slo_ms);
@@ -119,7 +126,8 @@ void print_summary(const LoadReport& report) {
     std::string ratio =
         off != nullptr ? fmt::format("{:.2f}x of off", best->throughput / off->throughput) : "";
     std::string plan = best->plans.empty() ? "" : best->plans.front();
-    fmt::print("{:>12}  {:.3f}  {}  F1 {:.3f}  {}\n", arm, best->throughput, ratio, best->f1, plan);
+    fmt::print("{:>12}  {:.3f}  {}  F1 {:.3f}{}  {}\n", arm, best->throughput, ratio, best->f1,
+               off != nullptr && best != off ? shown_difference(*best, *off) : "", plan);
   }
 }
 
@@ -148,7 +156,7 @@ LoadFigures summarize(const std::string& arm,
                       double rate,
                       const TraceResult& result,
                       double slo_ms) {
-  std::vector<double> ttft, tbt, e2e, scores;
+  std::vector<double> ttft, tbt, e2e;
   std::map<std::string, int> plans;
   LoadFigures figures;
   figures.arm = arm;
@@ -163,7 +171,7 @@ LoadFigures summarize(const std::string& arm,
     ttft.push_back(answer.ttft_ms);
     e2e.push_back(answer.e2e_ms);
     tbt.insert(tbt.end(), answer.gaps_ms.begin(), answer.gaps_ms.end());
-    scores.push_back(score_answer(Metric::kF1, answer.text, result.references[i]));
+    figures.scores.push_back(score_answer(Metric::kF1, answer.text, result.references[i]));
     if (!answer.plan.empty()) ++plans[answer.plan];
     if (answer.ttft_ms <= slo_ms) ++figures.num_good;
   }
@@ -173,9 +181,25 @@ LoadFigures summarize(const std::string& arm,
   figures.e2e_ms = percentiles_of(e2e);
   figures.throughput = figures.num_answers / std::max(result.seconds, 1e-9);
   figures.goodput = figures.num_good / std::max(result.seconds, 1e-9);
-  figures.f1 = mean_of(scores);
+  figures.f1 = mean_of(figures.scores);
   figures.plans = by_frequency(plans);
   return figures;
+}
+
+std::optional<ScoreDifference> compare_scores(const LoadFigures& arm, const LoadFigures& other) {
+  const size_t count = arm.scores.size();
+  const bool is_complete = arm.num_failed == 0 && other.num_failed == 0 && !arm.was_ended_early &&
+                           !other.was_ended_early && count == other.scores.size();
+  if (!is_complete || count < 2) return std::nullopt;
+  std::vector<double> differences;
+  for (size_t i = 0; i < count; ++i) differences.push_back(arm.scores[i] - other.scores[i]);
+  ScoreDifference result{.mean = mean_of(differences)};
+  double squares = 0;
+  for (double difference : differences)
+    squares += (difference - result.mean) * (difference - result.mean);
+  const auto n = static_cast<double>(count);
+  result.standard_error = std::sqrt(squares / (n - 1) / n);
+  return result;
 }
 
 std::vector<std::string> arms_of(const LoadReport& report) {
@@ -199,13 +223,19 @@ nlohmann::json to_json(const LoadReport& report) {
   nlohmann::json rows = nlohmann::json::array();
   for (const LoadFigures& row : report.rows) rows.push_back(to_json(row));
   nlohmann::json best = nlohmann::json::object();
+  nlohmann::json differences = nlohmann::json::object();
+  const LoadFigures* off = best_of(report, "off");
   for (const std::string& arm : arms_of(report)) {
     const LoadFigures* row = best_of(report, arm);
     best[arm] = row != nullptr ? nlohmann::json(row->throughput) : nlohmann::json();
+    if (row == nullptr || off == nullptr || row == off) continue;
+    if (std::optional<ScoreDifference> to_off = compare_scores(*row, *off))
+      differences[arm] = {{"mean", to_off->mean}, {"standard_error", to_off->standard_error}};
   }
   return {{"slo_ms", report.slo_ms},
           {"unloaded_ttft_ms", report.unloaded_ttft_ms},
           {"best_throughput", best},
+          {"f1_to_off", differences},
           {"rows", rows}};
 }
 

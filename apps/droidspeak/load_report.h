@@ -1,6 +1,7 @@
 // Figures of a load test, and how they are shown.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct LoadFigures {
   double throughput = 0;  // answers per second
   double goodput = 0;     // of those with TTFT within the target
   double f1 = 0;
+  std::vector<double> scores;      // F1 of every answer that came, in the trace's order
   std::vector<std::string> plans;  // what the server did, most frequent first
   int32_t num_answers = 0;
   int32_t num_good = 0;
@@ -49,6 +51,15 @@ struct LoadReport {
   double slo_ms = 0;
   double unloaded_ttft_ms = 0;  // of full prefill, median
 };
+
+// How much better an arm's answers are than those of another one to the same questions.
+struct ScoreDifference {
+  double mean = 0;
+  double standard_error = 0;
+};
+
+// Null when one has not answered everything.
+std::optional<ScoreDifference> compare_scores(const LoadFigures& arm, const LoadFigures& other);
 
 // The row with the highest throughput at which the arm met the target; null: none.
 const LoadFigures* best_of(const LoadReport& report, const std::string& arm);

@@ -19,7 +19,7 @@ namespace droidspeak {
 
 namespace {
 
-// After the engine has failed, clients and health checks hear 503 for so long before the port closes.
+// So long clients and health checks hear 503 after the engine has failed; then the port closes.
 constexpr std::chrono::seconds kFailureNotice{2};
 
 struct ServeOptions {

@@ -25,7 +25,7 @@ struct Error {
 
 class Failure : public std::runtime_error {
  public:
-  explicit Failure(Error error) : std::runtime_error(error.message), code_(error.code) {}
+  explicit Failure(const Error& error) : std::runtime_error(error.message), code_(error.code) {}
 
   Failure(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 

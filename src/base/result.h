@@ -49,8 +49,8 @@ class [[nodiscard]] Result<void> {
  public:
   Result() = default;
 
-  Result(Error error)
-      : error_(std::move(error)), ok_(false) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(Error error) : error_(std::move(error)), ok_(false) {}
 
   explicit operator bool() const { return ok_; }
 

@@ -5,11 +5,26 @@
 
 namespace droidspeak {
 
+void check_linear(const WeightMatrix& weights, const TensorView& in, const TensorView& out) {
+  check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
+        "shapes of a linear operation");
+}
+
 void check_heads(const RopeOptions& options, const KvLayerView& kv) {
   check(options.num_kv_heads == kv.num_kv_heads && options.head_dim == kv.head_dim,
         "heads as in the cache");
   check(options.rotary_dim % 2 == 0 && options.rotary_dim <= options.head_dim,
         "rotary dimension is even and inside the head");
+}
+
+void check_rotation(const TensorView& qkv,
+                    const RopeOptions& options,
+                    std::span<const SequenceSlice> slices,
+                    const KvLayerView& kv) {
+  check_heads(options, kv);
+  const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
+  check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
+  check_slices(slices, qkv.rows);
 }
 
 void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {

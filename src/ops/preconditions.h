@@ -7,7 +7,12 @@
 
 namespace droidspeak {
 
+void check_linear(const WeightMatrix& weights, const TensorView& in, const TensorView& out);
 void check_heads(const RopeOptions& options, const KvLayerView& kv);
+void check_rotation(const TensorView& qkv,
+                    const RopeOptions& options,
+                    std::span<const SequenceSlice> slices,
+                    const KvLayerView& kv);
 // The slices lie inside `rows` rows and inside their blocks.
 void check_slices(std::span<const SequenceSlice> slices, int64_t rows);
 void check_attention(const TensorView& qkv,

@@ -62,8 +62,7 @@ class CpuOps final : public Ops {
               Accumulate accumulate,
               const float* bias) override {
     check(in.dtype == DType::kF32 && out.dtype == DType::kF32, "linear works on f32 rows");
-    check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
-          "shapes of a linear operation");
+    check_linear(weights, in, out);
     multiply({kernels_, pool_, scratch_}, packed(weights), in,
              {.data = out.f32(), .stride = out.row_stride, .accumulate = accumulate, .bias = bias});
   }
@@ -86,10 +85,7 @@ class CpuOps final : public Ops {
                         const RopeOptions& options,
                         std::span<const SequenceSlice> slices,
                         const KvLayerView& kv) override {
-    check_heads(options, kv);
-    const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
-    check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
-    check_slices(slices, qkv.rows);
+    check_rotation(qkv, options, slices, kv);
     for (const SequenceSlice& slice : slices) {
       for_ranges(slice.num_rows, qkv.columns, [&](int64_t begin, int64_t end) {
         kernels_.rotate_and_store({.qkv = qkv,

@@ -89,8 +89,7 @@ class CudaOps final : public Ops {
               const float* bias) override {
     check(in.dtype == as_cuda(weights).view().dtype, "rows of the dtype of the weights");
     check(out.dtype == in.dtype || out.dtype == DType::kF32, "products of the rows' dtype or f32");
-    check(in.columns == weights.columns() && out.columns == weights.rows() && in.rows == out.rows,
-          "shapes of a linear operation");
+    check_linear(weights, in, out);
     if (is_tracing_)
       return trace_.add(Operation::kLinear, weights, in, out, accumulate, as_address(bias));
     const Product product{as_cuda(weights), in, out, accumulate, bias};
@@ -131,10 +130,7 @@ class CudaOps final : public Ops {
                         const RopeOptions& options,
                         std::span<const SequenceSlice> slices,
                         const KvLayerView& kv) override {
-    check_heads(options, kv);
-    const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
-    check(qkv.columns == static_cast<int64_t>(heads) * options.head_dim, "columns of qkv rows");
-    check_slices(slices, qkv.rows);
+    check_rotation(qkv, options, slices, kv);
     if (slices.empty()) return;
     if (is_tracing_) return trace_.add(Operation::kRotate, qkv, options, slices, kv);
     joiner_.flush();
