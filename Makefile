@@ -6,7 +6,7 @@ MODEL ?= models/smollm2/family.json
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint format fuzz asan tsan neon cuda cuda-check gpu-test gpu-bench bundle clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan neon cuda cuda-check gpu-test gpu-bench bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,10 @@ gpu-bench: cuda-configure ## the 8B shape on the GPU, beside torch and transform
 lint: ## formatting, layering, thread safety, sizes
 	@tools/setup lint
 	@tools/lint
+
+tidy: build ## clang-tidy on what the last commit changed; ALL=1 on everything
+	@tools/setup tidy
+	@tools/tidy $(BUILD) $(if $(ALL),--all)
 
 format: ## clang-format everything
 	@tools/setup lint

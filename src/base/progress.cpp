@@ -1,6 +1,7 @@
 #include "base/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -13,7 +14,7 @@ namespace {
 using std::chrono::steady_clock;
 
 std::string format_seconds(double seconds) {
-  auto whole = static_cast<int64_t>(seconds + 0.5);
+  auto whole = std::llround(seconds);
   if (whole < 60) return fmt::format("{}s", whole);
   return fmt::format("{}m{:02}s", whole / 60, whole % 60);
 }

@@ -115,7 +115,7 @@ void CostModel::observe_load(uint64_t bytes, Tier tier, double seconds) {
 
 CostCoefficients calibrate(Ops& ops, Transformer& transformer, KvCache& kv) {
   CostCoefficients coefficients;
-  constexpr int32_t rows = Calibration::kRows;
+  const int32_t rows = Calibration::kRows;
   int32_t tokens =
       std::min({kv.pool().num_free() * kBlockTokens, transformer.max_positions(), 2048});
   BlockTable table;

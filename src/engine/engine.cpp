@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -143,7 +144,8 @@ EngineState Engine::Loop::state() const {
                     .is_healthy = is_healthy_};
   for (const auto& variant : family_.variants()) state.variants.push_back(state_of(*variant));
   for (const PairBook& pair : library_.pairs()) state.plan_books.push_back(pair.book);
-  state.kv_blocks_used = static_cast<int32_t>(metrics.kv_usage * state.kv_blocks_total + 0.5);
+  state.kv_blocks_used =
+      static_cast<int32_t>(std::lround(metrics.kv_usage * state.kv_blocks_total));
   return state;
 }
 

@@ -197,7 +197,7 @@ void PlanChooser::add_sender(const Sequence& sequence,
 }
 
 PlanChooser::SenderCache PlanChooser::look_up(const Sequence& sequence,
-                                              std::shared_ptr<const Variant> sender) const {
+                                              const std::shared_ptr<const Variant>& sender) const {
   SenderCache cache{sender, library_.find(*sender, *sequence.variant),
                     prompt_keys(sequence, *sender, "")};
   cache.keys.resize(sequence.num_shareable_blocks());

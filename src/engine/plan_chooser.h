@@ -79,7 +79,7 @@ class PlanChooser {
                  std::vector<PlanChoice>& out) const;
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
   bool is_stored(const PlanChoice& choice) const;
-  SenderCache look_up(const Sequence& sequence, std::shared_ptr<const Variant> sender) const;
+  SenderCache look_up(const Sequence& sequence, const std::shared_ptr<const Variant>& sender) const;
   PlanChoice choose_again(const Sequence& sequence) const;
   PlanChoice choose_by_name(const Sequence& sequence) const;
   double target_seconds(const Sequence& sequence, size_t num_waiting) const;

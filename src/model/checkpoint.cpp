@@ -59,12 +59,11 @@ const Architecture& find_architecture(const std::filesystem::path& path,
 // Sizes every later product relies on.
 void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   auto require = [&](bool holds, std::string_view what) {
-    if (!holds)
-      refuse(
-          path,
-          fmt::format("{} (layers {}, hidden {}, heads {}/{}, head size {}, FFN {}, vocabulary {})",
-                      what, c.num_layers, c.d_model, c.num_heads, c.num_kv_heads, c.head_dim,
-                      c.ffn_dim, c.vocab_size));
+    if (holds) return;
+    refuse(path, fmt::format(
+                     "{} (layers {}, hidden {}, heads {}/{}, head size {}, FFN {}, vocabulary {})",
+                     what, c.num_layers, c.d_model, c.num_heads, c.num_kv_heads, c.head_dim,
+                     c.ffn_dim, c.vocab_size));
   };
   auto within = [](int64_t value, int64_t high) { return value >= 1 && value <= high; };
   require(within(c.num_layers, 1024), "number of layers must be 1 to 1024");

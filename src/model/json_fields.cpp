@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -99,7 +100,7 @@ std::string JsonFields::get_string(std::string_view field) const {
 }
 
 std::string JsonFields::get_string_or(std::string_view field, std::string fallback) const {
-  return has(field) ? get_string(field) : fallback;
+  return has(field) ? get_string(field) : std::move(fallback);
 }
 
 std::vector<float> JsonFields::get_floats(std::string_view field) const {
