@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """DroidSpeak against llama.cpp on the same file, threads and machine, interleaved in one run.
 
-    python3 bench/compare_llama_cpp.py [--rounds 5] [--threads 2] [--json out.json]
+    python3 bench/compare_llama_cpp.py [--rounds 3] [--threads 2] [--json out.json]
 
 llama.cpp is built from the sdist of PyPI's llama-cpp-python (0.3.36) into .cache/llama.cpp. Prefill takes its
 better of flash attention on and off. Prints a table of medians and ratios."""
@@ -72,7 +72,7 @@ def our_bench(binary, family, what, threads, *flags):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="about five minutes each")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--binary", default=str(ROOT / "build" / "droidspeak"))
     parser.add_argument("--family", default=str(ROOT / "models" / "smollm2" / "family.json"))
