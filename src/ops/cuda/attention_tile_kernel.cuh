@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/cache_hints.cuh"
 #include "ops/cuda/chain.cuh"
 #include "ops/cuda/tensor_core.cuh"

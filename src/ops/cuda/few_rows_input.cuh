@@ -1,8 +1,8 @@
 // The input of the kernel of few_rows.h on its way into shared memory.
 #pragma once
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/few_rows_task.cuh"
-#include "ops/cuda/tensor_core.cuh"
 
 namespace droidspeak::cuda {
 

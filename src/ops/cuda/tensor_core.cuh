@@ -1,4 +1,4 @@
-// Tensor core instructions for bf16 and f16, and copies of 16 bytes that bring their operands.
+// Tensor core instructions for bf16 and f16.
 #pragma once
 
 #include <type_traits>
@@ -6,22 +6,6 @@
 #include "ops/cuda/vector.cuh"
 
 namespace droidspeak::cuda {
-
-// 16 bytes to shared memory in the background; zeros when `is_there` is false.
-__device__ inline void copy_async(void* shared, const void* global, bool is_there) {
-  const int bytes = is_there ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)),
-               "l"(global), "r"(bytes));
-}
-
-__device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;\n" ::);
-}
-
-template <int kPending>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending));
-}
 
 // Four 8x8 matrices of 16-bit elements; each lane names one row.
 __device__ inline void load_matrices(uint32_t (&out)[4], const void* row) {
