@@ -77,6 +77,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
       kv_budget(*device, layout, max_positions, parse_kv_memory(options.kv_memory)));
   StoreOptions stored = store_options(options, *device);
   stored.kv_layout = layout;
+  stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
   store = std::make_unique<CacheStore>(stored, clock);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
   plans = std::make_unique<PlanCatalog>(*ops, *family);

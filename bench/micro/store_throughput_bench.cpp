@@ -79,13 +79,17 @@ Spent put_context(CacheStore& store, const Context& context, uint64_t round) {
   for (uint64_t block = 0; block < kNumBlocks; ++block) keys.push_back(key_of(round, block));
   Meter meter;
   for (uint64_t block = 0; block < kNumBlocks; ++block) {
-    std::vector<EntryBytes> entries;
-    for (int32_t layer = 0; layer < kLayout.num_layers; ++layer) {
-      size_t offset = static_cast<size_t>(layer) * kLayout.layer_bytes();
-      entries.push_back({{EntryKind::kKeyValue, layer},
-                         std::span(context.bytes).subspan(offset, kLayout.layer_bytes())});
+    std::vector<EntrySize> entries;
+    for (int32_t layer = 0; layer < kLayout.num_layers; ++layer)
+      entries.push_back({{EntryKind::kKeyValue, layer}, kLayout.layer_bytes()});
+    auto room =
+        store.reserve({.key = keys[block], .position = static_cast<uint32_t>(block)}, entries);
+    if (!room) continue;
+    for (size_t layer = 0; layer < entries.size(); ++layer) {
+      std::span<std::byte> to = room->bytes(layer);
+      std::memcpy(to.data(), context.bytes.data() + layer * kLayout.layer_bytes(), to.size());
     }
-    store.put(keys[block], entries, static_cast<uint32_t>(block));
+    store.put(std::move(*room));
   }
   return meter.read();
 }

@@ -1,9 +1,9 @@
 #include "engine/adapter_registry.h"
 
-#include <vector>
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "sharing/context_writer.h"
 
 namespace droidspeak {
 
@@ -19,7 +19,8 @@ Result<void> AdapterRegistry::load(const std::string& name, const std::filesyste
   } catch (const Failure& failure) {
     return failure.error();
   }
-  if (before && before->adapter_digest != family_.get(name)->adapter_digest) forget(*before);
+  if (before && before->adapter_digest != family_.get(name)->adapter_digest)
+    store_.erase_owned_by(cache_owner(*before));
   spdlog::info("adapter \"{}\" {} from {}", name, before ? "replaced" : "loaded", folder.string());
   return {};
 }
@@ -29,23 +30,9 @@ Result<void> AdapterRegistry::unload(const std::string& name) {
   if (!before || !before->adapter || !family_.remove_adapter(name)) {
     return Error{ErrorCode::kNotFound, fmt::format("adapter \"{}\" is not loaded", name)};
   }
-  forget(*before);
+  store_.erase_owned_by(cache_owner(*before));
   spdlog::info("adapter \"{}\" unloaded", name);
   return {};
-}
-
-void AdapterRegistry::note_stored(const Variant& writer, std::span<const Digest> keys) {
-  if (!writer.adapter) return;  // full checkpoints stay
-  std::deque<Digest>& known = stored_keys_[writer.adapter_digest];
-  known.insert(known.end(), keys.begin(), keys.end());
-  while (known.size() > kMaxKeys) known.pop_front();
-}
-
-void AdapterRegistry::forget(const Variant& variant) {
-  auto known = stored_keys_.find(variant.adapter_digest);
-  if (known == stored_keys_.end()) return;
-  store_.erase(std::vector<Digest>(known->second.begin(), known->second.end()));
-  stored_keys_.erase(known);
 }
 
 }  // namespace droidspeak

@@ -1,12 +1,10 @@
 // Adapters at run time. Whoever holds a Variant keeps it; a replaced or removed one stores nothing
-// any more, and what it stored is erased. (Keys hold its digest, so nobody could find it anyway.)
+// any more, and what it stored, in earlier processes too, is erased. (Keys hold its digest, so
+// nobody could find it anyway.)
 // Used by the engine thread.
 #pragma once
 
-#include <deque>
 #include <filesystem>
-#include <map>
-#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -30,17 +28,9 @@ class AdapterRegistry {
     return family_.find(variant.name).get() == &variant;
   }
 
-  // Keys under which caches of `writer` were put; the last kMaxKeys are remembered.
-  void note_stored(const Variant& writer, std::span<const Digest> keys);
-
  private:
-  static constexpr size_t kMaxKeys = size_t{1} << 16;
-
-  void forget(const Variant& variant);
-
   ModelFamily& family_;
   CacheStore& store_;
-  std::map<Digest, std::deque<Digest>> stored_keys_;  // by adapter digest
 };
 
 }  // namespace droidspeak

@@ -22,7 +22,9 @@ bool is_past_deadline(const Sequence& sequence) {
 constexpr std::chrono::milliseconds kLoadPatience{2000};
 
 // The store together with its clock.
-std::shared_ptr<CacheStore> make_store(StoreOptions options, const KvLayout& layout) {
+std::shared_ptr<CacheStore> make_store(StoreOptions options,
+                                       const KvLayout& layout,
+                                       size_t row_bytes) {
   struct ClockedStore {
     explicit ClockedStore(const StoreOptions& with) : store(with, clock) {}
 
@@ -31,6 +33,7 @@ std::shared_ptr<CacheStore> make_store(StoreOptions options, const KvLayout& lay
   };
 
   options.kv_layout = layout;
+  options.input_bytes = kBlockTokens * row_bytes;
   auto owner = std::make_shared<ClockedStore>(options);
   return {owner, &owner->store};
 }
@@ -52,7 +55,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
                     family_.config().kv_layout(options.kv_dtype),
                     family_.base()->transformer->max_positions(),
                     options.kv_bytes)),
-      store_owner_(make_store(options.store, kv_.layout())),
+      store_owner_(make_store(
+          options.store, kv_.layout(), bytes_of(ops.activation_dtype(), family_.config().d_model))),
       store_(*store_owner_),
       library_(ops, family_.config(), file.plan_books),
       costs_(calibrate(ops, *family_.base()->transformer, kv_), family_.config().num_layers),

@@ -99,7 +99,8 @@ void PromptReader::start_writer(Sequence& sequence) {
   sequence.num_stored_blocks = is_own ? static_cast<int32_t>(choice.keys.size()) : 0;
   sequence.num_sent_blocks = sequence.num_stored_blocks;
   sequence.writer = std::make_unique<ContextWriter>(
-      ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back},
+      ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back,
+                           cache_owner(*sequence.variant)},
       std::move(captured));
   if (choice.is_exact()) return;
   sequence.writer->keep_layers(static_cast<int32_t>(covered),
@@ -171,12 +172,8 @@ void PromptReader::store_blocks(Sequence& sequence) {
   int32_t num_tokens = std::min(sequence.num_computed, sequence.prompt_tokens);
   int32_t num_blocks = num_tokens / kBlockTokens;
   if (num_blocks > sequence.num_sent_blocks && parts_.adapters.is_current(*sequence.variant)) {
-    auto first = static_cast<size_t>(sequence.num_sent_blocks);
     sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
                            num_tokens);
-    parts_.adapters.note_stored(
-        *sequence.variant,
-        std::span(sequence.stored_keys).subspan(first, static_cast<size_t>(num_blocks) - first));
     sequence.num_sent_blocks = num_blocks;
   }
   note_stored(sequence);

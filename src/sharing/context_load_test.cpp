@@ -47,7 +47,7 @@ class ContextLoading : public testing::Test {
   void put(CacheStore& store, uint64_t number, EntryId id) const {
     std::vector<std::byte> bytes = content(number, id);
     EntryBytes entry{id, bytes};
-    store.put(test_key(number), std::span(&entry, 1));
+    put_entries(store, {test_key(number)}, std::span(&entry, 1));
   }
 
   LoadJob job(std::chrono::milliseconds stall = 10s) const {

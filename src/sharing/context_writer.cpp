@@ -30,6 +30,13 @@ CacheIdentity exact_identity(const Variant& variant,
           .input_columns = variant.transformer->config().d_model};
 }
 
+Digest cache_owner(const Variant& variant) {
+  Sha256 hash;
+  hash.add_field('m', std::as_bytes(std::span(variant.model_digest.bytes)));
+  hash.add_field('a', std::as_bytes(std::span(variant.adapter_digest.bytes)));
+  return hash.finish();
+}
+
 // How many jobs have begun and not ended.
 struct ContextWriter::Progress {
   // Alive as long as a job and everything that it uses.
@@ -99,6 +106,8 @@ struct ContextWriter::Job {
 
   const KvCache& kv;
   CacheStore& store;
+  const Digest owner;
+  const uint64_t erase_count;  // of the store when the job began
   std::vector<Block> blocks = {};
   std::vector<std::shared_ptr<const Capture>> captures = {};
 
@@ -164,7 +173,8 @@ struct ContextWriter::Job {
         entries.push_back({{EntryKind::kKeyValue, layer}, kv.layout().layer_bytes()});
       std::ranges::copy(complete_inputs(block.number), std::back_inserter(entries));
       if (entries.empty()) continue;
-      auto room = store.reserve(block.key, entries, static_cast<uint32_t>(block.number));
+      auto room = store.reserve({block.key, owner, static_cast<uint32_t>(block.number)}, entries,
+                                erase_count);
       if (!room) continue;
       fill(lane, block, entries, rooms.emplace_back(std::move(*room)));
       for (const EntrySize& entry : entries) bytes += entry.bytes;
@@ -227,7 +237,10 @@ void ContextWriter::store(std::span<const Digest> keys,
                           int32_t num_tokens) {
   std::vector<int32_t> all_layers(static_cast<size_t>(parts_.kv.layout().num_layers));
   std::iota(all_layers.begin(), all_layers.end(), 0);
-  Job job{.kv = parts_.kv, .store = parts_.store};
+  Job job{.kv = parts_.kv,
+          .store = parts_.store,
+          .owner = parts_.owner,
+          .erase_count = parts_.store.erase_count()};
   auto last_block = std::min(num_tokens / kBlockTokens, static_cast<int32_t>(keys.size()));
   for (int32_t block = first_block; block < last_block; ++block) {
     auto index = static_cast<size_t>(block);

@@ -21,6 +21,9 @@ CacheIdentity exact_identity(const Variant& variant,
                              const KvLayout& layout,
                              DType input_dtype);
 
+// Whose caches they are, exact or mixed: see CacheStore::erase_owned_by().
+Digest cache_owner(const Variant& variant);
+
 // Collects E of full blocks while a context is read, then writes blocks with their K/V. Used by the
 // thread that computes.
 class ContextWriter {
@@ -31,6 +34,7 @@ class ContextWriter {
     const KvCache& kv;
     CacheStore& store;
     WriteBack& write_back;
+    Digest owner;
   };
 
   // `captured_layers`: where E is kept.

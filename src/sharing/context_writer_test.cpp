@@ -40,7 +40,7 @@ class ContextWriting : public testing::Test {
 
   Device& device() { return device_; }
 
-  ContextWriter::Parts parts() { return {*ops_, kv_, *store_, write_back_}; }
+  ContextWriter::Parts parts() { return {*ops_, kv_, *store_, write_back_, Digest{}}; }
 
   std::vector<std::byte> kv_bytes(int32_t block, int32_t layer) const {
     return test_bytes(static_cast<uint64_t>(100 * block + layer), layout_.layer_bytes());
@@ -187,6 +187,22 @@ TEST_F(LateWriting, WhatIsErasedMeanwhileStaysErased) {
   writer.wait();
   EXPECT_FALSE(holds_kv(0, 0));
   store_->check_integrity();
+}
+
+// The second job has not asked for room yet when the erasure comes.
+TEST_F(LateWriting, WhatIsErasedBeforeItIsCopiedStaysErased) {
+  device_.close();
+  ContextWriter writer(parts(), {});
+  writer.store(keys_, blocks_, 0, kBlockTokens);
+  writer.store(keys_, blocks_, 1, 2 * kBlockTokens);
+  store_->erase_owned_by(Digest{});
+  device_.open();
+  writer.wait();
+  EXPECT_FALSE(holds_kv(0, 0));
+  EXPECT_FALSE(holds_kv(1, 0));
+  writer.store(keys_, blocks_, 0, kBlockTokens);
+  writer.wait();
+  EXPECT_TRUE(holds_kv(0, 0)) << "computed after it";
 }
 
 TEST_F(LateWriting, ReadsRowsBackWhenThereIsNoMemoryToSetThemAside) {

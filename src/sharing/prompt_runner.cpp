@@ -143,7 +143,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
         fmt::format("context of {} tokens does not fit into the K/V memory (raise --kv-memory)",
                     total));
   }
-  ContextWriter writer({ops_, kv_, store_, write_back_}, layers);
+  ContextWriter writer({ops_, kv_, store_, write_back_, cache_owner(variant)}, layers);
   Transformer& transformer = *variant.transformer;
   int32_t num_layers = transformer.config().num_layers;
   for (int32_t first = 0; first < total; first += chunk_tokens_) {

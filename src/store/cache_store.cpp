@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "base/check.h"
 #include "store/host_memory.h"
@@ -24,28 +23,7 @@ DiskTierOptions disk_options(const StoreOptions& options) {
           .budget_bytes = options.disk_bytes,
           .queue_bytes = queue_bytes,
           .eviction = options.eviction,
-          .encoding = {encoding, options.kv_layout}};
-}
-
-// Copies entries one after the other into an extent, aligned.
-std::vector<HostEntry> copy_entries(std::span<const EntryBytes* const> entries,
-                                    const std::shared_ptr<HostExtent>& extent) {
-  std::vector<HostEntry> copies;
-  copies.reserve(entries.size());
-  size_t offset = 0;
-  for (const EntryBytes* entry : entries) {
-    std::span<std::byte> place = extent->bytes().subspan(offset, entry->bytes.size());
-    if (!place.empty()) std::memcpy(place.data(), entry->bytes.data(), place.size());
-    copies.push_back({entry->id, place, extent});
-    offset += HostMemory::rounded(place.size());
-  }
-  return copies;
-}
-
-size_t extent_bytes(std::span<const EntryBytes* const> entries) {
-  size_t bytes = 0;
-  for (const EntryBytes* entry : entries) bytes += HostMemory::rounded(entry->bytes.size());
-  return bytes;
+          .encoding = {encoding, options.kv_layout, options.input_bytes}};
 }
 
 }  // namespace
@@ -55,6 +33,7 @@ struct CacheStore::State {
       : host(std::make_shared<HostMemory>(options.host_bytes, options.device),
              make_eviction_policy(options.eviction),
              clock),
+        sizes{EntryEncoding::kRaw, options.kv_layout, options.input_bytes},
         close_stall(options.close_stall) {
     if (options.disk_folder.empty()) return;
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
@@ -72,14 +51,25 @@ struct CacheStore::State {
 
   std::optional<PinnedEntry> fetch_from_queue(const Digest& key, EntryId id);
   std::optional<PinnedEntry> fetch_from_disk(const Digest& key, EntryId id);
-  void write_to_disk(const Digest& key,
-                     std::span<const EntryBytes> entries,
-                     std::span<const HostEntry> copies,
-                     uint32_t position);
+  void write_to_disk(const BlockLabel& label,
+                     std::span<const EntryId> ids,
+                     std::span<const HostEntry> filled);
+
+  // Host memory twice. Before the disk: who puts a block now either has it in the queue already,
+  // where it is cancelled, or sees the erasure after that and cancels it. After the disk: who has
+  // read the block's file does not promote it any more.
+  template <class Erase>
+  void erase_everywhere(Erase erase_in) {
+    erase_in(host);
+    if (!disk) return;
+    erase_in(*disk);
+    erase_in(host);
+  }
 
   FileSystem real_files;
   HostTier host;
   std::optional<DiskTier> disk;
+  const BlockEncoding sizes;
   std::atomic<uint64_t> misses = 0;
   const std::chrono::milliseconds close_stall;
 };
@@ -93,35 +83,21 @@ CacheStore::~CacheStore() {
   if (state_->disk) state_->disk->close(state_->close_stall);
 }
 
-void CacheStore::put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position) {
-  std::vector<const EntryBytes*> missing;
-  for (const EntryBytes& entry : entries) {
-    if (!state_->host.holds(key, entry.id)) missing.push_back(&entry);
-  }
-  std::vector<HostEntry> copies;
-  if (!missing.empty()) {
-    size_t bytes = extent_bytes(missing);
-    std::shared_ptr<HostExtent> extent = state_->host.allocate(bytes);
-    bool is_in_host = extent != nullptr;
-    if (!is_in_host && state_->disk && state_->disk->has_room_in_queue(bytes)) {
-      extent = HostMemory::allocate_outside(bytes);
-    }
-    if (extent != nullptr) copies = copy_entries(missing, extent);
-    if (is_in_host) state_->host.insert(key, position, copies);
-  }
-  if (state_->disk) state_->write_to_disk(key, entries, copies, position);
+uint64_t CacheStore::erase_count() const {
+  return state_->host.erase_count();
 }
 
-std::optional<EntryRoom> CacheStore::reserve(const Digest& key,
+std::optional<EntryRoom> CacheStore::reserve(const BlockLabel& label,
                                              std::span<const EntrySize> entries,
-                                             uint32_t position) {
+                                             uint64_t erase_count) {
+  if (erase_count != this->erase_count()) return std::nullopt;
   EntryRoom room;
-  room.key_ = key;
-  room.position_ = position;
-  room.erase_count_ = state_->host.erase_count();
+  room.label_ = label;
+  room.erase_count_ = erase_count;
   size_t bytes = 0;
   for (const EntrySize& entry : entries) {
-    bool is_there = state_->host.holds(key, entry.id);
+    check(state_->sizes.has_size(entry.id, entry.bytes), "what is put has the layout's size");
+    bool is_there = state_->host.holds(label.key, entry.id);
     room.places_.push_back({entry.id, bytes, is_there ? 0 : entry.bytes});
     if (!is_there) bytes += HostMemory::rounded(entry.bytes);
   }
@@ -135,17 +111,19 @@ std::optional<EntryRoom> CacheStore::reserve(const Digest& key,
 }
 
 void CacheStore::put(EntryRoom room) {
+  std::vector<EntryId> ids;
   std::vector<HostEntry> filled;
-  std::vector<EntryBytes> entries;
   for (size_t i = 0; i < room.places_.size(); ++i) {
     std::span<std::byte> bytes = room.bytes(i);
-    entries.push_back({room.places_[i].id, bytes});
+    ids.push_back(room.places_[i].id);
     if (!bytes.empty()) filled.push_back({room.places_[i].id, bytes, room.extent_});
   }
-  if (room.erase_count_ != state_->host.erase_count()) return;
-  bool is_kept = !room.is_in_host_ ||
-                 state_->host.promote(room.key_, room.position_, filled, room.erase_count_);
-  if (is_kept && state_->disk) state_->write_to_disk(room.key_, entries, filled, room.position_);
+  if (room.erase_count_ != erase_count()) return;
+  if (room.is_in_host_ && !state_->host.insert(room.label_, filled, room.erase_count_)) return;
+  if (!state_->disk) return;
+  state_->write_to_disk(room.label_, ids, filled);
+  // Erased on its way to the queue, where the erasure did not see it.
+  if (room.erase_count_ != erase_count()) state_->disk->erase(room.label_.key);
 }
 
 std::span<std::byte> EntryRoom::bytes(size_t index) const {
@@ -154,27 +132,25 @@ std::span<std::byte> EntryRoom::bytes(size_t index) const {
   return extent_->bytes().subspan(place.offset, place.bytes);
 }
 
-void CacheStore::State::write_to_disk(const Digest& key,
-                                      std::span<const EntryBytes> entries,
-                                      std::span<const HostEntry> copies,
-                                      uint32_t position) {
+void CacheStore::State::write_to_disk(const BlockLabel& label,
+                                      std::span<const EntryId> ids,
+                                      std::span<const HostEntry> filled) {
   std::vector<PendingEntry> pending;
   bool has_lost_one = false;
-  for (const EntryBytes& entry : entries) {
-    if (!disk->lacks(key, entry.id)) continue;
-    auto copy = std::find_if(copies.begin(), copies.end(),
-                             [&](const HostEntry& c) { return c.id == entry.id; });
+  for (EntryId id : ids) {
+    if (!disk->lacks(label.key, id)) continue;
+    auto fresh = std::ranges::find(filled, id, &HostEntry::id);
     std::optional<HostEntry> found;
-    if (copy != copies.end()) {
-      found = *copy;
+    if (fresh != filled.end()) {
+      found = *fresh;
     } else {
-      found = host.find(key, entry.id);
+      found = host.find(label.key, id);
     }
     has_lost_one |= !found;
     if (found) pending.push_back({found->id, found->bytes, std::move(found->owner)});
   }
   if (has_lost_one) disk->count_dropped_write();
-  if (!pending.empty()) disk->write(key, position, std::move(pending));
+  if (!pending.empty()) disk->write(label, std::move(pending));
 }
 
 size_t CacheStore::longest_prefix(std::span<const Digest> keys,
@@ -240,21 +216,22 @@ std::optional<PinnedEntry> CacheStore::State::fetch_from_disk(const Digest& key,
   if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
   if (!disk->read(*found, extent->bytes())) return std::nullopt;
   HostEntry entry{id, extent->bytes(), extent};
+  const BlockFileHeader& header = found->file->header;
   if (is_in_host)
-    host.promote(key, found->file->header.position, std::span(&entry, 1), erase_count);
+    host.insert({key, header.owner, header.position}, std::span(&entry, 1), erase_count);
   return PinnedEntry(std::move(entry.owner), entry.bytes, Tier::kDisk);
 }
 
 void CacheStore::erase(std::span<const Digest> keys) {
-  for (const Digest& key : keys) {
-    if (state_->disk) state_->disk->erase(key);
-    state_->host.erase(key);
-  }
+  for (const Digest& key : keys) state_->erase_everywhere([&](auto& tier) { tier.erase(key); });
+}
+
+void CacheStore::erase_owned_by(const Digest& owner) {
+  state_->erase_everywhere([&](auto& tier) { tier.erase_owned_by(owner); });
 }
 
 void CacheStore::clear() {
-  if (state_->disk) state_->disk->clear();
-  state_->host.clear();
+  state_->erase_everywhere([](auto& tier) { tier.clear(); });
 }
 
 void CacheStore::flush() {

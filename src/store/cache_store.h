@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/block_label.h"
 #include "store/cache_key.h"
 
 namespace droidspeak {
@@ -33,9 +34,10 @@ struct StoreOptions {
   uint64_t disk_bytes = uint64_t{8} << 30;
   std::string eviction = "s3fifo";  // or "lru"; bench/micro/store_eviction_bench compares
   enum class DiskFormat { kRaw, kInt8 } disk_format = DiskFormat::kRaw;
-  // Of the K/V that is put: noted in the files, and needed for kInt8 (K/V of other sizes stays
-  // raw).
+  // Of what is put; files that hold something else are misses. Without layers: not known, every
+  // size will do, and kInt8 stores raw.
   KvLayout kv_layout{};
+  size_t input_bytes = 0;  // of one layer's input of a block; 0: not known
   // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the
   // disk out. 0: half of host_bytes, at least 64 MiB.
   uint64_t write_queue_bytes = 0;
@@ -85,12 +87,6 @@ class PinnedEntry {
   Tier tier_ = Tier::kHost;
 };
 
-// One layer's bytes on their way into the store.
-struct EntryBytes {
-  EntryId id;
-  std::span<const std::byte> bytes;
-};
-
 struct EntrySize {
   EntryId id;
   size_t bytes = 0;
@@ -114,8 +110,7 @@ class EntryRoom {
     size_t bytes = 0;
   };
 
-  Digest key_;
-  uint32_t position_ = 0;
+  BlockLabel label_;
   uint64_t erase_count_ = 0;
   bool is_in_host_ = false;
   std::vector<Place> places_;
@@ -130,19 +125,23 @@ class CacheStore {
   CacheStore(const CacheStore&) = delete;
   CacheStore& operator=(const CacheStore&) = delete;
 
-  // Adds a block's entries (copies the bytes). Entries already there are kept; new ones join the
-  // block, so E of a further layer can be added later. Disk writes happen on a writer thread; until
-  // they are done the entries are served from memory.
-  // `position` is the block's place in its context: a hint for eviction, which gives up tails
-  // before heads.
-  void put(const Digest& key, std::span<const EntryBytes> entries, uint32_t position = 0);
-
-  // The same without a copy: room in host memory (pinned where the device profits) for what is not
-  // there yet. Nothing when there is no room. put() drops it when something was erased meanwhile.
-  std::optional<EntryRoom> reserve(const Digest& key,
+  // Room in host memory (pinned where the device profits) for those entries of a block that are not
+  // there yet. Nothing when there is no room, or when something was erased since `erase_count`: the
+  // caller's block may have been meant. Sizes are those of the options' layout.
+  std::optional<EntryRoom> reserve(const BlockLabel& label,
                                    std::span<const EntrySize> entries,
-                                   uint32_t position = 0);
+                                   uint64_t erase_count);
+
+  std::optional<EntryRoom> reserve(const BlockLabel& label, std::span<const EntrySize> entries) {
+    return reserve(label, entries, erase_count());
+  }
+
+  // Adds the entries to their block; those already there are kept, so E of a further layer can be
+  // added later. Drops them when something was erased since the room's erase_count. Disk writes
+  // happen on a writer thread; until they are done the entries are served from memory.
   void put(EntryRoom room);
+  // Number of calls so far that erased something, or would have.
+  uint64_t erase_count() const;
 
   // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these
   // blocks.
@@ -154,9 +153,12 @@ class CacheStore {
   // it is not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
 
-  // Forgets everything under these keys, e.g. when an adapter is replaced. Does not wait for the
-  // disk: the files go on the writer thread, and are gone for good after flush().
+  // Forgets everything under these keys, or everything that `owner` has put: in this process, and
+  // in those whose files were found at start. What is being put or read meanwhile does not come
+  // back. Does not wait for the disk: the files go on the writer thread, and are gone for good
+  // after flush().
   void erase(std::span<const Digest> keys);
+  void erase_owned_by(const Digest& owner);
   void clear();
 
   // Waits until accepted blocks are on disk and synced.

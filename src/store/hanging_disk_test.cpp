@@ -28,7 +28,7 @@ class HangingDisk : public testing::Test {
   static void put(CacheStore& store, uint64_t number, EntryId id = kv(0)) {
     std::vector<std::byte> bytes = test_entry(number, id);
     EntryBytes entry{id, bytes};
-    store.put(test_key(number), std::span(&entry, 1));
+    put_entries(store, {test_key(number)}, std::span(&entry, 1));
   }
 
   static bool has(CacheStore& store, uint64_t number, EntryId id = kv(0)) {
@@ -146,6 +146,10 @@ TEST_F(HangingDisk, TheStoreEndsWithoutIt) {
   put(*store, 1);
   files->wait_until_hanging();
   auto done = std::async(std::launch::async, [&] { store.reset(); });
+  EXPECT_EQ(done.wait_for(50ms), std::future_status::timeout) << "its time has not come";
+  clock_.advance(99ms);
+  EXPECT_EQ(done.wait_for(50ms), std::future_status::timeout);
+  clock_.advance(1ms);
   ASSERT_EQ(done.wait_for(kAtOnce), std::future_status::ready);
   options_.file_system = &files_;
   CacheStore next(options_, clock_);
@@ -153,25 +157,68 @@ TEST_F(HangingDisk, TheStoreEndsWithoutIt) {
   EXPECT_FALSE(has(next, 1));
 }
 
+// Each step takes nearly all the patience there is; together they take far more.
 TEST_F(HangingDisk, ASlowDiskGetsAllItsBlocksAtTheEnd) {
   class SlowFiles final : public UnsyncedFileSystem {
    public:
+    explicit SlowFiles(FakeClock& clock) : clock_(clock) {}
+
     Result<void> write(const FileHandle& file,
                        std::span<const std::span<const std::byte>> pieces) override {
-      std::this_thread::sleep_for(40ms);
+      clock_.advance(9s);
       return FileSystem::write(file, pieces);
     }
-  } files;
 
+    Result<void> remove(const std::filesystem::path& path) override {
+      clock_.advance(9s);
+      return FileSystem::remove(path);
+    }
+
+   private:
+    FakeClock& clock_;
+  } files(clock_);
+
+  constexpr size_t kLargeBytes = size_t{21} << 20;  // six steps
   options_.file_system = &files;
-  options_.close_stall = 500ms;
-  options_.disk_bytes = 4 << 16;  // batches of three blocks or so
+  options_.close_stall = 10s;
   {
     CacheStore store(options_, clock_);
-    for (uint64_t number = 0; number < 20; ++number) put(store, number, input(1));
+    for (uint64_t number = 0; number < 4; ++number) put(store, number);
+    store.flush();
+    store.erase(std::vector{test_key(0), test_key(1), test_key(2)});
+    for (uint64_t number = 10; number < 20; ++number) put(store, number, input(1));
+    std::vector<std::byte> large = test_bytes(7, kLargeBytes);
+    EntryBytes entry{kv(0), large};
+    ASSERT_TRUE(put_entries(store, {test_key(7)}, std::span(&entry, 1)));
   }
   CacheStore restarted(options_, clock_);
-  EXPECT_TRUE(has(restarted, 19, input(1))) << "it took longer than the limit, but got on";
+  for (uint64_t number = 10; number < 20; ++number) EXPECT_TRUE(has(restarted, number, input(1)));
+  auto large = restarted.fetch(test_key(7), kv(0));
+  ASSERT_TRUE(large);
+  EXPECT_TRUE(std::ranges::equal(large->bytes(), test_bytes(7, kLargeBytes)));
+  EXPECT_FALSE(has(restarted, 0));
+  EXPECT_TRUE(has(restarted, 3));
+}
+
+TEST_F(HangingDisk, EntriesThatWaitForItJoinIntoOneFile) {
+  {
+    CacheStore store(options_, clock_);
+    files_.close_gate_for_writes();
+    put(store, 100);
+    files_.wait_until_hanging();
+    for (uint64_t number = 0; number < 20; ++number) {
+      put(store, number);
+      put(store, number, input(0));
+    }
+    files_.open_gate();
+    store.flush();
+    EXPECT_EQ(num_files(), 21u);
+  }
+  CacheStore other(options_, clock_);
+  for (uint64_t number = 0; number < 20; ++number) {
+    EXPECT_TRUE(has(other, number));
+    EXPECT_TRUE(has(other, number, input(0)));
+  }
 }
 
 }  // namespace

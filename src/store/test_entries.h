@@ -1,9 +1,11 @@
 // For tests of the store: blocks whose right content follows from their number.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/cache_key.h"
+#include "store/cache_store.h"
 #include "store/tiers/file_system.h"
 
 namespace droidspeak {
@@ -36,8 +39,33 @@ class UnsyncedFileSystem : public FileSystem {
   Result<void> sync_folder(const std::filesystem::path&) override { return {}; }
 };
 
+// One layer's bytes.
+struct EntryBytes {
+  EntryId id;
+  std::span<const std::byte> bytes;
+};
+
+// Copies the entries into the store; false when it has no room.
+inline bool put_entries(CacheStore& store,
+                        const BlockLabel& label,
+                        std::span<const EntryBytes> entries) {
+  std::vector<EntrySize> sizes;
+  for (const EntryBytes& entry : entries) sizes.push_back({entry.id, entry.bytes.size()});
+  std::optional<EntryRoom> room = store.reserve(label, sizes);
+  if (!room) return false;
+  for (size_t i = 0; i < entries.size(); ++i)
+    std::ranges::copy(entries[i].bytes.first(room->bytes(i).size()), room->bytes(i).begin());
+  store.put(std::move(*room));
+  return true;
+}
+
 inline Digest test_key(uint64_t number) {
   return sha256(std::as_bytes(std::span(&number, 1)));
+}
+
+// Three owners share the blocks.
+inline Digest test_owner(uint64_t number) {
+  return test_key(1'000'000 + number % 3);
 }
 
 inline constexpr EntryId kv(int32_t layer) {

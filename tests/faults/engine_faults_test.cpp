@@ -1,26 +1,37 @@
 // The faults of a cache folder, seen from the answers: kill -9, damage, a full disk, a folder that
 // cannot be written, clocks that jump.
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "faults/answer_check.h"
+#include "faults/dying_file_system.h"
 #include "faults/faulty_file_system.h"
+#include "faults/mounted_disk.h"
 #include "store/test_entries.h"
+#include "store/tiers/disk_index.h"
 
 namespace droidspeak {
 namespace {
 
 namespace fs = std::filesystem;
+
+class ReadOnlyFiles final : public FileSystem {
+ public:
+  Result<FileHandle> create(const fs::path&) override { return denied(); }
+
+  Result<void> rename(const fs::path&, const fs::path&) override { return denied(); }
+
+  Result<void> remove(const fs::path&) override { return denied(); }
+
+ private:
+  static Error denied() { return {ErrorCode::kUnavailable, "read-only, on purpose"}; }
+};
 
 class EngineFaults : public testing::Test {
  protected:
@@ -40,8 +51,11 @@ class EngineFaults : public testing::Test {
     expect_right_answers(unsynced);
   }
 
+  size_t run_and_kill(uint64_t num_calls);
+
   std::vector<fs::path> block_files() const {
     std::vector<fs::path> paths;
+    if (!fs::exists(cache_)) return paths;
     for (const auto& item : fs::recursive_directory_iterator(cache_)) {
       if (item.path().extension() == ".kv") paths.push_back(item.path());
     }
@@ -52,6 +66,7 @@ class EngineFaults : public testing::Test {
   TemporaryFolder folder_;
   const fs::path cache_ = folder_.path() / "cache";
   UnsyncedFileSystem unsynced_;
+  ReadOnlyFiles read_only_;
   AnswerCheck check_;
   std::mt19937_64 random_{7};
 };
@@ -64,33 +79,49 @@ void flip_bit(const fs::path& path, uint64_t bit) {
   file.put(static_cast<char>(byte ^ (1 << bit % 8)));
 }
 
+// What a process that dies at the given call of its file system leaves behind: the number of block
+// files that it added. Its answers, up to then, are checked too.
+size_t EngineFaults::run_and_kill(uint64_t num_calls) {
+  size_t before = block_files().size();
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    DyingFileSystem dying(num_calls, ends[1]);
+    EngineOptions with = options();
+    with.store.file_system = &dying;
+    {
+      Engine engine(check_.family().ops(), check_.family().file(), with);
+      check_.expect_right_answers(engine);
+    }
+    dying.die();
+  }
+  ::close(ends[1]);
+  char failed = 0;
+  EXPECT_EQ(::read(ends[0], &failed, 1), 0) << "the process that was killed gave a wrong answer";
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended otherwise";
+  size_t after = block_files().size();
+  return after - std::min(before, after);
+}
+
 TEST_F(EngineFaults, KilledAtRandomPointsOfItsWrites) {
   constexpr int kRounds = 30;
-  size_t num_files = 0;
+  size_t num_left_behind = 0;
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    if (round % 3 == 0) {
-      num_files += fs::exists(cache_) ? block_files().size() : 0;
-      fs::remove_all(cache_);
-    }
-    pid_t child = ::fork();
-    if (child == 0) {
-      {
-        Engine engine(check_.family().ops(), check_.family().file(), options());
-        check_.expect_right_answers(engine);
-        std::this_thread::sleep_for(std::chrono::seconds(60));
-      }
-      ::_exit(0);
-    }
-    // Most of the kills fall into the first answers, when blocks are being written.
-    std::this_thread::sleep_for(std::chrono::milliseconds(3 + random_() % 150));
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    expect_right_answers(options());
+    if (round % 3 == 0) fs::remove_all(cache_);
+    num_left_behind += run_and_kill(1 + random_() % (round % 3 == 0 ? 250 : 60));
+    // Without writes of its own, so that the next process finds what the killed ones left.
+    EngineOptions reading = options();
+    reading.store.file_system = &read_only_;
+    expect_right_answers(reading);
     if (HasFailure()) return;
   }
-  num_files += block_files().size();
-  EXPECT_GE(num_files, 200u) << "too few writes to tell anything";
+  EXPECT_GE(num_left_behind, 100u) << "too few writes to tell anything";
   EXPECT_GT(check_.num_shared(), kRounds);
   EXPECT_TRUE(inspect_cache_folder(cache_).damaged.empty());
 }
@@ -157,20 +188,8 @@ TEST_F(EngineFaults, CallsThatFailAndADiskWithoutRoom) {
 }
 
 TEST_F(EngineFaults, AFolderThatCannotBeWritten) {
-  class ReadOnlyFiles final : public FileSystem {
-   public:
-    Result<FileHandle> create(const fs::path&) override { return denied(); }
-
-    Result<void> rename(const fs::path&, const fs::path&) override { return denied(); }
-
-    Result<void> remove(const fs::path&) override { return denied(); }
-
-   private:
-    static Error denied() { return {ErrorCode::kUnavailable, "read-only, on purpose"}; }
-  } read_only;
-
   EngineOptions with = options();
-  with.store.file_system = &read_only;
+  with.store.file_system = &read_only_;
   expect_right_answers(with);
   EXPECT_TRUE(block_files().empty());
   fill();
@@ -182,13 +201,40 @@ TEST_F(EngineFaults, AFolderThatCannotBeWritten) {
 
 TEST_F(EngineFaults, ARealDiskThatIsFullAndThenReadOnly) {
   fs::create_directories(cache_);
-  if (::mount("tmpfs", cache_.c_str(), "tmpfs", 0, "size=200k") != 0)
-    GTEST_SKIP() << "cannot mount a tmpfs here: " << std::strerror(errno);
+  MountedDisk disk(cache_, "200k");
+  if (!disk.is_mounted()) GTEST_SKIP() << disk.why_not();
   expect_right_answers(options());
   expect_right_answers(options());
-  EXPECT_EQ(::mount(nullptr, cache_.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  EXPECT_TRUE(disk.make_read_only());
   expect_right_answers(options());
-  ::umount2(cache_.c_str(), MNT_DETACH);
+}
+
+// Each keeps to its own budget, over what it found at start and what it wrote itself.
+TEST_F(EngineFaults, TwoEnginesOnOneFolder) {
+  constexpr uint64_t kBudget = 200 << 10;
+  auto bytes_on_disk = [&] {
+    uint64_t bytes = 0;
+    for (const fs::path& path : block_files()) bytes += disk_bytes_of(fs::file_size(path));
+    return bytes;
+  };
+  EngineOptions small = options();
+  small.store.file_system = &unsynced_;
+  small.store.disk_bytes = kBudget;
+  {
+    Engine one(check_.family().ops(), check_.family().file(), small);
+    Engine two(check_.family().ops(), check_.family().file(), small);
+    for (int round = 0; round < 4; ++round) {
+      check_.expect_right_answers(round % 2 == 0 ? one : two);
+      EXPECT_LE(bytes_on_disk(), 2 * kBudget);
+    }
+    EXPECT_GT(one.metrics().store.disk.evictions + two.metrics().store.disk.evictions, 0u);
+    EXPECT_LE(one.metrics().store.disk.bytes, kBudget);
+    EXPECT_LE(two.metrics().store.disk.bytes, kBudget);
+  }
+  EXPECT_GT(check_.num_shared(), 0);
+  expect_right_answers(small);
+  EXPECT_LE(bytes_on_disk(), kBudget) << "one that starts later counts them all";
+  EXPECT_TRUE(inspect_cache_folder(cache_).damaged.empty());
 }
 
 TEST_F(EngineFaults, ClocksThatJump) {

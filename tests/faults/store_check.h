@@ -18,7 +18,8 @@ using BlockEntry = std::pair<uint64_t, EntryId>;  // block number, entry
 inline void put_entry(CacheStore& store, uint64_t number, EntryId id) {
   std::vector<std::byte> bytes = test_entry(number, id);
   EntryBytes entry{id, bytes};
-  store.put(test_key(number), std::span(&entry, 1), static_cast<uint32_t>(number % 16));
+  put_entries(store, {test_key(number), test_owner(number), static_cast<uint32_t>(number % 16)},
+              std::span(&entry, 1));
 }
 
 // True when the entry is there; a wrong byte fails the test.

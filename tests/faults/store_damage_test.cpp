@@ -29,7 +29,7 @@ class StoreDamage : public testing::Test {
       std::vector<std::byte> one = test_entry(number, kv(0));
       std::vector<std::byte> two = test_entry(number, input(1));
       std::vector<EntryBytes> entries = {{kv(0), one}, {input(1), two}};
-      store.put(test_key(number), entries);
+      put_entries(store, {test_key(number)}, entries);
     }
   }
 

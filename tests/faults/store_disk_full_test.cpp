@@ -1,13 +1,9 @@
-// A disk without room and a disk that cannot be written: small file systems in memory, mounted for
-// the test. Skipped where mounting is not allowed.
-#include <cerrno>
-#include <cstring>
+// A disk without room and a disk that cannot be written. Skipped where mounting is not allowed.
 #include <filesystem>
 #include <fstream>
 
-#include <sys/mount.h>
-
 #include "base/file.h"
+#include "faults/mounted_disk.h"
 #include "faults/store_check.h"
 
 namespace droidspeak {
@@ -16,20 +12,13 @@ namespace {
 class SmallDisk : public testing::Test {
  protected:
   void SetUp() override {
-    if (::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
-      GTEST_SKIP() << "cannot mount a tmpfs here: " << std::strerror(errno);
-    }
-    is_mounted_ = true;
+    if (!disk_.is_mounted()) GTEST_SKIP() << disk_.why_not();
     options_.disk_folder = folder_.path();
     options_.host_bytes = 0;
   }
 
-  void TearDown() override {
-    if (is_mounted_) ::umount2(folder_.path().c_str(), MNT_DETACH);
-  }
-
   TemporaryFolder folder_;
-  bool is_mounted_ = false;
+  MountedDisk disk_{folder_.path(), "1m"};
   FakeClock clock_;
   StoreOptions options_;
 };
@@ -71,8 +60,7 @@ TEST_F(SmallDisk, AReadOnlyFolderServesWhatItHas) {
     CacheStore store(options_, clock_);
     for (uint64_t number = 0; number < 5; ++number) put_entry(store, number, kv(0));
   }
-  ASSERT_EQ(::mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0)
-      << std::strerror(errno);
+  ASSERT_TRUE(disk_.make_read_only());
   CacheStore store(options_, clock_);
   for (uint64_t number = 0; number < 5; ++number) {
     EXPECT_TRUE(has_right_entry(store, number, kv(0)));
@@ -87,7 +75,7 @@ TEST_F(SmallDisk, AReadOnlyFolderServesWhatItHas) {
 }
 
 TEST_F(SmallDisk, AnEmptyReadOnlyFolderIsAStoreWithoutHits) {
-  ASSERT_EQ(::mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  ASSERT_TRUE(disk_.make_read_only());
   options_.host_bytes = 1 << 20;
   CacheStore store(options_, clock_);
   put_entry(store, 1, kv(0));

@@ -44,7 +44,7 @@ std::vector<std::byte> with_right_checksum(std::span<const std::byte> file) {
   std::memcpy(&num_entries, fixed.data() + 12, sizeof num_entries);
   uint64_t file_bytes = fixed.size();
   std::memcpy(fixed.data() + 16, &file_bytes, sizeof file_bytes);
-  size_t table_end = 96 + size_t{num_entries} * 40;
+  size_t table_end = 128 + size_t{num_entries} * 40;
   if (table_end + 8 > fixed.size()) return fixed;
   uint64_t checksum = xxhash64(std::span(fixed).first(table_end));
   std::memcpy(fixed.data() + table_end, &checksum, sizeof checksum);
@@ -56,6 +56,6 @@ std::vector<std::byte> with_right_checksum(std::span<const std::byte> file) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto file = std::as_bytes(std::span(data, size));
   parse(file);
-  if (size >= 96) parse(with_right_checksum(file));
+  if (size >= 128) parse(with_right_checksum(file));
   return 0;
 }

@@ -14,7 +14,7 @@ namespace droidspeak {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'D', 'S', 'B', 'L', 'O', 'C', 'K', '\n'};
-constexpr size_t kFixedBytes = 96;
+constexpr size_t kFixedBytes = 128;
 constexpr size_t kEntryBytes = 40;
 constexpr size_t kChecksumBytes = 8;
 
@@ -24,6 +24,7 @@ struct FixedHeader {
   uint32_t num_entries;
   uint64_t file_bytes;
   std::array<uint8_t, 32> key;
+  std::array<uint8_t, 32> owner;
   uint32_t position;
   uint32_t num_layers;
   uint32_t num_kv_heads;
@@ -72,8 +73,9 @@ Result<FixedHeader> parse_fixed(std::span<const std::byte> bytes) {
   std::memcpy(&fixed, bytes.data(), kFixedBytes);
   if (fixed.magic != kMagic) return corrupt("does not start as a block file does");
   if (fixed.version != kBlockFileVersion) {
-    return Error{ErrorCode::kUnavailable, fmt::format("format version {}, this program reads {}",
-                                                      fixed.version, kBlockFileVersion)};
+    return Error{
+        fixed.version < kBlockFileVersion ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+        fmt::format("format version {}, this program reads {}", fixed.version, kBlockFileVersion)};
   }
   if (fixed.num_entries == 0 || fixed.num_entries > kMaxEntries) {
     return corrupt(fmt::format("{} entries, 1 to {} are allowed", fixed.num_entries, kMaxEntries));
@@ -87,7 +89,7 @@ Result<KvLayout> parse_layout(const FixedHeader& fixed) {
   constexpr uint32_t kLimit = 1 << 16;
   std::optional<DType> dtype = dtype_of(fixed.dtype);
   if (!dtype || fixed.block_tokens != kBlockTokens || fixed.num_layers > kLimit ||
-      fixed.num_kv_heads > kLimit || fixed.head_dim > kLimit) {
+      fixed.num_kv_heads - 1 >= kLimit || fixed.head_dim - 1 >= kLimit) {
     return corrupt("layout fields are out of range");
   }
   layout.num_layers = static_cast<int32_t>(fixed.num_layers);
@@ -98,11 +100,17 @@ Result<KvLayout> parse_layout(const FixedHeader& fixed) {
 }
 
 bool sizes_fit(const BlockFileEntry& entry, const KvLayout& layout) {
+  bool is_kv = entry.id.kind == EntryKind::kKeyValue;
+  if (layout.num_layers > 0) {
+    if (entry.id.layer >= layout.num_layers) return false;
+    if (is_kv && entry.bytes != layout.layer_bytes()) return false;
+  }
   switch (entry.encoding) {
     case EntryEncoding::kRaw:
       return entry.bytes == entry.stored_bytes;
     case EntryEncoding::kInt8:
-      return int8_can_hold(layout, entry.bytes) && entry.stored_bytes == int8_bytes(layout);
+      return is_kv && int8_can_hold(layout, entry.bytes) &&
+             entry.stored_bytes == int8_bytes(layout);
   }
   return false;
 }
@@ -123,8 +131,11 @@ Result<BlockFileEntry> parse_entry(const EntryRecord& record, const KvLayout& la
   entry.bytes = record.bytes;
   entry.checksum = record.checksum;
   if (!sizes_fit(entry, layout)) {
-    return corrupt(fmt::format("layer {}: {} bytes cannot be stored in {} with encoding {}",
-                               record.layer, entry.bytes, entry.stored_bytes, record.encoding));
+    return corrupt(
+        fmt::format("layer {}: {} bytes, stored in {} with encoding {}, do not fit the "
+                    "layout of {} layers with {} bytes each",
+                    record.layer, entry.bytes, entry.stored_bytes, record.encoding,
+                    layout.num_layers, layout.layer_bytes()));
   }
   return entry;
 }
@@ -181,6 +192,7 @@ std::vector<std::byte> write_header(const BlockFileHeader& header) {
   fixed.num_entries = static_cast<uint32_t>(header.entries.size());
   fixed.file_bytes = header.file_bytes;
   fixed.key = header.key.bytes;
+  fixed.owner = header.owner.bytes;
   fixed.position = header.position;
   if (header.layout.num_layers > 0) {
     fixed.num_layers = static_cast<uint32_t>(header.layout.num_layers);
@@ -230,6 +242,7 @@ Result<BlockFileHeader> parse_header(std::span<const std::byte> bytes, uint64_t 
   }
   BlockFileHeader header;
   header.key.bytes = fixed->key;
+  header.owner.bytes = fixed->owner;
   header.position = fixed->position;
   header.file_bytes = file_bytes;
   Result<KvLayout> layout = parse_layout(*fixed);

@@ -30,6 +30,7 @@ struct BlockFileEntry {
 
 struct BlockFileHeader {
   Digest key;
+  Digest owner;                         // who wrote it: see BlockLabel
   uint32_t position = 0;                // of the block in its context
   KvLayout layout;                      // num_layers 0: not known
   std::vector<BlockFileEntry> entries;  // by id, ascending, no two alike
@@ -38,7 +39,7 @@ struct BlockFileHeader {
   const BlockFileEntry* find(EntryId id) const;
 };
 
-inline constexpr uint32_t kBlockFileVersion = 1;
+inline constexpr uint32_t kBlockFileVersion = 2;
 inline constexpr size_t kEntryAlignment = 64;
 inline constexpr size_t kHeaderAlignment = 4096;
 inline constexpr size_t kMaxEntries = 4096;
@@ -53,7 +54,8 @@ std::vector<std::byte> write_header(const BlockFileHeader& header);
 // (or all of a shorter one).
 Result<size_t> header_bytes_of(std::span<const std::byte> start);
 // `bytes` holds at least the header; `file_bytes` is the size of the whole file. kUnavailable for a
-// version that this program does not know, kDataCorrupt for everything else.
+// newer version than this program knows, kNotFound for an older one, kDataCorrupt for everything
+// else.
 Result<BlockFileHeader> parse_header(std::span<const std::byte> bytes, uint64_t file_bytes);
 
 // Name relative to the cache folder: "ab/cdef...-0123456789abcdef.kv". It depends on the key and on

@@ -15,10 +15,14 @@ namespace {
 BlockFileHeader some_header() {
   BlockFileHeader header;
   header.key = test_key(1);
+  header.owner = test_key(2);
   header.position = 5;
   header.layout = {.num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
   header.entries = {
-      {.id = kv(0), .stored_bytes = 100, .bytes = 100, .checksum = 1},
+      {.id = kv(0),
+       .stored_bytes = header.layout.layer_bytes(),
+       .bytes = header.layout.layer_bytes(),
+       .checksum = 1},
       {.id = kv(1),
        .encoding = EntryEncoding::kInt8,
        .stored_bytes = int8_bytes(header.layout),
@@ -37,6 +41,7 @@ TEST(BlockFile, ReadsTheHeaderItWrote) {
   Result<BlockFileHeader> read = parse_header(bytes, header.file_bytes);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->key, header.key);
+  EXPECT_EQ(read->owner, header.owner);
   EXPECT_EQ(read->position, 5u);
   EXPECT_EQ(read->layout, header.layout);
   ASSERT_EQ(read->entries.size(), 3u);
@@ -62,7 +67,7 @@ TEST(BlockFile, HeadersOfManyEntriesGrow) {
 TEST(BlockFile, EveryFlippedBitOfTheHeaderIsNoticed) {
   BlockFileHeader header = some_header();
   const std::vector<std::byte> bytes = write_header(header);
-  size_t used = 96 + 40 * header.entries.size() + 8;
+  size_t used = 128 + 40 * header.entries.size() + 8;
   for (size_t bit = 0; bit < used * 8; ++bit) {
     std::vector<std::byte> wrong = bytes;
     wrong[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
@@ -73,7 +78,7 @@ TEST(BlockFile, EveryFlippedBitOfTheHeaderIsNoticed) {
 TEST(BlockFile, TooShortOrTooLongFilesAreNoticed) {
   BlockFileHeader header = some_header();
   std::vector<std::byte> bytes = write_header(header);
-  for (size_t size : {size_t{0}, size_t{1}, size_t{95}, size_t{96}, size_t{200}, size_t{4095}}) {
+  for (size_t size : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{200}, size_t{4095}}) {
     EXPECT_FALSE(parse_header(std::span(bytes).first(size), header.file_bytes)) << size;
   }
   EXPECT_FALSE(parse_header(bytes, header.file_bytes - 1));
@@ -99,16 +104,33 @@ TEST(BlockFile, RefusesEntriesThatDoNotFit) {
   EXPECT_TRUE(
       refused([](BlockFileHeader& h) { h.entries[0].id.kind = static_cast<EntryKind>(7); }));
   EXPECT_TRUE(refused([](BlockFileHeader& h) { h.layout.head_dim = 1 << 20; }));
+  EXPECT_TRUE(refused([](BlockFileHeader& h) { h.layout.head_dim = 0; }));
+  EXPECT_TRUE(refused([](BlockFileHeader& h) { h.layout.num_kv_heads = 0; }));
+  EXPECT_TRUE(refused([](BlockFileHeader& h) { h.layout.num_layers = 1; })) << "layer 1 is outside";
+  EXPECT_TRUE(refused([](BlockFileHeader& h) {
+    h.entries[0].bytes = h.entries[0].stored_bytes = 100;  // no layer of K/V
+    place_entries(h);
+  }));
+  EXPECT_TRUE(refused([](BlockFileHeader& h) {
+    h.entries[2].encoding = EntryEncoding::kInt8;  // only K/V is encoded
+    h.entries[2].stored_bytes = h.entries[1].stored_bytes;
+    h.entries[2].bytes = h.entries[1].bytes;
+    place_entries(h);
+  }));
   EXPECT_TRUE(refused([](BlockFileHeader& h) { h.file_bytes = 100; }));
 }
 
-TEST(BlockFile, LeavesOtherVersionsAlone) {
+TEST(BlockFile, TellsOlderFromNewerVersions) {
   BlockFileHeader header = some_header();
   std::vector<std::byte> bytes = write_header(header);
-  bytes[8] = std::byte{2};
+  bytes[8] = std::byte{kBlockFileVersion + 1};
   Result<BlockFileHeader> read = parse_header(bytes, header.file_bytes);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kUnavailable) << "a newer program's file is not damaged";
+  bytes[8] = std::byte{kBlockFileVersion - 1};
+  read = parse_header(bytes, header.file_bytes);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kNotFound) << "nobody asks for it any more";
 }
 
 TEST(BlockFile, NamesTellTheKeyAndDifferByContent) {

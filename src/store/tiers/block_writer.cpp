@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "store/tiers/int8_codec.h"
+#include "store/tiers/private_folder.h"
 
 namespace droidspeak {
 namespace {
+
+constexpr size_t kMaxTemporaries = 32;          // open at a time: written together, synced together
+constexpr size_t kStepBytes = size_t{4} << 20;  // that a slow disk takes before it counts as stuck
 
 std::string random_name() {
   std::random_device random;
@@ -37,14 +40,26 @@ std::span<const std::byte> store_entry(const PendingEntry& entry,
 
 }  // namespace
 
+bool BlockEncoding::has_size(EntryId id, size_t bytes) const {
+  if (id.layer < 0 || (layout.num_layers > 0 && id.layer >= layout.num_layers)) return false;
+  switch (id.kind) {
+    case EntryKind::kKeyValue:
+      return layout.num_layers == 0 || bytes == layout.layer_bytes();
+    case EntryKind::kLayerInput:
+      return input_bytes == 0 || bytes == input_bytes;
+  }
+  return false;
+}
+
 BlockImage make_block_image(const PendingWrite& write, const BlockEncoding& encoding) {
   std::vector<const PendingEntry*> entries;
   for (const PendingEntry& entry : write.entries) entries.push_back(&entry);
   std::sort(entries.begin(), entries.end(),
             [](const PendingEntry* a, const PendingEntry* b) { return a->id < b->id; });
   BlockImage image;
-  image.header.key = write.key;
-  image.header.position = write.position;
+  image.header.key = write.label.key;
+  image.header.owner = write.label.owner;
+  image.header.position = write.label.position;
   image.header.layout = encoding.layout;
   for (const PendingEntry* entry : entries) {
     BlockFileEntry placed;
@@ -64,29 +79,40 @@ BlockImage make_block_image(const PendingWrite& write, const BlockEncoding& enco
 // How far the writing of one image has come.
 struct BlockWriter::Step {
   std::filesystem::path temporary;
-  std::optional<FileHandle> file;  // open until renamed, which keeps it locked
+  std::optional<FileHandle> file;  // open, and so locked, until renamed
   std::filesystem::path path;
   Result<void> result;
 };
 
-BlockWriter::BlockWriter(FileSystem& files, std::filesystem::path folder)
-    : files_(files), folder_(std::move(folder)), writer_name_(random_name()) {}
+BlockWriter::BlockWriter(FileSystem& files,
+                         std::filesystem::path folder,
+                         std::function<void()> on_progress)
+    : files_(files),
+      folder_(std::move(folder)),
+      on_progress_(std::move(on_progress)),
+      writer_name_(random_name()) {}
 
 std::vector<Result<void>> BlockWriter::write(std::span<const BlockImage> images) {
   std::vector<Step> steps(images.size());
+  for (size_t first = 0; first < images.size(); first += kMaxTemporaries) {
+    size_t count = std::min(kMaxTemporaries, images.size() - first);
+    write_files(images.subspan(first, count), std::span(steps).subspan(first, count));
+  }
+  sync_folders(steps);
+  std::vector<Result<void>> results;
+  for (Step& step : steps) results.push_back(std::move(step.result));
+  return results;
+}
+
+void BlockWriter::write_files(std::span<const BlockImage> images, std::span<Step> steps) {
   for (size_t i = 0; i < images.size(); ++i) {
     steps[i].result = write_temporary(images[i], steps[i]);
   }
   for (size_t i = 0; i < images.size(); ++i) {
     if (steps[i].result) steps[i].result = finish(images[i], steps[i]);
+    if (!steps[i].result && steps[i].file) (void)files_.remove(steps[i].temporary);
+    steps[i].file.reset();
   }
-  sync_folders(steps);
-  std::vector<Result<void>> results;
-  for (Step& step : steps) {
-    if (!step.result && step.file) (void)files_.remove(step.temporary);
-    results.push_back(std::move(step.result));
-  }
-  return results;
 }
 
 Result<void> BlockWriter::write_temporary(const BlockImage& image, Step& step) {
@@ -106,19 +132,40 @@ Result<void> BlockWriter::write_temporary(const BlockImage& image, Step& step) {
     pieces.push_back(image.stored[i]);
     at = entry.offset + entry.stored_bytes;
   }
-  return files_.write(*step.file, pieces);
+  return write_pieces(*step.file, pieces);
+}
+
+Result<void> BlockWriter::write_pieces(const FileHandle& file,
+                                       std::span<const std::span<const std::byte>> pieces) {
+  std::vector<std::span<const std::byte>> next;
+  size_t next_bytes = 0;
+  for (std::span<const std::byte> piece : pieces) {
+    while (!piece.empty()) {
+      size_t bytes = std::min(piece.size(), kStepBytes - next_bytes);
+      next.push_back(piece.first(bytes));
+      piece = piece.subspan(bytes);
+      next_bytes += bytes;
+      if (next_bytes < kStepBytes) continue;
+      Result<void> written = files_.write(file, next);
+      if (written) written = files_.write_back(file);
+      if (!written) return written;
+      on_progress_();
+      next.clear();
+      next_bytes = 0;
+    }
+  }
+  Result<void> written = files_.write(file, next);
+  if (written) on_progress_();
+  return written;
 }
 
 Result<void> BlockWriter::finish(const BlockImage& image, Step& step) {
   Result<void> synced = files_.sync(*step.file);
   if (!synced) return synced;
+  on_progress_();
   step.path = folder_ / image.name;
-  std::error_code error;
-  std::filesystem::create_directory(step.path.parent_path(), error);
-  Result<void> renamed = files_.rename(step.temporary, step.path);
-  if (!renamed) return renamed;
-  step.file.reset();
-  return {};
+  (void)make_private_folder(step.path.parent_path());  // if not, the rename says why
+  return files_.rename(step.temporary, step.path);
 }
 
 void BlockWriter::sync_folders(std::vector<Step>& steps) {
@@ -130,6 +177,7 @@ void BlockWriter::sync_folders(std::vector<Step>& steps) {
   Result<void> root = files_.sync_folder(folder_);  // a new sub folder must last, too
   for (auto& [folder, renamed] : by_folder) {
     Result<void> synced = root ? files_.sync_folder(folder) : root;
+    on_progress_();
     if (synced) continue;
     for (Step* step : renamed) {
       step->result = synced;

@@ -1,10 +1,11 @@
 // Puts blocks on disk so that a reader, or a crash at any moment, never sees half of one: temporary
-// name, sync, rename, sync of the folders. A batch shares the syncs of its folders. Used by one
-// thread.
+// name, sync, rename, sync of the folders. A batch shares the syncs of its folders, and has few
+// files open at a time. Used by one thread.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ struct BlockImage {
 struct BlockEncoding {
   EntryEncoding encoding = EntryEncoding::kRaw;  // of K/V; layer inputs stay as they are
   KvLayout layout;                               // num_layers 0: not known
+  size_t input_bytes = 0;                        // of one layer's input; 0: not known
+
+  // Whether this is what an entry of this layout looks like. Anything will do for an unknown one.
+  bool has_size(EntryId id, size_t bytes) const;
 };
 
 // Encodes and checksums. `write` outlives the image.
@@ -35,19 +40,24 @@ BlockImage make_block_image(const PendingWrite& write, const BlockEncoding& enco
 
 class BlockWriter {
  public:
-  BlockWriter(FileSystem& files, std::filesystem::path folder);
+  // `on_progress` is called after each step that the disk has taken.
+  BlockWriter(FileSystem& files, std::filesystem::path folder, std::function<void()> on_progress);
 
   // One result per image; what failed leaves nothing behind.
   std::vector<Result<void>> write(std::span<const BlockImage> images);
 
  private:
   struct Step;
+  void write_files(std::span<const BlockImage> images, std::span<Step> steps);
   Result<void> write_temporary(const BlockImage& image, Step& step);
+  Result<void> write_pieces(const FileHandle& file,
+                            std::span<const std::span<const std::byte>> pieces);
   Result<void> finish(const BlockImage& image, Step& step);
   void sync_folders(std::vector<Step>& steps);
 
   FileSystem& files_;
   const std::filesystem::path folder_;
+  const std::function<void()> on_progress_;
   const std::string writer_name_;  // differs from every other writer's on this folder
   uint64_t num_temporaries_ = 0;
 };

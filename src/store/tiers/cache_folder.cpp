@@ -12,6 +12,7 @@
 #include "store/cache_store.h"
 #include "store/tiers/block_writer.h"
 #include "store/tiers/open_files.h"
+#include "store/tiers/private_folder.h"
 
 namespace droidspeak {
 namespace {
@@ -56,14 +57,18 @@ Result<void> verify_entries(FileSystem& files, const OpenBlockFile& block) {
 }  // namespace
 
 void prepare_cache_folder(const fs::path& folder) {
+  fs::path name = folder.has_filename() ? folder : folder.parent_path();  // "cache/" too
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (!fs::is_directory(folder)) {
-    throw Failure(ErrorCode::kUnavailable,
-                  fmt::format("cache folder {}: not a folder and cannot be made one: {}",
-                              folder.string(), error ? error.message() : "a file is in the way"));
+  fs::create_directories(name.parent_path(), error);
+  Result<void> made = make_private_folder(name);
+  if (!fs::is_directory(name, error)) {
+    throw Failure(
+        ErrorCode::kUnavailable,
+        fmt::format("cache folder {}: not a folder and cannot be made one: {}", folder.string(),
+                    made ? "a file is in the way" : made.error().message));
   }
-  fs::create_directory(temporary_folder(folder), error);
+  narrow_cache_folder(name);
+  (void)make_private_folder(temporary_folder(name));
 }
 
 void remove_abandoned_temporaries(const fs::path& folder) {

@@ -19,8 +19,9 @@ struct FoundBlockFile {
   Result<BlockFileHeader> header;
 };
 
-// Makes the folder and the one for temporaries. Throws Failure when it is not a folder or cannot be
-// made; a folder that is there but cannot be written is fine.
+// Makes the folder and the one for temporaries, private to us. Throws Failure when it is not a
+// folder, cannot be made, or others may enter it (see narrow_cache_folder()); a folder that is
+// there but cannot be written is fine.
 void prepare_cache_folder(const std::filesystem::path& folder);
 // Removes temporaries whose writer is dead.
 void remove_abandoned_temporaries(const std::filesystem::path& folder);

@@ -22,10 +22,11 @@ void DiskIndex::add(const std::string& path,
   }
   auto same = std::find_if(block.files.begin(), block.files.end(),
                            [&](const DiskFile& file) { return file.path == path; });
-  if (same == block.files.end()) same = block.files.insert(same, DiskFile{path, 0, 0, {}});
+  if (same == block.files.end()) same = block.files.insert(same, DiskFile{path, 0, 0, {}, {}});
   bytes_ += disk_bytes_of(header.file_bytes) - same->bytes;
   same->bytes = disk_bytes_of(header.file_bytes);
   same->serial = ++last_serial_;
+  same->owner = header.owner;
   same->ids.clear();
   for (const BlockFileEntry& entry : header.entries) same->ids.push_back(entry.id);
 }
@@ -101,6 +102,15 @@ std::vector<Digest> DiskIndex::keys() const {
   std::vector<Digest> keys;
   keys.reserve(blocks_.size());
   for (const auto& [key, block] : blocks_) keys.push_back(key);
+  return keys;
+}
+
+std::vector<Digest> DiskIndex::keys_owned_by(const Digest& owner) const {
+  std::vector<Digest> keys;
+  for (const auto& [key, block] : blocks_) {
+    if (std::ranges::find(block.files, owner, &DiskFile::owner) != block.files.end())
+      keys.push_back(key);
+  }
   return keys;
 }
 

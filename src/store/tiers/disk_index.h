@@ -21,6 +21,7 @@ struct DiskFile {
   std::string path;
   uint64_t serial = 0;  // no two additions to an index have the same
   uint64_t bytes = 0;
+  Digest owner;
   std::vector<EntryId> ids;  // ascending
 };
 
@@ -47,6 +48,7 @@ class DiskIndex {
   std::vector<std::string> evict();  // empty: nothing left
 
   std::vector<Digest> keys() const;
+  std::vector<Digest> keys_owned_by(const Digest& owner) const;
 
   uint64_t num_blocks() const { return blocks_.size(); }
 

@@ -28,8 +28,8 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       files_(files),
       clock_(clock),
       open_files_(files, kMaxOpenFiles),
-      queue_(options.queue_bytes),
-      block_writer_(files, options.folder),
+      queue_(options.queue_bytes, clock),
+      block_writer_(files, options.folder, [this] { queue_.note_progress(); }),
       index_(make_eviction_policy(options.eviction)) {
   prepare_cache_folder(options_.folder);
   remove_abandoned_temporaries(options_.folder);
@@ -60,13 +60,17 @@ void DiskTier::close(std::chrono::milliseconds stall) {
 
 void DiskTier::load_index() {
   for (FoundBlockFile& found : find_block_files(files_, options_.folder)) {
-    if (found.header) {
+    if (found.header && found.header->file_bytes <= options_.budget_bytes) {
       MutexLock lock(mutex_);
       index_.add(found.path, *found.header, clock_.now());
-    } else if (found.header.error().code == ErrorCode::kDataCorrupt) {
-      add(counters_.damaged, 1);
-      (void)files_.remove(found.path);
+      continue;
     }
+    if (!found.header) {
+      ErrorCode code = found.header.error().code;
+      if (code == ErrorCode::kUnavailable) continue;  // a newer program's, or unreadable
+      if (code == ErrorCode::kDataCorrupt) add(counters_.damaged, 1);
+    }
+    (void)files_.remove(found.path);
   }
 }
 
@@ -75,8 +79,8 @@ bool DiskTier::lacks(const Digest& key, EntryId id) const {
   return !queue_.find(key, id) && !holds(key, id);
 }
 
-void DiskTier::write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries) {
-  if (!queue_.push(key, position, clock_.now(), std::move(entries))) count_dropped_write();
+void DiskTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
+  if (!queue_.push(label, std::move(entries))) count_dropped_write();
 }
 
 bool DiskTier::holds(const Digest& key, EntryId id) const {
@@ -110,7 +114,19 @@ std::optional<DiskEntry> DiskTier::find(const Digest& key, EntryId id) {
   }
   const BlockFileEntry* entry = (*file)->header.find(id);
   if (entry == nullptr) return std::nullopt;
+  if (!is_as_expected((*file)->header, *entry)) {
+    add(counters_.damaged, 1);
+    drop(key, path, serial);
+    return std::nullopt;
+  }
   return DiskEntry{*file, *entry, std::move(path), serial};
+}
+
+// The key stands for one layout: a file that says otherwise is wrong, however consistent.
+bool DiskTier::is_as_expected(const BlockFileHeader& header, const BlockFileEntry& entry) const {
+  const BlockEncoding& ours = options_.encoding;
+  bool is_our_layout = ours.layout.num_layers == 0 || header.layout == ours.layout;
+  return is_our_layout && ours.has_size(entry.id, entry.bytes);
 }
 
 bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
@@ -158,6 +174,12 @@ void DiskTier::erase(const Digest& key) {
   queue_.push_removals(index_.remove(key));
 }
 
+void DiskTier::erase_owned_by(const Digest& owner) {
+  queue_.cancel_owned_by(owner);
+  MutexLock lock(mutex_);
+  for (const Digest& key : index_.keys_owned_by(owner)) queue_.push_removals(index_.remove(key));
+}
+
 void DiskTier::clear() {
   queue_.cancel_all();
   MutexLock lock(mutex_);
@@ -186,6 +208,7 @@ void DiskTier::remove_files(std::span<const std::string> paths) {
   for (const std::string& path : paths) {
     open_files_.close(path);
     (void)files_.remove(path);  // another process may have been faster
+    queue_.note_progress();
   }
 }
 

@@ -75,7 +75,7 @@ class DiskTier {
   bool has_room_in_queue(uint64_t bytes) const { return queue_.has_room(bytes); }
 
   // Drops and counts when the queue is full.
-  void write(const Digest& key, uint32_t position, std::vector<PendingEntry> entries);
+  void write(const BlockLabel& label, std::vector<PendingEntry> entries);
 
   void count_dropped_write() { counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed); }
 
@@ -95,6 +95,7 @@ class DiskTier {
 
   // Gone at once; the files follow before anything else is written.
   void erase(const Digest& key);
+  void erase_owned_by(const Digest& owner);
   void clear();
 
   void flush() { queue_.wait_until_done(); }
@@ -125,6 +126,7 @@ class DiskTier {
   // The file of this serial number is gone or damaged: forgets its block unless it was written
   // anew.
   void drop(const Digest& key, const std::string& path, uint64_t serial);
+  bool is_as_expected(const BlockFileHeader& header, const BlockFileEntry& entry) const;
   bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
 
   const DiskTierOptions options_;

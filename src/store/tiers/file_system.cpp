@@ -23,6 +23,7 @@ Error error_of(int number, const std::filesystem::path& path, std::string_view a
   return {code, fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(number))};
 }
 
+constexpr mode_t kPrivate = 0600;   // whatever the umask: what lies in a cache is somebody's text
 constexpr size_t kMaxPieces = 512;  // of one writev, below every system's IOV_MAX
 
 // Leaves out the first `done` bytes.
@@ -60,8 +61,9 @@ Result<FileHandle> FileSystem::create(const std::filesystem::path& path) {
   // remove it.
   constexpr int kAttempts = 16;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kPrivate));
     if (file.get() < 0) return error_of(errno, path, "create");
+    if (::fchmod(file.get(), kPrivate) != 0) return error_of(errno, path, "keep private");
     while (::flock(file.get(), LOCK_EX) != 0) {
       if (errno != EINTR) return error_of(errno, path, "lock");
     }
@@ -101,6 +103,15 @@ Result<void> FileSystem::write(const FileHandle& file,
     if (put < 0) return error_of(errno, "block file", "write");
     advance(vectors, first, static_cast<size_t>(put));
   }
+  return {};
+}
+
+Result<void> FileSystem::write_back(const FileHandle& file) {
+  constexpr unsigned kWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (::sync_file_range(file.get(), 0, 0, kWait) == 0) return {};
+  bool cannot_be_asked = errno == ENOSYS || errno == EINVAL || errno == ESPIPE;
+  if (!cannot_be_asked) return error_of(errno, "block file", "write back");
   return {};
 }
 

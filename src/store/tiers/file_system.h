@@ -42,13 +42,16 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual Result<FileHandle> open(const std::filesystem::path& path);
-  // A new file, locked until the handle dies, so that others can tell it from a dead writer's.
+  // A new file of mode 0600, locked until the handle dies, so that others can tell it from a dead
+  // writer's.
   virtual Result<FileHandle> create(const std::filesystem::path& path);
   // Bytes read: fewer than asked for only at the end of the file.
   virtual Result<size_t> read(const FileHandle& file, uint64_t offset, std::span<std::byte> bytes);
   // Appends all pieces, in order.
   virtual Result<void> write(const FileHandle& file,
                              std::span<const std::span<const std::byte>> pieces);
+  // Waits until the disk has taken what was written so far, which lasts only after sync().
+  virtual Result<void> write_back(const FileHandle& file);
   virtual Result<void> sync(const FileHandle& file);
   virtual Result<void> sync_folder(const std::filesystem::path& folder);
   virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -41,29 +41,17 @@ const HostTier::Entry* HostTier::find_entry(const Block& block, EntryId id) {
   return found != block.entries.end() && found->id == id ? &*found : nullptr;
 }
 
-void HostTier::insert(const Digest& key, uint32_t position, std::span<const HostEntry> entries) {
-  MutexLock lock(mutex_);
-  insert_locked(key, position, entries);
-}
-
-bool HostTier::promote(const Digest& key,
-                       uint32_t position,
-                       std::span<const HostEntry> entries,
-                       uint64_t erase_count) {
+bool HostTier::insert(const BlockLabel& label,
+                      std::span<const HostEntry> entries,
+                      uint64_t erase_count) {
   MutexLock lock(mutex_);
   if (erase_count != erase_count_) return false;
-  insert_locked(key, position, entries);
-  return true;
-}
-
-void HostTier::insert_locked(const Digest& key,
-                             uint32_t position,
-                             std::span<const HostEntry> entries) {
-  if (entries.empty()) return;
-  auto [found, is_new] = blocks_.try_emplace(key);
+  if (entries.empty()) return true;
+  auto [found, is_new] = blocks_.try_emplace(label.key);
   Block& block = found->second;
   if (is_new) {
-    policy_->add({key, position});
+    policy_->add({label.key, label.position});
+    block.owner = label.owner;
     block.last_use = clock_.now();
   }
   size_t num_before = block.entries.size();
@@ -76,10 +64,11 @@ void HostTier::insert_locked(const Digest& key,
     block.entries.push_back({entry.id, extent, entry.bytes});
     counters_.bytes_written += entry.bytes.size();
   }
-  if (block.entries.size() == num_before) return;
+  if (block.entries.size() == num_before) return true;
   block.extents.push_back(entries.front().owner);
   std::sort(block.entries.begin(), block.entries.end(),
             [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  return true;
 }
 
 uint64_t HostTier::erase_count() const {
@@ -123,6 +112,16 @@ void HostTier::erase(const Digest& key) {
   MutexLock lock(mutex_);
   ++erase_count_;
   if (blocks_.erase(key) > 0) policy_->remove(key);
+}
+
+void HostTier::erase_owned_by(const Digest& owner) {
+  MutexLock lock(mutex_);
+  ++erase_count_;
+  std::erase_if(blocks_, [&](const auto& item) {
+    if (item.second.owner != owner) return false;
+    policy_->remove(item.first);
+    return true;
+  });
 }
 
 void HostTier::clear() {

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "store/block_label.h"
 #include "store/cache_key.h"
 #include "store/eviction/eviction_policy.h"
 #include "store/host_memory.h"
@@ -45,14 +46,9 @@ class HostTier {
   // enough.
   std::shared_ptr<HostExtent> allocate(size_t bytes);
   // Entries whose bytes lie in one extent from allocate(). Those already there stay as they are.
-  void insert(const Digest& key, uint32_t position, std::span<const HostEntry> entries);
-  // The same for entries that were filled beside other work, or read from a slower tier: not
-  // (false) when something was erased since `erase_count`.
-  bool promote(const Digest& key,
-               uint32_t position,
-               std::span<const HostEntry> entries,
-               uint64_t erase_count);
-  // Number of erase() and clear() calls so far.
+  // Not (false) when something was erased since `erase_count`: the entries may be what was meant.
+  bool insert(const BlockLabel& label, std::span<const HostEntry> entries, uint64_t erase_count);
+  // Number of calls so far that erased something, or would have.
   uint64_t erase_count() const;
 
   std::optional<HostEntry> find(const Digest& key, EntryId id) const;
@@ -61,6 +57,7 @@ class HostTier {
   void touch(const Digest& key);
 
   void erase(const Digest& key);
+  void erase_owned_by(const Digest& owner);
   void clear();
 
   HostTierCounters counters() const;
@@ -81,6 +78,7 @@ class HostTier {
   };
 
   struct Block {
+    Digest owner;
     std::vector<std::shared_ptr<HostExtent>>
         extents;                 // one share each, so that pins can be counted
     std::vector<Entry> entries;  // by id
@@ -89,8 +87,6 @@ class HostTier {
 
   static const Entry* find_entry(const Block& block, EntryId id);
   bool evict_one() REQUIRES(mutex_);
-  void insert_locked(const Digest& key, uint32_t position, std::span<const HostEntry> entries)
-      REQUIRES(mutex_);
 
   const std::shared_ptr<HostMemory> memory_;  // shared with extents, which may outlive this tier
   const Clock& clock_;

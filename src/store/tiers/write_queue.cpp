@@ -20,15 +20,12 @@ const PendingEntry* find_entry(const PendingWrite& write, EntryId id) {
 
 }  // namespace
 
-bool WriteQueue::push(const Digest& key,
-                      uint32_t position,
-                      std::chrono::nanoseconds now,
-                      std::vector<PendingEntry> entries) {
+bool WriteQueue::push(const BlockLabel& label, std::vector<PendingEntry> entries) {
   uint64_t bytes = bytes_of_entries(entries);
   MutexLock lock(mutex_);
   if (is_closed_ || bytes_ + bytes > capacity_bytes_) return false;
   bytes_ += bytes;
-  Writes& writes = by_key_[key];
+  Writes& writes = by_key_[label.key];
   for (const std::shared_ptr<PendingWrite>& write : writes) {
     if (!write->is_waiting || write->is_cancelled) continue;
     for (PendingEntry& entry : entries) {
@@ -41,9 +38,8 @@ bool WriteQueue::push(const Digest& key,
     return true;
   }
   auto write = std::make_shared<PendingWrite>();
-  write->key = key;
-  write->position = position;
-  write->put_at = now;
+  write->label = label;
+  write->put_at = clock_.now();
   write->entries = std::move(entries);
   writes.push_back(write);
   waiting_.push_back(std::move(write));
@@ -101,7 +97,7 @@ void WriteQueue::done(DiskWork work) {
     MutexLock lock(mutex_);
     for (const std::shared_ptr<PendingWrite>& write : work.writes) {
       bytes_ -= bytes_of_entries(write->entries);
-      auto found = by_key_.find(write->key);
+      auto found = by_key_.find(write->label.key);
       std::erase(found->second, write);
       if (found->second.empty()) by_key_.erase(found);
     }
@@ -117,6 +113,15 @@ void WriteQueue::cancel(const Digest& key) {
   auto found = by_key_.find(key);
   if (found == by_key_.end()) return;
   for (const auto& write : found->second) write->is_cancelled = true;
+}
+
+void WriteQueue::cancel_owned_by(const Digest& owner) {
+  MutexLock lock(mutex_);
+  for (auto& [key, writes] : by_key_) {
+    for (const auto& write : writes) {
+      if (write->label.owner == owner) write->is_cancelled = true;
+    }
+  }
 }
 
 void WriteQueue::cancel_all() {
@@ -139,20 +144,23 @@ void WriteQueue::close() {
 }
 
 bool WriteQueue::wait_until_ended(std::chrono::milliseconds stall) {
+  constexpr std::chrono::milliseconds kLookAgain{20};  // nobody tells of steps or of the time
   MutexLock lock(mutex_);
-  uint64_t seen = num_done_;
-  auto deadline = std::chrono::steady_clock::now() + stall;
+  uint64_t seen = num_steps_;
+  std::chrono::nanoseconds deadline = clock_.now() + stall;
   while (!has_ended_) {
-    auto now = std::chrono::steady_clock::now();
-    if (num_done_ != seen) {
-      seen = num_done_;
+    // The time first: a step between the two counts for the thread, never against it.
+    std::chrono::nanoseconds now = clock_.now();
+    uint64_t num_steps = num_steps_;
+    if (num_steps != seen) {
+      seen = num_steps;
       deadline = now + stall;
     }
     if (now >= deadline) {
       is_abandoned_ = true;
       return false;
     }
-    changed_.wait_for(mutex_, deadline - now);
+    changed_.wait_for(mutex_, kLookAgain);
   }
   return true;
 }

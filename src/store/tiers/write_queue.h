@@ -14,8 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "store/block_label.h"
 #include "store/cache_key.h"
 
 namespace droidspeak {
@@ -27,8 +29,7 @@ struct PendingEntry {
 };
 
 struct PendingWrite {
-  Digest key;
-  uint32_t position = 0;
+  BlockLabel label;
   std::chrono::nanoseconds put_at{};
   std::vector<PendingEntry> entries;
   bool is_waiting = true;  // not taken yet; guarded by the queue's lock, as entries are
@@ -46,13 +47,11 @@ struct DiskWork {
 
 class WriteQueue {
  public:
-  explicit WriteQueue(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  WriteQueue(uint64_t capacity_bytes, const Clock& clock)
+      : capacity_bytes_(capacity_bytes), clock_(clock) {}
 
   // False when the queue is full or closed. Entries of a block that still waits join it.
-  [[nodiscard]] bool push(const Digest& key,
-                          uint32_t position,
-                          std::chrono::nanoseconds now,
-                          std::vector<PendingEntry> entries);
+  [[nodiscard]] bool push(const BlockLabel& label, std::vector<PendingEntry> entries);
   // Files to unlink, before any block that is pushed later is written.
   void push_removals(std::span<const std::string> paths);
   bool has_room(uint64_t bytes) const;
@@ -65,15 +64,19 @@ class WriteQueue {
   // The taken blocks are on disk, or given up. Lets go of their memory.
   void done(DiskWork work);
 
-  // Nothing of these keys becomes visible any more.
+  // Nothing of these blocks becomes visible any more.
   void cancel(const Digest& key);
+  void cancel_owned_by(const Digest& owner);
   void cancel_all();
   // Waits for everything that was pushed before.
   void wait_until_done();
   void close();
 
+  // The writing thread has put some bytes on the disk, or removed a file.
+  void note_progress() { num_steps_.fetch_add(1, std::memory_order_relaxed); }
+
   // The last calls of the writing thread and of the owner. Waits for the thread to end for as long
-  // as it gets on with its work; false when it has done nothing for `stall`: it then parks.
+  // as it gets on with its work; false when it has made no step for `stall`: it then parks.
   bool wait_until_ended(std::chrono::milliseconds stall);
   // False when the owner no longer waits: the caller must touch nothing but this any more.
   bool end();
@@ -82,6 +85,8 @@ class WriteQueue {
   using Writes = std::vector<std::shared_ptr<PendingWrite>>;
 
   const uint64_t capacity_bytes_;
+  const Clock& clock_;
+  std::atomic<uint64_t> num_steps_ = 0;
 
   mutable Mutex mutex_;
   Condition changed_;
