@@ -146,6 +146,25 @@ TEST(ChatTemplate, NamesTheInputThatIsNotJson) {
               testing::StartsWith("chat template input, extra_json: the input is not JSON"));
 }
 
+TEST(ChatTemplate, KeepsTheOrderOfJsonAndTheLastOfEqualKeys) {
+  ChatTemplateInput input;
+  input.extra_json =
+      R"({"x": {"z": 1, "a": [true, null, -2, 1.5, "t"], "m": {}, "z": 18446744073709551615}})";
+  EXPECT_EQ(ChatTemplate("{{ x|tojson }}").render(input),
+            R"({"z": 1.8446744073709552e+19, "a": [true, null, -2, 1.5, "t"], "m": {}})");
+}
+
+TEST(ChatTemplate, ReadsManyArgumentsInLinearTime) {
+  ChatTemplateInput input;
+  std::string& json = input.extra_json = "{";
+  for (int i = 0; i < 300000; ++i) json += "\"key" + std::to_string(i) + "\": 1, ";
+  json += "\"last\": 2}";
+  EXPECT_EQ(ChatTemplate("{{ last }}").render(input), "2");
+  // Every look at a variable passes all the others, and that is counted.
+  EXPECT_THAT(failure_of("{% for i in range(99999) %}{{ last }}{% endfor %}", input),
+              testing::HasSubstr("too much work"));
+}
+
 TEST(ChatTemplate, RendersLongConversationsWithinItsAllowance) {
   ChatTemplateInput input;
   for (int i = 0; i < 2000; ++i) {

@@ -12,6 +12,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // Length of the longest end of `text` that begins `stop` without being all of it.
 size_t held_back_for(std::string_view text, std::string_view stop) {
+  if (stop.empty()) return 0;
   for (size_t size = std::min(text.size(), stop.size() - 1); size > 0; --size) {
     if (text.ends_with(stop.substr(0, size))) return size;
   }
@@ -67,9 +68,7 @@ std::string Detokenizer::finish() {
   return text;
 }
 
-StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
-}
+StopStrings::StopStrings(Shared<std::vector<std::string>> stops) : stops_(std::move(stops)) {}
 
 // The stop that is complete first counts, so the result does not depend on how the text is cut.
 StopStrings::Output StopStrings::push(std::string_view text) {
@@ -77,8 +76,8 @@ StopStrings::Output StopStrings::push(std::string_view text) {
   held_ += text;
   size_t begin = std::string::npos;
   size_t end = std::string::npos;
-  for (const std::string& stop : stops_) {
-    size_t at = held_.find(stop);
+  for (const std::string& stop : *stops_) {
+    size_t at = stop.empty() ? std::string::npos : held_.find(stop);
     if (at == std::string::npos || at + stop.size() > end) continue;
     if (at + stop.size() < end || at < begin) begin = at;
     end = at + stop.size();
@@ -89,7 +88,7 @@ StopStrings::Output StopStrings::push(std::string_view text) {
     return {std::exchange(held_, {}), true};
   }
   size_t held_back = 0;
-  for (const std::string& stop : stops_)
+  for (const std::string& stop : *stops_)
     held_back = std::max(held_back, held_back_for(held_, stop));
   Output output{held_.substr(0, held_.size() - held_back), false};
   held_.erase(0, output.text.size());

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/shared.h"
 #include "text/tokenizer.h"
 
 namespace droidspeak {
@@ -37,7 +38,7 @@ class Detokenizer {
 // Watches a stream of text for stop strings. Holds back what may be the start of one.
 class StopStrings {
  public:
-  explicit StopStrings(std::vector<std::string> stops);
+  explicit StopStrings(Shared<std::vector<std::string>> stops);
 
   struct Output {
     std::string text;      // safe to show
@@ -48,7 +49,7 @@ class StopStrings {
   std::string finish();  // held-back text when generation ended without a stop
 
  private:
-  std::vector<std::string> stops_;
+  Shared<std::vector<std::string>> stops_;
   std::string held_;
   bool is_stopped_ = false;
 };

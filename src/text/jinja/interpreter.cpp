@@ -8,15 +8,16 @@
 
 namespace droidspeak::jinja {
 
-Value* Scope::find(const std::string& name) {
+Value* Scope::find(Work& work, const std::string& name) {
+  work.step(variables.size() / 8);
   for (auto& [known, value] : variables) {
     if (known == name) return &value;
   }
   return nullptr;
 }
 
-void Scope::set(const std::string& name, Value value) {
-  if (Value* known = find(name)) {
+void Scope::set(Work& work, const std::string& name, Value value) {
+  if (Value* known = find(work, name)) {
     *known = std::move(value);
   } else {
     variables.emplace_back(name, std::move(value));
@@ -31,6 +32,10 @@ Interpreter::Interpreter(Context& context, std::vector<std::pair<std::string, Va
 Interpreter::~Interpreter() {
   for (auto& space : namespaces_) space->attributes.clear();
   for (auto& scope : captured_scopes_) scope->variables.clear();
+}
+
+void Interpreter::set_variable(const std::string& name, Value value) {
+  scope_->set(context_.work, name, std::move(value));
 }
 
 std::string Interpreter::run(const Block& block) {
@@ -91,7 +96,7 @@ Interpreter::Flow Interpreter::execute_node(const For& node) {
   for (const Value& item : loop->items->items) {
     context_.work.step();
     InnerScope scope(*this);
-    scope_->set("loop", Value(loop));
+    set_variable("loop", Value(loop));
     assign(node.target, item);
     if (execute(node.body) == Flow::kBreak) break;
     ++loop->index;
@@ -117,7 +122,7 @@ Interpreter::Flow Interpreter::execute_node(const SetBlock& node) {
 }
 
 Interpreter::Flow Interpreter::execute_node(const MacroDefinition& node) {
-  scope_->set(node.macro.name, make_macro(node.macro));
+  set_variable(node.macro.name, make_macro(node.macro));
   return Flow::kNext;
 }
 
@@ -153,7 +158,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], items->items[i]);
     return;
   }
-  if (target.attribute.empty()) return scope_->set(target.name, value);
+  if (target.attribute.empty()) return set_variable(target.name, value);
   Value object = evaluate_node(Name{target.name});
   const auto* space = object.get<std::shared_ptr<Namespace>>();
   if (space == nullptr) {
@@ -177,7 +182,7 @@ Value Interpreter::capture(const Block& block) {
 Value Interpreter::capture_filtered(const Block& body, const Expression& filtered) {
   InnerScope scope(*this);
   Value text = capture(body);
-  scope_->set(kBlockText, std::move(text));
+  set_variable(kBlockText, std::move(text));
   return evaluate(filtered);
 }
 

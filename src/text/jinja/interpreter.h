@@ -16,8 +16,9 @@ struct Scope {
   std::shared_ptr<Scope> parent;  // shared with the macros defined inside
   std::vector<std::pair<std::string, Value>> variables;
 
-  Value* find(const std::string& name);
-  void set(const std::string& name, Value value);
+  // Looks at one variable after another, which is charged.
+  Value* find(Work& work, const std::string& name);
+  void set(Work& work, const std::string& name, Value value);
 };
 
 class Interpreter {
@@ -55,6 +56,7 @@ class Interpreter {
 
   SequenceRef loop_items(const For& node);
   void assign(const Target& target, const Value& value);
+  void set_variable(const std::string& name, Value value);
   void print(const Value& value);
   // Runs the block and gives its text instead of printing it.
   Value capture(const Block& block);

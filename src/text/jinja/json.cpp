@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,40 +14,88 @@ namespace droidspeak::jinja {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Builds values while the text is read, in time linear in its length: a tree in between would
+// cost a copy, and one that keeps the order of keys a search for every key.
+class ValueReader final : public nlohmann::json::json_sax_t {
+ public:
+  explicit ValueReader(Context& context) : context_(context) {}
 
-Value from_json(Context& context, const Json& json, int depth) {
-  if (depth > kMaxValueDepth) {
-    throw TemplateError(fmt::format("the input nests deeper than {}", kMaxValueDepth));
+  Value take() { return std::move(result_); }
+
+  bool null() override { return add(Value()); }
+
+  bool boolean(bool flag) override { return add(Value(flag)); }
+
+  bool number_integer(int64_t number) override { return add(Value(number)); }
+
+  bool number_unsigned(uint64_t number) override {
+    bool fits = number <= static_cast<uint64_t>(INT64_MAX);
+    return add(fits ? Value(static_cast<int64_t>(number)) : Value(static_cast<double>(number)));
   }
-  switch (json.type()) {
-    case Json::value_t::boolean:
-      return Value(json.get<bool>());
-    case Json::value_t::number_integer:
-      return Value(json.get<int64_t>());
-    case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return Value(json.get<double>());
-      return Value(json.get<int64_t>());
-    case Json::value_t::number_float:
-      return Value(json.get<double>());
-    case Json::value_t::string:
-      return make_text(context, json.get<std::string>());
-    case Json::value_t::array: {
-      std::vector<Value> items;
-      for (const Json& item : json) items.push_back(from_json(context, item, depth + 1));
-      return make_sequence(context, SequenceKind::kList, std::move(items));
-    }
-    case Json::value_t::object: {
-      Dict dict;
-      for (const auto& [key, item] : json.items()) {
-        dict.set(make_text(context, key), from_json(context, item, depth + 1));
-      }
-      return make_dict(context, std::move(dict));
-    }
-    default:
-      return Value();
+
+  bool number_float(double number, const std::string&) override { return add(Value(number)); }
+
+  bool string(std::string& text) override { return add(make_text(context_, std::move(text))); }
+
+  bool binary(nlohmann::json::binary_t&) override { return add(Value()); }
+
+  bool start_object(size_t) override { return open(); }
+
+  bool key(std::string& text) override {
+    open_.back().key = make_text(context_, std::move(text));
+    return true;
   }
-}
+
+  bool end_object() override {
+    Dict dict = std::move(open_.back().dict);
+    open_.pop_back();
+    return add(make_dict(context_, std::move(dict)));
+  }
+
+  bool start_array(size_t) override { return open(); }
+
+  bool end_array() override {
+    std::vector<Value> items = std::move(open_.back().items);
+    open_.pop_back();
+    return add(make_sequence(context_, SequenceKind::kList, std::move(items)));
+  }
+
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) override {
+    throw TemplateError(fmt::format("the input is not JSON: {}", error.what()));
+  }
+
+ private:
+  // An object or array whose end has not come yet.
+  struct Open {
+    std::optional<Value> key = {};  // an object's, whose value comes next
+    Dict dict = {};
+    std::vector<Value> items = {};
+  };
+
+  bool open() {
+    if (open_.size() >= static_cast<size_t>(kMaxValueDepth)) {
+      throw TemplateError(fmt::format("the input nests deeper than {}", kMaxValueDepth));
+    }
+    open_.emplace_back();
+    return true;
+  }
+
+  bool add(Value value) {
+    context_.work.step();
+    if (open_.empty()) {
+      result_ = std::move(value);
+    } else if (Open& parent = open_.back(); parent.key) {
+      parent.dict.set(*parent.key, std::move(value));
+    } else {
+      parent.items.push_back(std::move(value));
+    }
+    return true;
+  }
+
+  Context& context_;
+  std::vector<Open> open_;
+  Value result_;
+};
 
 class JsonWriter {
  public:
@@ -192,13 +241,9 @@ class JsonWriter {
 }  // namespace
 
 Value parse_json(Context& context, std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw TemplateError(fmt::format("the input is not JSON: {}", error.what()));
-  }
-  return from_json(context, json, 0);
+  ValueReader reader(context);
+  nlohmann::json::sax_parse(text, &reader);
+  return reader.take();
 }
 
 std::string to_json(Context& context, const Value& value, const JsonStyle& style) {
