@@ -65,6 +65,11 @@ const family = (() => {
   }
 
   function showCaches(caches) {
+    if (!Object.keys(caches).length) {
+      byId('tiers').replaceChildren(element('p', {class: 'note'}, 'Shown with the admin key: they count what all keys ask.'));
+      byId('store-counters').textContent = '';
+      return;
+    }
     byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, caches[id])));
     byId('store-counters').textContent = [
       `Misses ${count(caches.misses || 0)}`, `damaged entries, treated as misses ${count(caches.damaged || 0)}`,

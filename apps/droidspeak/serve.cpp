@@ -1,6 +1,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include <fmt/format.h>
@@ -25,6 +26,10 @@ constexpr std::chrono::seconds kFailureNotice{2};
 struct ServeOptions {
   CommonOptions common;
   ServerOptions server;
+  std::vector<std::string> api_keys;
+  std::vector<std::string> admin_keys;
+  std::string api_key_file;
+  bool shares_between_keys = false;
   std::string max_body = "32MiB";
   std::string sharing = "on";
   int32_t max_queue = 256;
@@ -43,17 +48,23 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--port", server.port, "Port to listen on (0: a free one)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  command.add_option("--api-key", server.api_keys, "Key that clients must send; may be repeated");
+  command.add_option("--api-key", options.api_keys,
+                     "Key that clients must send; may be repeated (or $DROIDSPEAK_API_KEY)");
+  command.add_option("--api-key-file", options.api_key_file, "File of keys, a line name:key each");
+  command.add_option("--admin-key", options.admin_keys,
+                     "Key that loading and unloading adapters needs (or $DROIDSPEAK_ADMIN_KEY)");
+  command.add_flag("--share-between-keys", options.shares_between_keys,
+                   "Let requests with different keys use each other's caches");
   command.add_option("--served-model-name", server.served_names,
                      "Name(s) of the base model in the API");
   command.add_option("--adapter-root", server.adapter_root,
                      "Adapters may be loaded from below this folder (default: the family's)");
   command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS");
   command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)");
-  command
-      .add_option("--cors-origin", server.cors_origin,
-                  "Access-Control-Allow-Origin; empty for none")
-      ->capture_default_str();
+  command.add_option("--allowed-host", server.allowed_hosts,
+                     "Name that clients may use for this server; may be repeated, * for any");
+  command.add_option("--cors-origin", server.cors_origins,
+                     "Site whose pages may call this server; may be repeated, * for all");
   command.add_option("--max-body", options.max_body, "Largest request body")->capture_default_str();
   command.add_option("--max-connections", server.max_connections, "Clients at the same time")
       ->check(CLI::PositiveNumber)
@@ -99,9 +110,40 @@ EngineOptions engine_options(const ServeOptions& options, Device& device) {
   return engine;
 }
 
+void add_key_of_environment(const char* variable, ApiKey::Role role, std::vector<ApiKey>& keys) {
+  const char* value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): no thread sets it
+  if (value == nullptr) return;
+  keys.push_back({variable, value, fmt::format("environment variable {}", variable), role});
+}
+
+// Keys of the command line are named by their place: arguments have no room for names.
+// Throws for what is wrong with them, before the models are loaded.
+std::vector<ApiKey> checked_api_keys(const ServeOptions& options) {
+  std::vector<ApiKey> keys;
+  auto add = [&](const std::vector<std::string>& secrets, std::string name, ApiKey::Role role) {
+    for (size_t i = 0; i < secrets.size(); ++i) {
+      keys.push_back({fmt::format("{}-{}", name, i + 1), secrets[i],
+                      fmt::format("--{} (number {})", name, i + 1), role});
+    }
+  };
+  add(options.api_keys, "api-key", ApiKey::Role::kInference);
+  add(options.admin_keys, "admin-key", ApiKey::Role::kAdmin);
+  add_key_of_environment("DROIDSPEAK_API_KEY", ApiKey::Role::kInference, keys);
+  add_key_of_environment("DROIDSPEAK_ADMIN_KEY", ApiKey::Role::kAdmin, keys);
+  if (!options.api_key_file.empty()) {
+    std::vector<ApiKey> from_file = read_key_file(options.api_key_file);
+    keys.insert(keys.end(), from_file.begin(), from_file.end());
+  }
+  KeyRing checked(keys);
+  return keys;
+}
+
 ServerOptions server_options(const ServeOptions& options, const FamilyFile& file) {
   ServerOptions server = options.server;
   server.max_body_bytes = parse_size(options.max_body);
+  if (options.shares_between_keys) {
+    server.shared_between_keys = ServerOptions::BetweenKeys::kCaches;
+  }
   server.min_quality = options.min_quality;
   if (server.adapter_root.empty())
     server.adapter_root = std::filesystem::absolute(file.path).parent_path();
@@ -138,12 +180,15 @@ void keep_memory_flat() {
 void run_serve(const ServeOptions& options) {
   keep_memory_flat();
   sigset_t signals = block_end_signals();
+  std::vector<ApiKey> keys = checked_api_keys(options);
   std::unique_ptr<Device> device = make_device(options.common.device);
   std::unique_ptr<Ops> ops = make_ops(*device, options.common);
   FamilyFile file = read_family_file(options.common.family);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(file.base.path);
   Engine engine(*ops, file, engine_options(options, *device));
-  HttpServer server(engine, *tokenizer, server_options(options, file));
+  ServerOptions http = server_options(options, file);
+  http.api_keys = std::move(keys);
+  HttpServer server(engine, *tokenizer, http);
   if (options.common.wants_json) {
     print_json({{"listening", server.url()}});
   } else {

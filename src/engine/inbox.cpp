@@ -14,7 +14,9 @@ constexpr std::chrono::milliseconds kLongestWait{20};
 Result<void> Inbox::submit(std::unique_ptr<Sequence> sequence) {
   MutexLock lock(mutex_);
   if (refusal_) return *refusal_;
-  if (mail_.sequences.size() + num_waiting_ >= max_waiting_) {
+  // Some places are kept for further choices, so that new requests cannot starve those let in.
+  size_t kept = sequence->request.continues ? max_waiting_ / 4 + 1 : 0;
+  if (mail_.sequences.size() + num_waiting_ >= max_waiting_ + kept) {
     return Error{ErrorCode::kExhausted,
                  fmt::format("{} requests are waiting already: try again later", max_waiting_)};
   }

@@ -29,7 +29,8 @@ class Inbox {
 
   explicit Inbox(int32_t max_waiting) : max_waiting_(static_cast<size_t>(max_waiting)) {}
 
-  // Any thread. kExhausted when too many wait, the refusal's error after refuse().
+  // Any thread. kExhausted when too many wait (a quarter more may when they continue a request),
+  // the refusal's error after refuse().
   Result<void> submit(std::unique_ptr<Sequence> sequence);
   // Runs `command` on the engine thread and waits for it.
   Result<void> call(std::function<Result<void>()> command);

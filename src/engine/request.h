@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/shared.h"
 #include "engine/sampler.h"
 
 namespace droidspeak {
@@ -29,11 +30,13 @@ struct SharingRequest {
 };
 
 struct GenerationRequest {
-  std::string model = {};            // variant name
+  std::string model = {};  // variant name
+  // A further choice of a request that was let in: may take the queue's last places.
+  bool continues = false;
   std::vector<int32_t> prompt = {};  // at least one token
   int32_t max_tokens = 16;           // 0: only prompt_logprobs
   SamplingOptions sampling = {};
-  std::vector<int32_t> stop_tokens = {};
+  Shared<std::vector<int32_t>> stop_tokens = {};
   int32_t num_top_logprobs = -1;  // -1: no logprobs
   bool wants_prompt_logprobs = false;
   std::string cache_salt = {};

@@ -72,11 +72,11 @@ void Sampler::accept(int32_t token) {
 
 bool Sampler::changes_logits() const {
   return options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
-         options_.frequency_penalty != 0 || !options_.logit_bias.empty();
+         options_.frequency_penalty != 0 || !options_.logit_bias->empty();
 }
 
 void Sampler::apply_penalties(std::span<float> logits) {
-  for (auto [token, bias] : options_.logit_bias) {
+  for (auto [token, bias] : *options_.logit_bias) {
     if (token >= 0 && static_cast<size_t>(token) < logits.size())
       logits[static_cast<size_t>(token)] += bias;
   }

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/shared.h"
+
 namespace droidspeak {
 
 struct SamplingOptions {
@@ -21,7 +23,7 @@ struct SamplingOptions {
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  std::map<int32_t, float> logit_bias = {};
+  Shared<std::map<int32_t, float>> logit_bias = {};
   uint64_t seed = 0;
 };
 

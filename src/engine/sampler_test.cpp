@@ -141,7 +141,7 @@ int32_t reference_greedy(std::vector<float> logits,
                          const SamplingOptions& options,
                          const std::vector<int32_t>& prompt,
                          const std::vector<int32_t>& output) {
-  for (auto [token, bias] : options.logit_bias) logits[static_cast<size_t>(token)] += bias;
+  for (auto [token, bias] : *options.logit_bias) logits[static_cast<size_t>(token)] += bias;
   for (size_t i = 0; i < logits.size(); ++i) {
     auto id = static_cast<int32_t>(i);
     auto in_output = static_cast<float>(std::count(output.begin(), output.end(), id));

@@ -71,6 +71,7 @@ HttpResponse refused(const Error& error, const openai::GenerationFields& fields)
 
 HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
   Generation& generation = *answer.generation;
+  bool has_logprobs = generation.request(0).num_top_logprobs >= 0;
   std::vector<WholeChoice> choices(generation.num_choices());
   while (!generation.is_done()) {
     std::optional<GenerationEvent> event = generation.next(kCheckInterval);
@@ -80,7 +81,8 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
     auto& piece = std::get<ChoicePiece>(*event);
     WholeChoice& choice = choices[static_cast<size_t>(piece.choice)];
     choice.text += piece.text;
-    std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
+    if (has_logprobs)
+      std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
     choice.finish = piece.finish.value_or(choice.finish);
   }
   JsonWriter json;

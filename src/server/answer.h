@@ -16,7 +16,7 @@ namespace droidspeak {
 // A choice from beginning to end.
 struct WholeChoice {
   std::string text;
-  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> tokens;  // only when their logprobs are wanted
   FinishReason finish = FinishReason::kStop;
 };
 
@@ -46,6 +46,8 @@ struct Answer {
 HttpResponse answer_request(const HttpRequest& request, Answer answer);
 
 const char* to_string(FinishReason reason);
+
+inline constexpr float kLowestLogprob = -9999;  // OpenAI's "never"; JSON has no infinity
 
 // {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "ttft_ms"}
 std::string droidspeak_json(const PrefillReport& report);

@@ -17,10 +17,13 @@ struct StatusMeaning {
 constexpr std::array kStatusMeanings = {
     StatusMeaning{400, "invalid_request_error", ""},
     StatusMeaning{401, "invalid_request_error", "invalid_api_key"},
+    StatusMeaning{403, "invalid_request_error", "forbidden"},
     StatusMeaning{404, "invalid_request_error", "unknown_url"},
     StatusMeaning{405, "invalid_request_error", "method_not_supported"},
     StatusMeaning{408, "invalid_request_error", "request_timeout"},
     StatusMeaning{413, "invalid_request_error", "request_too_large"},
+    StatusMeaning{415, "invalid_request_error", "unsupported_media_type"},
+    StatusMeaning{421, "invalid_request_error", "misdirected_request"},
     StatusMeaning{429, "rate_limit_error", "rate_limit_exceeded"},
     StatusMeaning{499, "invalid_request_error", "cancelled"},
     StatusMeaning{500, "server_error", ""},

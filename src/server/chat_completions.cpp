@@ -8,8 +8,6 @@ namespace droidspeak {
 
 namespace {
 
-constexpr float kLowestLogprob = -9999;  // what OpenAI says for "never"; JSON has no infinity
-
 class ChatFormat final : public AnswerFormat {
  public:
   ChatFormat(const Service& service, int32_t num_top_logprobs, size_t num_choices)
@@ -111,30 +109,38 @@ class ChatFormat final : public AnswerFormat {
   std::vector<bool> has_begun_;
 };
 
-}  // namespace
-
-HttpResponse chat_completions(Service& service, HttpRequest& request) {
+ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return slot.error();
   ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(request.body);
   request.body = std::string();
-  if (!chat) return error_response(chat.error());
+  if (!chat) return chat.error();
   const openai::GenerationFields& fields = chat->generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
-  if (!model) return error_response(model_not_found(fields.model));
-  ApiResult<std::vector<int32_t>> prompt = service.encode_chat(chat->prompt);
-  if (!prompt) return error_response(prompt.error());
+  if (!model) return model_not_found(fields.model);
+  ApiResult<std::vector<int32_t>> prompt = service.encode_chat(std::move(chat->prompt));
+  if (!prompt) return prompt.error();
 
   EngineRequestOptions options;
   options.variant = model->variant;
+  options.tenant = request.caller.tenant;
   options.prompts = {std::move(*prompt)};
   options.prompt_param = "messages";
   options.num_top_logprobs = chat->num_top_logprobs;
   auto requests = make_engine_requests(service, fields, std::move(options));
-  if (!requests) return error_response(requests.error());
+  if (!requests) return requests.error();
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
-  Answer answer{service.new_id("chatcmpl"), fields.model, fields,
+  return Answer{service.new_id("chatcmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),
                 std::make_shared<ChatFormat>(service, chat->num_top_logprobs, num_choices)};
-  return answer_request(request, std::move(answer));
+}
+
+}  // namespace
+
+HttpResponse chat_completions(Service& service, HttpRequest& request) {
+  ApiResult<Answer> answer = read_request(service, request);
+  if (!answer) return error_response(answer.error());
+  return answer_request(request, std::move(*answer));
 }
 
 }  // namespace droidspeak

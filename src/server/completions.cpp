@@ -1,16 +1,17 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "server/answer.h"
 #include "server/engine_requests.h"
 #include "server/handlers.h"
+#include "server/openai/limits.h"
 #include "text/utf8.h"
 
 namespace droidspeak {
 
 namespace {
-
-constexpr float kLowestLogprob = -9999;  // what OpenAI says for "never"; JSON has no infinity
 
 struct CompletionLook {
   bool has_logprobs = false;
@@ -177,15 +178,38 @@ std::string text_of(const Service& service, const openai::Prompt& prompt) {
   return text;
 }
 
-}  // namespace
+// Tokens of every prompt; together they are bounded (with echo, as often as they are repeated), and
+// found to be too many before the rest is looked at.
+ApiResult<std::vector<std::vector<int32_t>>> encode_all(const Service& service,
+                                                        openai::CompletionRequest& request) {
+  std::vector<std::vector<int32_t>> all;
+  size_t total = 0;
+  for (openai::Prompt& prompt : request.prompts) {
+    ApiResult<std::vector<int32_t>> tokens = encode(service, request, prompt);
+    if (!tokens) return tokens.error();
+    int32_t num_times = request.is_echoed ? request.generation.num_choices : 1;
+    total += tokens->size() * static_cast<size_t>(num_times);
+    if (total > openai::kMaxPromptTokens) {
+      return bad_field(fmt::format("Invalid 'prompt': more than {} tokens in all prompts together; "
+                                   "send fewer at a time.",
+                                   openai::kMaxPromptTokens),
+                       "prompt", "array_above_max_length");
+    }
+    if (!request.is_echoed) prompt = std::string();
+    all.push_back(std::move(*tokens));
+  }
+  return all;
+}
 
-HttpResponse completions(Service& service, HttpRequest& request) {
+ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return slot.error();
   ApiResult<openai::CompletionRequest> completion = openai::parse_completion_request(request.body);
   request.body = std::string();
-  if (!completion) return error_response(completion.error());
+  if (!completion) return completion.error();
   const openai::GenerationFields& fields = completion->generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
-  if (!model) return error_response(model_not_found(fields.model));
+  if (!model) return model_not_found(fields.model);
 
   CompletionLook look;
   look.has_logprobs = completion->num_top_logprobs >= 0;
@@ -193,21 +217,30 @@ HttpResponse completions(Service& service, HttpRequest& request) {
   look.num_choices = fields.num_choices;
   EngineRequestOptions options;
   options.variant = model->variant;
+  options.tenant = request.caller.tenant;
   options.num_top_logprobs = completion->num_top_logprobs;
   options.wants_prompt_logprobs = look.is_echoed && look.has_logprobs;
-  for (const openai::Prompt& prompt : completion->prompts) {
-    ApiResult<std::vector<int32_t>> tokens = encode(service, *completion, prompt);
-    if (!tokens) return error_response(tokens.error());
-    options.prompts.push_back(std::move(*tokens));
-    if (look.is_echoed) look.prompt_texts.push_back(text_of(service, prompt));
+  auto prompts = encode_all(service, *completion);
+  if (!prompts) return prompts.error();
+  options.prompts = std::move(*prompts);
+  if (look.is_echoed) {
+    for (const openai::Prompt& prompt : completion->prompts)
+      look.prompt_texts.push_back(text_of(service, prompt));
   }
   auto requests = make_engine_requests(service, fields, std::move(options));
-  if (!requests) return error_response(requests.error());
+  if (!requests) return requests.error();
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
-  Answer answer{service.new_id("cmpl"), fields.model, fields,
+  return Answer{service.new_id("cmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),
                 std::make_shared<CompletionFormat>(service, std::move(look), num_choices)};
-  return answer_request(request, std::move(answer));
+}
+
+}  // namespace
+
+HttpResponse completions(Service& service, HttpRequest& request) {
+  ApiResult<Answer> answer = read_request(service, request);
+  if (!answer) return error_response(answer.error());
+  return answer_request(request, std::move(*answer));
 }
 
 }  // namespace droidspeak

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "server/keys.h"
+#include "server/openai/limits.h"
+
 namespace droidspeak {
 
 namespace {
@@ -40,7 +43,7 @@ std::optional<ApiError> check_tokens(const Service& service,
 std::optional<ApiError> check_fields(const Service& service,
                                      const openai::GenerationFields& fields) {
   if (auto error = check_tokens(service, fields.stop_token_ids, "stop_token_ids")) return error;
-  const auto& bias = fields.sampling.logit_bias;
+  const auto& bias = *fields.sampling.logit_bias;
   if (!bias.empty() && bias.rbegin()->first >= service.vocab_size()) {
     return unknown_token(bias.rbegin()->first, service.vocab_size(), "logit_bias");
   }
@@ -64,18 +67,41 @@ ApiResult<int32_t> completion_room(const Service& service,
   return wanted;
 }
 
+// What is kept until a whole answer is written: each token's alternatives, and the token itself.
+std::optional<ApiError> check_logprobs(const std::vector<GenerationRequest>& requests,
+                                       int32_t num_choices) {
+  size_t tokens = 0;
+  for (const GenerationRequest& request : requests) {
+    bool scores_prompt = request.wants_prompt_logprobs;
+    bool scores_answer = request.num_top_logprobs >= 0;
+    tokens += (scores_prompt ? request.prompt.size() : 0) +
+              (scores_answer ? static_cast<size_t>(request.max_tokens) : 0);
+  }
+  auto top = static_cast<size_t>(std::max(requests.front().num_top_logprobs, 0));
+  size_t values = tokens * (top + 1) * static_cast<size_t>(num_choices);
+  if (values <= openai::kMaxLogprobValues) return std::nullopt;
+  return bad_field(
+      fmt::format("Invalid 'logprobs': {} values for all tokens of all choices; expected at most "
+                  "{}. Please reduce max_tokens, n, the prompts or the number of alternatives.",
+                  values, openai::kMaxLogprobValues),
+      "logprobs");
+}
+
 GenerationRequest common_request(const Service& service,
                                  const openai::GenerationFields& fields,
                                  const EngineRequestOptions& options) {
   GenerationRequest request;
   request.model = options.variant;
   request.sampling = fields.sampling;
-  if (!fields.ignores_end_tokens) request.stop_tokens = service.tokenizer().end_of_turn_ids;
-  request.stop_tokens.insert(request.stop_tokens.end(), fields.stop_token_ids.begin(),
-                             fields.stop_token_ids.end());
+  std::vector<int32_t> stop_tokens = fields.stop_token_ids;
+  if (!fields.ignores_end_tokens) {
+    const std::vector<int32_t>& ends = service.tokenizer().end_of_turn_ids;
+    stop_tokens.insert(stop_tokens.end(), ends.begin(), ends.end());
+  }
+  request.stop_tokens = std::move(stop_tokens);
   request.num_top_logprobs = options.num_top_logprobs;
   request.wants_prompt_logprobs = options.wants_prompt_logprobs;
-  request.cache_salt = fields.cache_salt;
+  request.cache_salt = tenant_salt(options.tenant, fields.cache_salt);
   request.sharing = fields.sharing;
   if (auto sender = service.find_model(fields.sharing.sender))
     request.sharing.sender = sender->variant;
@@ -102,6 +128,7 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
     requests.push_back(std::move(request));
   }
+  if (auto error = check_logprobs(requests, fields.num_choices)) return *error;
   return requests;
 }
 

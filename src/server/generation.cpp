@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -61,6 +62,7 @@ bool Generation::may_begin(size_t index) const {
 GenerationRequest Generation::request_to_submit(size_t index) const {
   GenerationRequest request = requests_[index / num_per_prompt_];
   request.sampling.seed += index % num_per_prompt_;
+  request.continues = index > 0;
   return request;
 }
 
@@ -69,7 +71,8 @@ Result<void> Generation::submit_waiting() {
          may_begin(next_to_submit_)) {
     Choice& choice = *choices_[next_to_submit_];
     auto stream = submit_(request_to_submit(next_to_submit_));
-    if (!stream && stream.error().code == ErrorCode::kExhausted && num_running_ > 0) return {};
+    bool is_let_in = next_to_submit_ > 0;
+    if (!stream && stream.error().code == ErrorCode::kExhausted && is_let_in) return {};
     if (!stream) return stream.error();
     choice.stream = std::move(*stream);
     ++next_to_submit_;
@@ -92,10 +95,15 @@ std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds timeou
     auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left <= kNoWait) return std::nullopt;
+    if (num_running_ == 0) {  // the queue is full of others
+      std::this_thread::sleep_for(std::min(left, kTurn));
+      continue;
+    }
     auto running = std::ranges::find_if(
         choices_, [](const auto& choice) { return choice->stream != nullptr; });
     check(running != choices_.end(), "generation waits although nothing runs");
-    auto turn = num_running_ == 1 ? left : std::min(left, kTurn);
+    bool waits_for_place = next_to_submit_ < choices_.size();
+    auto turn = num_running_ == 1 && !waits_for_place ? left : std::min(left, kTurn);
     if (auto event = take_item(static_cast<size_t>(running - choices_.begin()), turn)) return event;
   }
   return std::nullopt;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/shared.h"
 #include "engine/request.h"
 #include "text/detokenizer.h"
 
@@ -32,7 +33,7 @@ using GenerationEvent = std::variant<ChoicePiece, Error>;
 
 struct ChoiceOptions {
   int32_t num_per_prompt = 1;  // choice i of a prompt samples with the request's seed + i
-  std::vector<std::string> stop;
+  Shared<std::vector<std::string>> stop;
   SpecialTokens special = SpecialTokens::kParse;  // kParse leaves them out of the text
 };
 
@@ -90,7 +91,8 @@ class Generation {
 
   const Choice& at(int32_t choice) const { return *choices_[static_cast<size_t>(choice)]; }
 
-  // Submits waiting choices in order. kExhausted is no error while others of ours run.
+  // Submits waiting choices in order. A full queue refuses the first of them; once that is in, the
+  // others wait for places, so that a request is answered whole or not at all.
   Result<void> submit_waiting();
   bool may_begin(size_t index) const;
   GenerationRequest request_to_submit(size_t index) const;

@@ -202,6 +202,68 @@ TEST(Generation, WaitsForItsOwnChoicesWhenTheQueueIsFull) {
   EXPECT_TRUE(generation.is_done());
 }
 
+TEST(Generation, IsAnsweredWholeOnceItsFirstChoiceIsInTheQueue) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  engine.room = 1;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}, {3}}), {2, {}, {}});
+  ASSERT_TRUE(generation.start());
+  engine.streams[0]->push(PrefillReport{});
+  engine.streams[0]->push(Finished{});
+  drain_text(generation);
+  // Nothing of it runs, and others have filled the queue: it waits.
+  EXPECT_FALSE(generation.next(milliseconds(5)));
+  EXPECT_FALSE(generation.is_done());
+  for (size_t choice = 1; choice < 6; ++choice) {
+    engine.room = choice + 1;
+    drain_text(generation);
+    ASSERT_EQ(engine.streams.size(), choice + 1);
+    engine.streams[choice]->push(Finished{});
+    drain_text(generation);
+  }
+  EXPECT_TRUE(generation.is_done());
+  EXPECT_FALSE(engine.requests[0].continues);
+  for (size_t i = 1; i < 6; ++i) EXPECT_TRUE(engine.requests[i].continues);
+}
+
+TEST(Generation, EndsWhenTheEngineStopsWhileItWaitsForAPlace) {
+  ByteTokenizer tokenizer;
+  bool is_open = true;
+  FakeEngine engine;
+  engine.room = 1;
+  auto submit = [&](GenerationRequest request) -> Result<std::shared_ptr<TokenStream>> {
+    if (!is_open) return Error{ErrorCode::kUnavailable, "gone"};
+    return engine.submit()(std::move(request));
+  };
+  Generation generation(submit, tokenizer, requests_for({{1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  engine.streams[0]->push(Finished{});
+  drain_text(generation);
+  is_open = false;
+  auto event = generation.next(milliseconds(0));
+  ASSERT_TRUE(event);
+  EXPECT_EQ(std::get<Error>(*event).message, "gone");
+}
+
+TEST(Generation, SharesWhatItsChoicesHaveInCommon) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  std::vector<GenerationRequest> requests = requests_for({{1}, {2}});
+  Shared<std::vector<int32_t>> stops = {5, 6};
+  Shared<std::map<int32_t, float>> bias = {{1, 2.0f}};
+  for (GenerationRequest& request : requests) {
+    request.stop_tokens = stops;
+    request.sampling.logit_bias = bias;
+  }
+  Generation generation(engine.submit(), tokenizer, std::move(requests), {});
+  ASSERT_TRUE(generation.start());
+  ASSERT_EQ(engine.requests.size(), 2u);
+  for (const GenerationRequest& request : engine.requests) {
+    EXPECT_EQ(&*request.stop_tokens, &*stops);
+    EXPECT_EQ(&*request.sampling.logit_bias, &*bias);
+  }
+}
+
 TEST(Generation, ReportsAFullQueueWhenNothingOfItRuns) {
   ByteTokenizer tokenizer;
   FakeEngine engine;

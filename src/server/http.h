@@ -12,12 +12,20 @@
 
 namespace droidspeak {
 
+// Who asks, as far as keys tell; the application fills it in.
+struct Caller {
+  std::string name;    // of the key; empty: none was needed
+  std::string tenant;  // caches are shared only within one; empty: with all who have none
+  bool sees_all_tenants = true;  // figures that count what others do
+};
+
 struct HttpRequest {
   std::string method;
   std::string path;                            // percent-decoded, without query
   std::map<std::string, std::string> headers;  // names in lower case; of repeated ones the last
   std::string body;
   std::string client;  // address
+  Caller caller;
   // False once the client is gone or the server stops. Cheap; callable only while the request is
   // handled.
   std::function<bool()> is_connected;

@@ -157,7 +157,7 @@ void write_process_metrics(PrometheusText& text, const Service& service) {
 }  // namespace
 
 HttpResponse health(Service& service, HttpRequest& /*request*/) {
-  if (!service.engine().state().is_healthy) {
+  if (!service.engine().is_healthy()) {
     return error_response(status_error(503, "The engine has failed; restart the server."));
   }
   HttpResponse response;

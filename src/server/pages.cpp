@@ -11,7 +11,8 @@ HttpResponse show_page(Service& /*service*/, HttpRequest& request) {
     response.content_type = asset.content_type;
     response.body = asset.content;
     response.headers.emplace_back("Cache-Control", "no-cache");
-    response.headers.emplace_back("X-Content-Type-Options", "nosniff");
+    response.headers.emplace_back("Content-Security-Policy", "frame-ancestors 'none'");
+    response.headers.emplace_back("X-Frame-Options", "DENY");
     return response;
   }
   return error_response(status_error(404, "Unknown request URL: GET " + request.path + "."));

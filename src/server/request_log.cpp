@@ -31,9 +31,12 @@ RequestLog::RequestLog(Requests requests) : sink_(std::make_unique<Sink>()) {
 
 RequestLog::~RequestLog() = default;
 
+bool RequestLog::logs_requests() const {
+  return sink_->logger.should_log(spdlog::level::info);
+}
+
 void RequestLog::request(const Fields& fields) {
-  if (sink_->logger.should_log(spdlog::level::info))
-    sink_->write(spdlog::level::info, "request", fields);
+  if (logs_requests()) sink_->write(spdlog::level::info, "request", fields);
 }
 
 void RequestLog::warning(const std::string& event, const Fields& fields) {

@@ -17,6 +17,7 @@ class RequestLog {
 
   using Fields = std::vector<std::pair<std::string, std::string>>;  // name, JSON value
 
+  bool logs_requests() const;
   // At info level, when requests are logged.
   void request(const Fields& fields);
   void warning(const std::string& event, const Fields& fields);

@@ -16,10 +16,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", Access::kKey, WhileDraining::kRefused, tokenize},
     {"POST", "/detokenize", Access::kKey, WhileDraining::kRefused, detokenize},
     {"GET", "/tokenizer_info", Access::kKey, WhileDraining::kRefused, tokenizer_info},
-    {"POST", "/v1/load_lora_adapter", Access::kKey, WhileDraining::kRefused, load_adapter},
-    {"POST", "/v1/unload_lora_adapter", Access::kKey, WhileDraining::kRefused, unload_adapter},
+    {"POST", "/v1/load_lora_adapter", Access::kAdmin, WhileDraining::kRefused, load_adapter},
+    {"POST", "/v1/unload_lora_adapter", Access::kAdmin, WhileDraining::kRefused, unload_adapter},
     {"GET", "/v1/droidspeak/state", Access::kKey, WhileDraining::kAnswered, show_state},
-    {"GET", "/health", Access::kOpen, WhileDraining::kRefused, health},
+    {"GET", "/health", Access::kProbe, WhileDraining::kRefused, health},
     {"GET", "/metrics", Access::kMetrics, WhileDraining::kAnswered, metrics},
     {"GET", "/", Access::kOpen, WhileDraining::kAnswered, show_page},
 };

@@ -9,9 +9,11 @@
 namespace droidspeak {
 
 enum class Access {
+  kProbe,    // no key, and any name of the server will do
   kOpen,     // no key
   kKey,      // needs an API key when the server has any
-  kMetrics,  // needs one only with --protect-metrics
+  kAdmin,    // needs the admin key when the server has one, else any
+  kMetrics,  // with --protect-metrics as kAdmin, else as kOpen
 };
 
 enum class WhileDraining { kRefused, kAnswered };

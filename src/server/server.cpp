@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/mutex.h"
+#include "server/gate.h"
 #include "server/json_writer.h"
 #include "server/request_log.h"
 #include "server/routes.h"
@@ -23,20 +21,6 @@ std::string json_string(std::string_view text) {
   JsonWriter json;
   json.text(text);
   return std::move(json).take();
-}
-
-// The hash makes all keys equally long, so that comparing takes the same time whatever is given.
-Digest key_digest(std::string_view key) {
-  return sha256(std::as_bytes(std::span(key)));
-}
-
-std::string_view bearer_token(std::string_view header) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (header.size() <= kScheme.size()) return {};
-  bool is_bearer = std::equal(kScheme.begin(), kScheme.end(), header.begin(), [](char a, char b) {
-    return a == std::tolower(static_cast<unsigned char>(b));
-  });
-  return is_bearer ? header.substr(kScheme.size()) : std::string_view();
 }
 
 ServiceOptions service_options(const ServerOptions& options) {
@@ -61,11 +45,12 @@ class HttpServer::Application final : public HttpApplication {
  public:
   Application(Engine& engine, const Tokenizer& tokenizer, const ServerOptions& options)
       : options_(options),
+        keys_(options.api_keys),
+        gate_({options.host, options.allowed_hosts, options.cors_origins}),
         service_(engine, tokenizer, service_options(options)),
         log_(options.log_requests == ServerOptions::LogRequests::kYes
                  ? RequestLog::Requests::kLogged
                  : RequestLog::Requests::kNotLogged) {
-    for (const std::string& key : options.api_keys) key_digests_.push_back(key_digest(key));
     transport_ = std::make_unique<HttpTransport>(*this, transport_options(options),
                                                  service_.num_connections);
   }
@@ -87,6 +72,8 @@ class HttpServer::Application final : public HttpApplication {
     auto in_flight = std::make_shared<InFlight>(*this);
     // Again, because draining may have begun while the body was read.
     if (auto refused = screen(request)) return *refused;
+    if (auto error = Gate::check_content_type(request)) return refuse(request, *error);
+    request.caller = caller_of(request);
     HttpResponse response = run_handler(request);
     if (!response.stream) {
       finish(request, response, watch);
@@ -102,9 +89,7 @@ class HttpServer::Application final : public HttpApplication {
   }
 
   HttpResponse refuse(const HttpRequest& head, int status, const std::string& message) override {
-    HttpResponse response = error_response(status_error(status, message));
-    finish(head, response, Stopwatch());
-    return response;
+    return refuse(head, status_error(status, message));
   }
 
   // Requests in work may still submit to the engine (choices of one request start one after
@@ -119,7 +104,8 @@ class HttpServer::Application final : public HttpApplication {
   }
 
  private:
-  // Counts a request while it is worked on, until its answer has been written.
+  // Counts a request while it is worked on: until its answer is made, or, when that is streamed,
+  // until it has been written.
   class InFlight {
    public:
     explicit InFlight(Application& application) : application_(application) {
@@ -148,9 +134,17 @@ class HttpServer::Application final : public HttpApplication {
     }
   }
 
+  HttpResponse refuse(const HttpRequest& head, const ApiError& error) {
+    HttpResponse response = error_response(error);
+    finish(head, response, Stopwatch());
+    return response;
+  }
+
   std::optional<HttpResponse> refusal(const HttpRequest& head) const {
-    if (head.method == "OPTIONS") return preflight(head);
     RouteMatch match = match_route(head.method, head.path);
+    bool is_probe = match.route != nullptr && match.route->access == Access::kProbe;
+    if (auto error = gate_.check_host(head); error && !is_probe) return error_response(*error);
+    if (head.method == "OPTIONS") return preflight(head);
     if (match.allow.empty()) {
       return error_response(
           status_error(404, fmt::format("Unknown request URL: {} {}. Please check the URL.",
@@ -167,11 +161,8 @@ class HttpServer::Application final : public HttpApplication {
       error.code = "shutting_down";
       return error_response(error);
     }
-    if (needs_key(match.route->access) && !has_key(head)) {
-      return error_response(status_error(401,
-                                         "Incorrect or missing API key; expected it in the header "
-                                         "'Authorization: Bearer KEY'."));
-    }
+    if (auto error = gate_.check_origin(head)) return error_response(*error);
+    if (auto error = check_key(head, match.route->access)) return error_response(*error);
     return std::nullopt;
   }
 
@@ -181,38 +172,44 @@ class HttpServer::Application final : public HttpApplication {
     HttpResponse response;
     response.status = 204;
     response.headers.emplace_back("Allow", allow);
-    if (!options_.cors_origin.empty()) {
-      std::string_view wanted = head.header("access-control-request-headers");
-      response.headers.emplace_back("Access-Control-Allow-Methods", allow);
-      response.headers.emplace_back(
-          "Access-Control-Allow-Headers",
-          wanted.empty() ? "Authorization, Content-Type" : std::string(wanted));
-      response.headers.emplace_back("Access-Control-Max-Age", "86400");
-    }
+    gate_.answer_preflight(head, allow, response);
     return response;
   }
 
-  bool needs_key(Access access) const {
-    switch (access) {
-      case Access::kOpen:
-        return false;
-      case Access::kKey:
-        return !key_digests_.empty();
-      case Access::kMetrics:
-        return !key_digests_.empty() &&
-               options_.metrics_access == ServerOptions::MetricsAccess::kKey;
-    }
-    panic("unknown Access");
+  // Whose key opens a route; none: no key is needed.
+  std::optional<ApiKey::Role> needed_role(Access access) const {
+    using Role = ApiKey::Role;
+    bool is_protected = options_.metrics_access == ServerOptions::MetricsAccess::kKey;
+    bool is_open = access == Access::kProbe || access == Access::kOpen ||
+                   (access == Access::kMetrics && !is_protected);
+    if (is_open) return std::nullopt;
+    if (access != Access::kKey && keys_.has(Role::kAdmin)) return Role::kAdmin;
+    if (keys_.has(Role::kInference)) return Role::kInference;
+    return std::nullopt;
   }
 
-  bool has_key(const HttpRequest& head) const {
-    Digest given = key_digest(bearer_token(head.header("authorization")));
-    int matches = 0;
-    for (const Digest& digest : key_digests_) {
-      matches +=
-          CRYPTO_memcmp(digest.bytes.data(), given.bytes.data(), given.bytes.size()) == 0 ? 1 : 0;
+  std::optional<ApiError> check_key(const HttpRequest& head, Access access) const {
+    std::optional<ApiKey::Role> needed = needed_role(access);
+    if (!needed) return std::nullopt;
+    const KeyRing::Holder* holder = keys_.find(head.header("authorization"));
+    if (holder == nullptr) {
+      return status_error(401,
+                          "Incorrect or missing API key; expected it in the header "
+                          "'Authorization: Bearer KEY'.");
     }
-    return matches > 0;
+    if (*needed == ApiKey::Role::kAdmin && holder->role != ApiKey::Role::kAdmin) {
+      return status_error(403, "This call needs the admin key.");
+    }
+    return std::nullopt;
+  }
+
+  Caller caller_of(const HttpRequest& head) const {
+    const KeyRing::Holder* holder = keys_.find(head.header("authorization"));
+    if (holder == nullptr) return {};
+    bool is_shared = options_.shared_between_keys == ServerOptions::BetweenKeys::kCaches;
+    bool is_alone = options_.api_keys.size() == 1;
+    bool is_admin = holder->role == ApiKey::Role::kAdmin;
+    return {holder->name, is_shared ? "" : holder->digest.hex(), is_shared || is_alone || is_admin};
   }
 
   HttpResponse run_handler(HttpRequest& request) {
@@ -235,6 +232,7 @@ class HttpServer::Application final : public HttpApplication {
     head.method = request.method;
     head.path = request.path;
     head.client = request.client;
+    head.caller = request.caller;
     return head;
   }
 
@@ -245,9 +243,8 @@ class HttpServer::Application final : public HttpApplication {
         std::ranges::all_of(given, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
     response.headers.emplace_back("X-Request-Id",
                                   is_plain ? std::string(given) : service_.new_id("req"));
-    if (!options_.cors_origin.empty()) {
-      response.headers.emplace_back("Access-Control-Allow-Origin", options_.cors_origin);
-    }
+    response.headers.emplace_back("X-Content-Type-Options", "nosniff");
+    gate_.add_cors_headers(request, response);
   }
 
   void finish(const HttpRequest& request, HttpResponse& response, const Stopwatch& watch) {
@@ -262,20 +259,24 @@ class HttpServer::Application final : public HttpApplication {
     if (notes != nullptr && notes->client_left) status = 499;
     RouteMatch match = match_route(head.method, head.path);
     service_.count_request(match.label.empty() ? "other" : std::string(match.label), status);
+    bool is_failure = status >= 500 && !service_.is_draining();
+    if (!is_failure && !log_.logs_requests()) return;
     RequestLog::Fields fields = {{"method", json_string(head.method)},
                                  {"path", json_string(head.path)},
                                  {"status", std::to_string(status)},
                                  {"ms", fmt::format("{:.3f}", watch.ms())},
                                  {"client", json_string(head.client)}};
+    if (!head.caller.name.empty()) fields.emplace_back("key", json_string(head.caller.name));
     if (notes != nullptr) fields.insert(fields.end(), notes->fields.begin(), notes->fields.end());
     log_.request(fields);
-    if (status >= 500 && !service_.is_draining()) log_.warning("request_failed", fields);
+    if (is_failure) log_.warning("request_failed", fields);
   }
 
   const ServerOptions options_;
+  const KeyRing keys_;
+  const Gate gate_;
   Service service_;
   RequestLog log_;
-  std::vector<Digest> key_digests_;
   Mutex mutex_;
   Condition changed_;
   int num_in_flight_ GUARDED_BY(mutex_) = 0;

@@ -9,19 +9,23 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/keys.h"
 #include "text/tokenizer.h"
 
 namespace droidspeak {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                        // 0: a free one
-  std::vector<std::string> api_keys;      // empty: no key is asked for
+  int port = 8080;               // 0: a free one
+  std::vector<ApiKey> api_keys;  // none: no key is asked for
+  // Caches are kept apart by key, or only by the clients' cache_salt.
+  enum class BetweenKeys { kNothing, kCaches } shared_between_keys = BetweenKeys::kNothing;
   std::vector<std::string> served_names;  // for the base model; empty: its own name
   std::filesystem::path adapter_root;     // adapters are loaded from below it; empty: not at all
   std::filesystem::path tls_certificate;  // PEM; empty: plain HTTP
   std::filesystem::path tls_key;
-  std::string cors_origin = "*";  // empty: no CORS headers
+  std::vector<std::string> allowed_hosts;  // names of the server besides its addresses; "*": any
+  std::vector<std::string> cors_origins;   // sites whose pages may call; "*": all
   size_t max_body_bytes = size_t{32} << 20;
   std::chrono::milliseconds read_timeout{10000};  // for a request's head, and for its body
   int max_connections = 1024;
@@ -32,8 +36,8 @@ struct ServerOptions {
 
 class HttpServer {
  public:
-  // Listens when it returns. Throws Failure when the address or a file cannot be used. Engine and
-  // tokenizer outlive this.
+  // Listens when it returns. Throws Failure when the address, a file, a key or a site cannot be
+  // used. Engine and tokenizer outlive this.
   HttpServer(Engine& engine, const Tokenizer& tokenizer, const ServerOptions& options);
   ~HttpServer();  // cancels what is running
   HttpServer(const HttpServer&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,13 @@ ApiError surely_too_long(int32_t max_model_len, size_t bytes, const char* param)
                   "bytes is longer than that. Please reduce its length.",
                   max_model_len, bytes),
       param, "context_length_exceeded");
+}
+
+// So long a request waits for others to be parsed and tokenised.
+constexpr std::chrono::seconds kSlotLimit{30};
+
+int num_work_slots() {
+  return 1 + static_cast<int>(std::thread::hardware_concurrency() / 2);
 }
 
 uint64_t unpredictable_number() {
@@ -33,6 +41,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       start_time_(std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count()),
+      work_slots_(num_work_slots()),
       random_(unpredictable_number()) {
   if (!tokenizer.chat_template.empty()) chat_template_.emplace(tokenizer.chat_template);
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
@@ -66,6 +75,13 @@ std::optional<Service::Model> Service::find_model(std::string_view id) const {
   return *found;
 }
 
+ApiResult<WorkSlots::Slot> Service::take_work_slot(const HttpRequest& request) {
+  WorkSlots::Slot slot = work_slots_.take(request.is_connected, kSlotLimit);
+  if (slot) return slot;
+  if (!request.is_connected()) return status_error(499, "The client went away.");
+  return status_error(503, "The server is busy with the text of other requests; try again later.");
+}
+
 ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
   if (text.size() / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
     return surely_too_long(max_model_len_, text.size(), param);
@@ -82,22 +98,24 @@ ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text,
   return tokens;
 }
 
-ApiResult<std::vector<int32_t>> Service::encode_chat(const openai::ChatPrompt& chat) const {
+ApiResult<std::vector<int32_t>> Service::encode_chat(openai::ChatPrompt chat) const {
   if (!chat_template_) {
     return bad_field("This model has no chat template; use /v1/completions.", "messages",
                      "unsupported_parameter");
   }
   size_t bytes = 0;
-  for (const ChatMessage& message : chat.messages) bytes += message.content.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += message.role.size() + message.content.size() + message.extra_json.size();
+  }
   if (bytes / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
     return surely_too_long(max_model_len_, bytes, "messages");
   }
   ChatTemplateInput input;
-  input.messages = chat.messages;
+  input.messages = std::move(chat.messages);
   input.add_generation_prompt = chat.adds_generation_prompt;
   input.bos_token = tokenizer_.bos_text;
   input.eos_token = tokenizer_.eos_text;
-  input.extra_json = chat.template_variables;
+  input.extra_json = std::move(chat.template_arguments);
   std::string text;
   try {
     text = chat_template_->render(input);

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/openai/requests.h"
+#include "server/work_slots.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -49,11 +50,15 @@ class Service {
   // Also finds the base by its own name when it is served under others.
   std::optional<Model> find_model(std::string_view id) const;
 
+  // A place among those that parse, render and tokenise, before a request's body is looked at: 503
+  // when none becomes free in time, 499 when the client leaves.
+  ApiResult<WorkSlots::Slot> take_work_slot(const HttpRequest& request);
+
   // 400 (param `param`) when the text cannot fit the context whatever its tokens are.
   ApiResult<std::vector<int32_t>> encode(std::string_view text, const char* param) const;
   // With BOS in front when the model wants one and `text` does not bring it.
   ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const char* param) const;
-  ApiResult<std::vector<int32_t>> encode_chat(const openai::ChatPrompt& chat) const;
+  ApiResult<std::vector<int32_t>> encode_chat(openai::ChatPrompt chat) const;
 
   int32_t max_model_len() const { return max_model_len_; }
 
@@ -86,6 +91,7 @@ class Service {
   int32_t vocab_size_ = 0;
   size_t max_token_bytes_ = 1;
   int64_t start_time_ = 0;
+  WorkSlots work_slots_;
   std::atomic<bool> is_draining_ = false;
   mutable Mutex mutex_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);

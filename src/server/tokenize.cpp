@@ -7,13 +7,12 @@ namespace droidspeak {
 
 namespace {
 
-ApiResult<std::vector<int32_t>> encode(const Service& service,
-                                       const openai::TokenizeRequest& request) {
-  if (const auto* chat = std::get_if<openai::ChatPrompt>(&request.input))
-    return service.encode_chat(*chat);
+ApiResult<std::vector<int32_t>> encode(const Service& service, openai::TokenizeRequest& request) {
+  if (auto* chat = std::get_if<openai::ChatPrompt>(&request.input))
+    return service.encode_chat(std::move(*chat));
   const std::string& text = std::get<std::string>(request.input);
   return request.adds_special_tokens ? service.encode_prompt(text, "prompt")
-                                     : service.tokenizer().encode(text, SpecialTokens::kParse);
+                                     : service.encode(text, "prompt");
 }
 
 void write_token_or_null(JsonWriter& json, const char* name, std::string_view text) {
@@ -23,6 +22,8 @@ void write_token_or_null(JsonWriter& json, const char* name, std::string_view te
 }  // namespace
 
 HttpResponse tokenize(Service& service, HttpRequest& request) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return error_response(slot.error());
   ApiResult<openai::TokenizeRequest> wanted = openai::parse_tokenize_request(request.body);
   if (!wanted) return error_response(wanted.error());
   if (!wanted->model.empty() && !service.find_model(wanted->model)) {
@@ -51,6 +52,8 @@ HttpResponse tokenize(Service& service, HttpRequest& request) {
 }
 
 HttpResponse detokenize(Service& service, HttpRequest& request) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return error_response(slot.error());
   ApiResult<openai::DetokenizeRequest> wanted = openai::parse_detokenize_request(request.body);
   if (!wanted) return error_response(wanted.error());
   if (!wanted->model.empty() && !service.find_model(wanted->model)) {

@@ -1,5 +1,7 @@
 #include "text/chat_template.h"
 
+#include <unordered_map>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -14,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 
-using Variables = std::vector<std::pair<std::string, jinja::Value>>;
+using Variables = std::unordered_map<std::string, jinja::Value>;
 
 [[noreturn]] void fail(int line, std::string_view cause) {
   throw Failure(ErrorCode::kInvalidArgument,
@@ -68,7 +70,7 @@ Variables make_variables(jinja::Context& context, const ChatTemplateInput& input
   dict.set(text_of(context, "eos_token"), text_of(context, input.eos_token));
   add_fields(context, input.extra_json, "extra_json", dict);
   Variables variables;
-  for (const auto& [name, value] : dict.entries()) variables.emplace_back(*name.text(), value);
+  for (const auto& [name, value] : dict.entries()) variables.emplace(*name.text(), value);
   return variables;
 }
 

@@ -160,9 +160,9 @@ TEST(ChatTemplate, ReadsManyArgumentsInLinearTime) {
   for (int i = 0; i < 300000; ++i) json += "\"key" + std::to_string(i) + "\": 1, ";
   json += "\"last\": 2}";
   EXPECT_EQ(ChatTemplate("{{ last }}").render(input), "2");
-  // Every look at a variable passes all the others, and that is counted.
-  EXPECT_THAT(failure_of("{% for i in range(99999) %}{{ last }}{% endfor %}", input),
-              testing::HasSubstr("too much work"));
+  // Nor does a look at a variable pass all the others.
+  EXPECT_EQ(ChatTemplate("{% for i in range(99999) %}{{ last }}{% endfor %}").render(input),
+            std::string(99999, '2'));
 }
 
 TEST(ChatTemplate, RendersLongConversationsWithinItsAllowance) {

@@ -157,12 +157,23 @@ def test_logit_bias_forces_a_token(client, model, server):
     assert answer.choices[0].text == "qqqq"
 
 
-def test_sharing_extras_are_taken(client, variant):
-    for sharing in ("auto", "off"):
-        answer = client.chat.completions.create(
-            model=variant, messages=CHAT, max_tokens=2,
-            extra_body={"sharing": sharing, "cache_salt": "tenant", "ttft_slo_ms": 500, "min_quality": 0.9})
-        assert "plan" in answer.model_extra["droidspeak"]
+def test_sharing_extras_are_taken(client, model, variant):
+    """What each asks for shows in the answer: another variant's context is used only where it may be."""
+    messages = [{"role": "user", "content": "Some words that both have to read. " * 30}]
+
+    def ask(name, **extras):
+        answer = client.chat.completions.create(model=name, messages=messages, max_tokens=1, extra_body=extras)
+        return answer.model_extra["droidspeak"], answer.usage.prompt_tokens_details.cached_tokens
+    ask(model, cache_salt="extras")
+    done, cached = ask(variant, cache_salt="extras", sharing={"sender": model, "plan": "reuse"})
+    assert done["sender"] == model and done["plan"] == "reuse" and done["recomputed_layers"] == 0 and cached > 100
+    for extras in ({"sharing": "off"}, {"min_quality": 1.0}, {"ttft_slo_ms": 1e9, "min_quality": 1.0}):
+        salt = f"extras {extras}"
+        ask(model, cache_salt=salt)
+        done, cached = ask(variant, cache_salt=salt, **extras)
+        assert done["sender"] is None and done["plan"] == "full" and cached == 0, extras
+    done, cached = ask(variant, cache_salt="nobody else's", sharing={"sender": model, "plan": "auto"})
+    assert done["sender"] is None and cached == 0
 
 
 def test_errors_have_openais_classes(client, model):

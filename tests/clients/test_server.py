@@ -27,7 +27,7 @@ def test_curl_chat(server, model):
 
 def test_curl_stream(server, model):
     body = json.dumps({"model": model, "prompt": "Hi", "max_tokens": 3, "stream": True})
-    lines = [line for line in curl("-N", server.url + "/v1/completions", "-d", body).splitlines() if line]
+    lines = [line for line in curl("-N", server.url + "/v1/completions", "-H", "Content-Type: application/json", "-d", body).splitlines() if line]
     assert all(line.startswith("data: ") for line in lines)
     assert lines[-1] == "data: [DONE]"
     assert json.loads(lines[0][6:])["object"] == "text_completion"
@@ -37,7 +37,7 @@ def test_curl_large_body_with_expect(server, model, tmp_path):
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"model": model, "prompt": "x" * 3_000_000}))
     status = curl("-o", tmp_path / "answer", "-w", "%{http_code}", "-H", "Expect: 100-continue",
-                  "--data-binary", f"@{request}", server.url + "/v1/completions")
+                  "-H", "Content-Type: application/json", "--data-binary", f"@{request}", server.url + "/v1/completions")
     assert status == "400"
     assert json.loads((tmp_path / "answer").read_text())["error"]["code"] == "context_length_exceeded"
 
@@ -109,7 +109,8 @@ def test_tls(family, tmp_path):
             body = {"model": models[0]["id"], "prompt": "x", "max_tokens": 50, "stream": True}
             with client.stream("POST", server.url + "/v1/completions", json=body) as response:
                 assert list(response.iter_lines())[-2:][0] == "data: [DONE]"
-            big = client.post(server.url + "/v1/completions", content=b"[" + b" " * 5_000_000 + b"]")
+            big = client.post(server.url + "/v1/completions", content=b"[" + b" " * 5_000_000 + b"]",
+                              headers={"Content-Type": "application/json"})
             assert big.status_code == 400
     finally:
         assert server.terminate() == 0
@@ -180,14 +181,39 @@ def test_adapters_come_and_go(server, client, family, variant):
     assert httpx.post(server.url + "/v1/unload_lora_adapter", json={"lora_name": "another"}).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
-def test_cors(server, path):
-    preflight = httpx.options(server.url + path, headers={
-        "Origin": "http://example.org", "Access-Control-Request-Method": "POST",
+def preflight(server, path, origin):
+    return httpx.options(server.url + path, headers={
+        "Origin": origin, "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization, content-type"})
-    assert preflight.status_code == 204
-    assert preflight.headers["access-control-allow-origin"] == "*"
-    assert "authorization" in preflight.headers["access-control-allow-headers"]
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
+def test_no_site_may_call_unless_told(server, path):
+    answer = preflight(server, path, "http://example.org")
+    assert answer.status_code == 204
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_sites_that_may_call(family):
+    server = Server(family, "--cors-origin", "http://example.org", "--cors-origin", "https://other.org",
+                    "--allowed-host", "llm.example.org")
+    try:
+        answer = preflight(server, "/tokenize", "https://other.org")
+        assert answer.headers["access-control-allow-origin"] == "https://other.org"
+        assert "authorization" in answer.headers["access-control-allow-headers"]
+        for headers, status in [({"Origin": "http://example.org"}, 200), ({"Origin": "http://evil.org"}, 403), ({"Origin": "null"}, 403),
+                                ({"Origin": server.url}, 200), ({"Host": "llm.example.org"}, 200), ({"Host": "evil.org"}, 421)]:
+            assert httpx.post(server.url + "/tokenize", json={"prompt": "x"}, headers=headers).status_code == status, headers
+    finally:
+        assert server.terminate() == 0
+
+
+def test_a_foreign_pages_form_unloads_nothing(server, variant):
+    for headers in ({"Content-Type": "text/plain", "Origin": "http://evil.org"}, {"Content-Type": "text/plain"}, {}):
+        answer = httpx.post(server.url + "/v1/unload_lora_adapter", content=json.dumps({"lora_name": variant}), headers=headers)
+        assert answer.status_code in (403, 415)
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert httpx.get(server.url + "/v1/models/" + variant).status_code == 200
 
 
 def test_nobody_reads_the_log(family):

@@ -83,9 +83,13 @@ std::string ClientConnection::read_all() {
 }
 
 std::string format_request(const ClientRequest& request) {
-  std::string text =
-      request.method + " " + request.path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n";
-  for (const std::string& header : request.headers) text += header + "\r\n";
+  std::string text = request.method + " " + request.path + " HTTP/1.1\r\nConnection: close\r\n";
+  std::string given;
+  for (const std::string& header : request.headers) given += header + "\r\n";
+  if (given.find("Host: ") == std::string::npos) text += "Host: localhost\r\n";
+  bool is_typed = given.find("Content-Type: ") != std::string::npos;
+  if (request.method == "POST" && !is_typed) text += "Content-Type: application/json\r\n";
+  text += given;
   if (!request.body.empty())
     text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
   return text + "\r\n" + request.body;

@@ -40,6 +40,7 @@ class ClientConnection {
   int socket_;
 };
 
+// With "Host: localhost" and, when posting, JSON's content type unless the headers say otherwise.
 std::string format_request(const ClientRequest& request);
 ClientResponse parse_response(const std::string& bytes);
 // Sends and reads the whole answer on a connection of its own.

@@ -36,7 +36,7 @@ std::string text_of(const ClientResponse& response) {
 
 TEST(Server, AsksForAKeyWhenItHasOne) {
   TinyServerOptions options;
-  options.server.api_keys = {"first", "second"};
+  options.server.api_keys = {{"a", "first", "here"}, {"b", "second", "here"}};
   TinyServer server(options);
   EXPECT_EQ(server.get("/v1/models").status, 401);
   EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer wrong"}).status, 401);
@@ -52,7 +52,7 @@ TEST(Server, AsksForAKeyWhenItHasOne) {
 
 TEST(Server, ProtectsMetricsWhenTold) {
   TinyServerOptions options;
-  options.server.api_keys = {"key"};
+  options.server.api_keys = {{"a", "key", "here"}};
   options.server.metrics_access = ServerOptions::MetricsAccess::kKey;
   TinyServer server(options);
   EXPECT_EQ(server.get("/metrics").status, 401);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "server/openai/generation_fields.h"
+#include "server/openai/limits.h"
 
 namespace droidspeak::openai {
 
@@ -22,31 +23,31 @@ std::string read_parts(Fields& message, JsonValue parts) {
       return {};
     }
     Fields part(item, message.path_of(name) + ".", message.error_slot());
-    std::string type = part.required_string("type");
+    std::string type = part.required_string("type", kAnyLength);
     if (!part.has_failed() && type != "text") {
       message.fail(
           bad_field(fmt::format("Unsupported content type '{}' in '{}': only text is supported.",
-                                type, message.path_of(name)),
+                                abbreviated(type), message.path_of(name)),
                     part.path_of("type"), "unsupported_parameter"));
     }
     if (part.has_failed()) return {};
     if (i > 0) content += '\n';
-    content += part.required_string("text");
+    content += part.required_string("text", kAnyLength);
   }
   return content;
 }
 
 ChatMessage read_message(Fields& message) {
   ChatMessage result;
-  result.role = message.required_string("role");
+  result.role = message.required_string("role", kAnyLength);
   if (!message.has_failed() && std::ranges::find(kRoles, result.role) == kRoles.end()) {
     message.fail(
         bad_field(fmt::format("Invalid value: '{}'. Supported values are: 'system', 'user', "
                               "'assistant', and 'tool'.",
-                              result.role),
+                              abbreviated(result.role)),
                   message.path_of("role")));
   }
-  message.string("name");
+  message.string("name", kMaxAuthorBytes);
   reject_unsupported(message, {"tool_calls", "function_call", "audio"});
   std::optional<JsonValue> content = message.find("content");
   if (!content) {
@@ -59,7 +60,9 @@ ChatMessage read_message(Fields& message) {
                                          message.path_of("content")),
                              message.path_of("content"), "empty_array"));
     }
-    result.content = read_parts(message, *content);
+    if (message.check_count("content", content->size(), kMaxParts)) {
+      result.content = read_parts(message, *content);
+    }
   } else {
     message.wrong_type("content", "a string or an array of text parts", content->kind());
   }
@@ -77,6 +80,7 @@ std::vector<ChatMessage> read_messages(Fields& fields) {
                   "got an empty array instead.",
                   "messages", "empty_array"));
   }
+  fields.check_count("messages", array->size(), kMaxMessages);
   for (size_t i = 0; i < array->size() && !fields.has_failed(); ++i) {
     std::string name = fmt::format("messages[{}]", i);
     JsonValue item = array->at(i);
@@ -88,6 +92,20 @@ std::vector<ChatMessage> read_messages(Fields& fields) {
     messages.push_back(read_message(message));
   }
   return messages;
+}
+
+std::string read_template_arguments(Fields& fields, std::string_view body) {
+  constexpr const char* kName = "chat_template_kwargs";
+  if (!fields.object(kName)) return {};
+  JsonValue arguments = *fields.find(kName);
+  std::string text(member_text(body, kName));
+  if (!fields.check_count(kName, arguments.size(), kMaxTemplateArguments)) return {};
+  if (!fields.check_length(kName, text, kMaxTemplateArgumentBytes)) return {};
+  if (arguments.depth() > kMaxTemplateArgumentDepth) {
+    fields.invalid(kName, fmt::format("it is nested {} deep; expected at most {}",
+                                      arguments.depth(), kMaxTemplateArgumentDepth));
+  }
+  return text;
 }
 
 int32_t read_chat_logprobs(Fields& fields) {
@@ -102,14 +120,12 @@ int32_t read_chat_logprobs(Fields& fields) {
 
 }  // namespace
 
-ChatPrompt read_chat_prompt(Fields& fields) {
+ChatPrompt read_chat_prompt(Fields& fields, std::string_view body) {
   ChatPrompt prompt;
   prompt.messages = read_messages(fields);
   prompt.adds_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   prompt.adds_special_tokens = fields.boolean("add_special_tokens").value_or(false);
-  if (fields.object("chat_template_kwargs")) {
-    prompt.template_variables = fields.find("chat_template_kwargs")->to_json();
-  }
+  prompt.template_arguments = read_template_arguments(fields, body);
   return prompt;
 }
 
@@ -120,7 +136,7 @@ ApiResult<ChatRequest> parse_chat_request(std::string_view body) {
   Fields fields(document->root(), "", error);
   ChatRequest request;
   read_generation_fields(fields, request.generation);
-  request.prompt = read_chat_prompt(fields);
+  request.prompt = read_chat_prompt(fields, body);
   request.num_top_logprobs = read_chat_logprobs(fields);
   reject_unsupported(fields, {"echo"});
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();

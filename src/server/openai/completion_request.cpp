@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
 #include "server/openai/generation_fields.h"
+#include "server/openai/limits.h"
 
 namespace droidspeak::openai {
 
 namespace {
 
-constexpr size_t kMaxPrompts = 2048;
-constexpr size_t kMaxChoices = 2048;  // of all prompts together
 constexpr const char* kPromptKinds = "a string, token ids, or an array of either";
 
 void empty_prompt(Fields& fields) {

@@ -4,6 +4,14 @@
 
 namespace droidspeak::openai {
 
+std::string abbreviated(std::string_view text) {
+  constexpr size_t kMost = 64;
+  if (text.size() <= kMost) return std::string(text);
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
 Fields::Fields(JsonValue object, std::string path, std::optional<ApiError>& error)
     : object_(object), path_(std::move(path)), error_(error) {
   check(object.is(JsonKind::kObject), "Fields of a JSON value that is not an object");
@@ -17,6 +25,29 @@ std::optional<JsonValue> Fields::find(const std::string& name) const {
 
 void Fields::fail(ApiError error) {
   if (!error_) error_ = std::move(error);
+}
+
+void Fields::invalid(const std::string& name, const std::string& why) {
+  fail(bad_field(fmt::format("Invalid '{}': {}.", path_of(name), why), path_of(name)));
+}
+
+bool Fields::check_length(const std::string& name, const std::string& text, size_t most) {
+  if (text.size() <= most) return true;
+  fail(bad_field(
+      fmt::format("Invalid '{}': string too long. Expected a string with maximum length {} bytes, "
+                  "but got a string with length {} instead.",
+                  path_of(name), most, text.size()),
+      path_of(name), "string_above_max_length"));
+  return false;
+}
+
+bool Fields::check_count(const std::string& name, size_t count, size_t most) {
+  if (count <= most) return true;
+  fail(bad_field(fmt::format("Invalid '{}': too many entries. Expected a maximum of {}, but got {} "
+                             "instead.",
+                             path_of(name), most, count),
+                 path_of(name), "array_above_max_length"));
+  return false;
 }
 
 void Fields::wrong_type(const std::string& name, const std::string& expected, JsonKind got) {
@@ -101,15 +132,15 @@ std::optional<double> Fields::number(const std::string& name, NumberRange range)
   return number;
 }
 
-std::optional<std::string> Fields::string(const std::string& name) {
+std::optional<std::string> Fields::string(const std::string& name, size_t max_bytes) {
   auto value = find_kind(name, JsonKind::kString, "a string");
-  if (!value) return std::nullopt;
+  if (!value || !check_length(name, value->string(), max_bytes)) return std::nullopt;
   return value->string();
 }
 
-std::string Fields::required_string(const std::string& name) {
+std::string Fields::required_string(const std::string& name, size_t max_bytes) {
   if (!find(name)) missing(name);
-  return string(name).value_or("");
+  return string(name, max_bytes).value_or("");
 }
 
 std::optional<JsonValue> Fields::array(const std::string& name) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/openai/json_document.h"
@@ -24,6 +25,11 @@ struct IntegerRange {
   int64_t high = std::numeric_limits<int64_t>::max();
 };
 
+// What of a client's text an error message repeats.
+std::string abbreviated(std::string_view text);
+
+inline constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();  // the body's limit holds
+
 class Fields {
  public:
   // `path` is put before field names in errors ("messages[0]."). `error` outlives this.
@@ -35,8 +41,8 @@ class Fields {
   std::optional<bool> boolean(const std::string& name);
   std::optional<int64_t> integer(const std::string& name, IntegerRange range = {});
   std::optional<double> number(const std::string& name, NumberRange range = {});
-  std::optional<std::string> string(const std::string& name);
-  std::string required_string(const std::string& name);
+  std::optional<std::string> string(const std::string& name, size_t max_bytes);
+  std::string required_string(const std::string& name, size_t max_bytes);
   std::optional<JsonValue> array(const std::string& name);
   std::optional<Fields> object(const std::string& name);
 
@@ -44,6 +50,11 @@ class Fields {
   void reject(const std::string& name, const std::string& why);
   void missing(const std::string& name);
   void fail(ApiError error);
+  // "Invalid 'x': why."
+  void invalid(const std::string& name, const std::string& why);
+  // Report what has more than `most`; false then.
+  bool check_length(const std::string& name, const std::string& text, size_t most);
+  bool check_count(const std::string& name, size_t count, size_t most);
   // "Invalid type for 'x': expected y, but got z instead."
   void wrong_type(const std::string& name, const std::string& expected, JsonKind got);
 

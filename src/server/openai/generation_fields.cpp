@@ -5,11 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "server/openai/limits.h"
+
 namespace droidspeak::openai {
 
 namespace {
 
-constexpr size_t kMaxStops = 4;
 constexpr int64_t kMaxToken = std::numeric_limits<int32_t>::max();
 
 bool asks_for_nothing(JsonValue value) {
@@ -28,11 +29,6 @@ bool asks_for_nothing(JsonValue value) {
       return value.size() == 0;
   }
   panic("unknown JsonKind");
-}
-
-void invalid_value(Fields& fields, const std::string& name, const std::string& why) {
-  fields.fail(
-      bad_field(fmt::format("Invalid '{}': {}.", fields.path_of(name), why), fields.path_of(name)));
 }
 
 void read_sampling(Fields& fields, GenerationFields& generation) {
@@ -58,30 +54,36 @@ void read_logit_bias(Fields& fields, SamplingOptions& sampling) {
   if (!bias) return;
   if (!bias->is(JsonKind::kObject))
     return fields.wrong_type("logit_bias", "an object", bias->kind());
+  if (!fields.check_count("logit_bias", bias->size(), kMaxBiases)) return;
+  std::map<int32_t, float> biases;
   for (const auto& [key, value] : bias->members()) {
     int32_t token = -1;
     auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (status != std::errc() || end != key.data() + key.size() || token < 0) {
-      return invalid_value(fields, "logit_bias", fmt::format("key '{}' is not a token id", key));
+      return fields.invalid("logit_bias",
+                            fmt::format("key '{}' is not a token id", abbreviated(key)));
     }
     bool is_number = value.is(JsonKind::kInteger) || value.is(JsonKind::kDecimal);
     if (!is_number || value.number() < -100 || value.number() > 100) {
-      return invalid_value(
-          fields, "logit_bias",
+      return fields.invalid(
+          "logit_bias",
           fmt::format("the value for token {} is not a number from -100 to 100", token));
     }
-    sampling.logit_bias[token] = static_cast<float>(value.number());
+    biases[token] = static_cast<float>(value.number());
   }
+  sampling.logit_bias = std::move(biases);
 }
 
 void read_stop(Fields& fields, GenerationFields& generation) {
-  if (auto ids = fields.array("stop_token_ids")) {
+  auto ids = fields.array("stop_token_ids");
+  if (ids && fields.check_count("stop_token_ids", ids->size(), kMaxStopTokens)) {
     generation.stop_token_ids = read_token_ids(fields, "stop_token_ids", *ids);
   }
   std::optional<JsonValue> stop = fields.find("stop");
   if (!stop) return;
+  std::vector<std::string> stops;
   if (stop->is(JsonKind::kString)) {
-    generation.stop = {stop->string()};
+    stops = {stop->string()};
   } else if (!stop->is(JsonKind::kArray)) {
     return fields.wrong_type("stop", "a string or an array of strings", stop->kind());
   } else if (stop->size() > kMaxStops) {
@@ -97,12 +99,16 @@ void read_stop(Fields& fields, GenerationFields& generation) {
       if (!item.is(JsonKind::kString)) {
         return fields.wrong_type("stop", "a string or an array of strings", item.kind());
       }
-      generation.stop.push_back(item.string());
+      stops.push_back(item.string());
     }
   }
-  if (std::ranges::count(generation.stop, "") > 0) {
-    invalid_value(fields, "stop", "an empty string would stop at once; expected non-empty strings");
+  for (const std::string& text : stops) {
+    if (!fields.check_length("stop", text, kMaxStopBytes)) return;
   }
+  if (std::ranges::count(stops, "") > 0) {
+    fields.invalid("stop", "an empty string would stop at once; expected non-empty strings");
+  }
+  generation.stop = std::move(stops);
 }
 
 void read_streaming(Fields& fields, GenerationFields& generation) {
@@ -110,7 +116,7 @@ void read_streaming(Fields& fields, GenerationFields& generation) {
   std::optional<Fields> options = fields.object("stream_options");
   if (!options) return;
   if (!generation.is_streamed) {
-    return invalid_value(fields, "stream_options", "only allowed when 'stream' is true");
+    return fields.invalid("stream_options", "only allowed when 'stream' is true");
   }
   generation.includes_usage = options->boolean("include_usage").value_or(false);
   generation.has_running_usage = options->boolean("continuous_usage_stats").value_or(false);
@@ -136,7 +142,7 @@ bool is_plan(std::string_view text) {
 }
 
 void read_sharing(Fields& fields, GenerationFields& generation) {
-  generation.cache_salt = fields.string("cache_salt").value_or("");
+  generation.cache_salt = fields.string("cache_salt", kMaxSaltBytes).value_or("");
   generation.ttft_slo_ms = fields.number("ttft_slo_ms", {0, 1e12, NumberRange::LowEnd::kExcluded});
   generation.min_quality = fields.number("min_quality", {0, 1});
   std::optional<JsonValue> sharing = fields.find("sharing");
@@ -146,9 +152,9 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
     if (sharing->string() == "off") {
       wanted.mode = SharingRequest::Mode::kOff;
     } else if (sharing->string() != "auto") {
-      invalid_value(fields, "sharing",
-                    fmt::format("'{}' is not \"auto\", \"off\" or an object with sender and plan",
-                                sharing->string()));
+      fields.invalid("sharing",
+                     fmt::format("'{}' is not \"auto\", \"off\" or an object with sender and plan",
+                                 abbreviated(sharing->string())));
     }
     return;
   }
@@ -157,13 +163,29 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
   }
   Fields members = *fields.object("sharing");
   wanted.mode = SharingRequest::Mode::kExplicit;
-  wanted.sender = members.required_string("sender");
-  wanted.plan = members.string("plan").value_or("auto");
+  wanted.sender = members.required_string("sender", kMaxModelNameBytes);
+  wanted.plan = members.string("plan", kAnyLength).value_or("auto");
   if (!is_plan(wanted.plan)) {
-    invalid_value(
-        members, "plan",
-        fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
-                    wanted.plan));
+    members.invalid(
+        "plan", fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
+                            abbreviated(wanted.plan)));
+  }
+}
+
+// What clients say for their own records: checked, then ignored.
+void read_labels(Fields& fields) {
+  fields.string("user", kMaxUserBytes);
+  fields.string("safety_identifier", kMaxUserBytes);
+  fields.string("prompt_cache_key", kMaxUserBytes);
+  if (!fields.object("metadata")) return;
+  JsonValue metadata = *fields.find("metadata");
+  if (!fields.check_count("metadata", metadata.size(), kMaxMetadataEntries)) return;
+  for (const auto& [key, value] : metadata.members()) {
+    if (!fields.check_length("metadata", key, kMaxMetadataKeyBytes)) return;
+    if (!value.is(JsonKind::kString)) {
+      return fields.wrong_type("metadata." + key, "a string", value.kind());
+    }
+    fields.check_length("metadata." + key, value.string(), kMaxMetadataValueBytes);
   }
 }
 
@@ -197,11 +219,11 @@ void reject_unsupported_features(Fields& fields) {
       fields.reject("tool_choice", "is not supported: this server does not call tools");
   }
   if (auto format = fields.object("response_format")) {
-    std::string type = format->required_string("type");
+    std::string type = format->required_string("type", kAnyLength);
     if (type != "text") {
-      fields.reject(
-          "response_format",
-          fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is", type));
+      fields.reject("response_format",
+                    fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is",
+                                abbreviated(type)));
     }
   }
   if (auto modalities = fields.array("modalities")) {
@@ -242,7 +264,7 @@ std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, Jso
       return {};
     }
     if (item.integer() < 0 || item.integer() > kMaxToken) {
-      invalid_value(fields, name, fmt::format("{} is not a token id", item.integer()));
+      fields.invalid(name, fmt::format("{} is not a token id", item.integer()));
       return {};
     }
     tokens.push_back(static_cast<int32_t>(item.integer()));
@@ -251,7 +273,7 @@ std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, Jso
 }
 
 void read_generation_fields(Fields& fields, GenerationFields& generation) {
-  generation.model = fields.required_string("model");
+  generation.model = fields.required_string("model", kMaxModelNameBytes);
   generation.num_choices = static_cast<int32_t>(fields.integer("n", {1, 128}).value_or(1));
   if (auto best_of = fields.integer("best_of"); best_of && *best_of != generation.num_choices) {
     fields.reject("best_of", "other than n is not supported");
@@ -263,7 +285,7 @@ void read_generation_fields(Fields& fields, GenerationFields& generation) {
   read_sharing(fields, generation);
   generation.ignores_end_tokens = fields.boolean("ignore_eos").value_or(false);
   generation.skips_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  fields.string("user");
+  read_labels(fields);
   reject_unsupported_features(fields);
 }
 

@@ -19,7 +19,8 @@ void read_generation_fields(Fields& fields, GenerationFields& generation);
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 
-ChatPrompt read_chat_prompt(Fields& fields);
+// `fields` are those of `body`.
+ChatPrompt read_chat_prompt(Fields& fields, std::string_view body);
 
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);

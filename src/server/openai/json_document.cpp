@@ -1,5 +1,6 @@
 #include "server/openai/json_document.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -53,6 +54,39 @@ std::optional<ApiError> check_limits(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+// One past the value that begins at `begin` of a valid JSON text.
+size_t end_of_value(std::string_view text, size_t begin) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = begin; i < text.size(); ++i) {
+    char c = text[i];
+    bool was_string = in_string;
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      if (depth == 0) return i;  // of what holds the value
+      if (--depth == 0) return i + 1;
+    } else if (depth == 0 && (c == ',' || kBlanks.find(c) != std::string_view::npos)) {
+      return i;
+    }
+    if (depth == 0 && was_string && !in_string) return i + 1;
+  }
+  return text.size();
+}
+
+// Whether `text`, a JSON string with its quotes, means `name`.
+bool is_string_text(std::string_view text, std::string_view name) {
+  if (text.find('\\') == std::string_view::npos) return text.substr(1, text.size() - 2) == name;
+  return Json::parse(text).get<std::string>() == name;
 }
 
 // nlohmann's text without its "[json.exception.parse_error.101] " and without a copy of the input.
@@ -151,8 +185,28 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   return result;
 }
 
-std::string JsonValue::to_json() const {
-  return as_json(node_).dump(-1, ' ', false, Json::error_handler_t::replace);
+int JsonValue::depth() const {
+  const Json& json = as_json(node_);
+  if (!json.is_structured()) return 0;
+  int deepest = 0;
+  for (const Json& item : json) deepest = std::max(deepest, JsonValue(&item).depth());
+  return 1 + deepest;
+}
+
+std::string_view member_text(std::string_view object, std::string_view name) {
+  std::string_view found;
+  size_t at = object.find('{') + 1;
+  while (true) {
+    size_t key = object.find('"', at);
+    if (key == std::string_view::npos) return found;
+    size_t key_end = end_of_value(object, key);
+    size_t value = object.find_first_not_of(kBlanks, object.find(':', key_end) + 1);
+    size_t value_end = end_of_value(object, value);
+    if (is_string_text(object.substr(key, key_end - key), name)) {
+      found = object.substr(value, value_end - value);
+    }
+    at = value_end;
+  }
 }
 
 ApiResult<JsonDocument> JsonDocument::parse(std::string_view text) {

@@ -39,11 +39,15 @@ class JsonValue {
   std::optional<JsonValue> find(const std::string& key) const;
   std::vector<std::pair<std::string, JsonValue>> members() const;
 
-  std::string to_json() const;
+  int depth() const;  // 0 of a scalar, 1 of an array of scalars
 
  private:
   const void* node_;  // nlohmann::json, which headers do not name
 };
+
+// The text of a member's value as it stands in `object`, which is the valid JSON text of an object:
+// the order of keys inside it is kept. Empty when there is no such member; of several the last one.
+std::string_view member_text(std::string_view object, std::string_view name);
 
 class JsonDocument {
  public:

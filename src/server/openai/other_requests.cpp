@@ -1,4 +1,5 @@
 #include "server/openai/generation_fields.h"
+#include "server/openai/limits.h"
 
 namespace droidspeak::openai {
 
@@ -8,13 +9,13 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   TokenizeRequest request;
-  request.model = fields.string("model").value_or("");
+  request.model = fields.string("model", kMaxModelNameBytes).value_or("");
   request.wants_token_strings = fields.boolean("return_token_strs").value_or(false);
   if (fields.find("messages")) {
-    request.input = read_chat_prompt(fields);
+    request.input = read_chat_prompt(fields, body);
     reject_unsupported(fields, {"tools", "chat_template", "continue_final_message"});
   } else {
-    request.input = fields.required_string("prompt");
+    request.input = fields.required_string("prompt", kAnyLength);
     request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   }
   if (error) return *error;
@@ -27,7 +28,7 @@ ApiResult<DetokenizeRequest> parse_detokenize_request(std::string_view body) {
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   DetokenizeRequest request;
-  request.model = fields.string("model").value_or("");
+  request.model = fields.string("model", kMaxModelNameBytes).value_or("");
   if (!fields.find("tokens")) fields.missing("tokens");
   if (auto tokens = fields.array("tokens"))
     request.tokens = read_token_ids(fields, "tokens", *tokens);
@@ -41,8 +42,8 @@ ApiResult<LoadAdapterRequest> parse_load_adapter_request(std::string_view body) 
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   LoadAdapterRequest request;
-  request.name = fields.required_string("lora_name");
-  request.path = fields.required_string("lora_path");
+  request.name = fields.required_string("lora_name", kMaxAdapterNameBytes);
+  request.path = fields.required_string("lora_path", kMaxAdapterPathBytes);
   if (fields.boolean("load_inplace").value_or(false)) {
     request.if_taken = LoadAdapterRequest::IfTaken::kReplace;
   }
@@ -56,7 +57,7 @@ ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view bo
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   UnloadAdapterRequest request;
-  request.name = fields.required_string("lora_name");
+  request.name = fields.required_string("lora_name", kMaxAdapterNameBytes);
   if (error) return *error;
   return request;
 }

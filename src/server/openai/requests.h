@@ -23,14 +23,14 @@ struct GenerationFields {
   std::optional<int32_t> max_tokens;
   SamplingOptions sampling;      // its seed is unused, see below
   std::optional<uint64_t> seed;  // none: a random one
-  std::vector<std::string> stop;
+  Shared<std::vector<std::string>> stop;
   std::vector<int32_t> stop_token_ids;
   bool ignores_end_tokens = false;
   bool skips_special_tokens = true;
   bool is_streamed = false;
   bool includes_usage = false;     // one more chunk
   bool has_running_usage = false;  // in every chunk
-  std::string cache_salt;
+  std::string cache_salt;          // the client's
   SharingRequest sharing;
   std::optional<double> ttft_slo_ms;
   std::optional<double> min_quality;
@@ -41,7 +41,7 @@ struct ChatPrompt {
   std::vector<ChatMessage> messages;
   bool adds_generation_prompt = true;
   bool adds_special_tokens = false;
-  std::string template_variables;  // JSON object, may be empty
+  std::string template_arguments;  // JSON object as the client wrote it, may be empty
 };
 
 struct ChatRequest {

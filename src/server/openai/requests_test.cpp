@@ -51,10 +51,10 @@ TEST(ChatRequest, ReadsAllGenerationFields) {
   EXPECT_EQ(fields.sampling.temperature, 0.5f);
   EXPECT_EQ(fields.sampling.top_p, 0.9f);
   EXPECT_EQ(fields.sampling.top_k, 40);
-  EXPECT_EQ(fields.sampling.logit_bias.at(7), -100);
+  EXPECT_EQ(fields.sampling.logit_bias->at(7), -100);
   EXPECT_EQ(*fields.seed, static_cast<uint64_t>(-3));
   EXPECT_EQ(fields.num_choices, 2);
-  EXPECT_THAT(fields.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(*fields.stop, ElementsAre("a", "b"));
   EXPECT_THAT(fields.stop_token_ids, ElementsAre(5));
   EXPECT_TRUE(fields.ignores_end_tokens);
   EXPECT_FALSE(fields.skips_special_tokens);
@@ -68,7 +68,7 @@ TEST(ChatRequest, ReadsAllGenerationFields) {
   EXPECT_EQ(fields.sharing.mode, SharingRequest::Mode::kExplicit);
   EXPECT_EQ(fields.sharing.sender, "base");
   EXPECT_EQ(fields.sharing.plan, "0,2,3r");
-  EXPECT_EQ(request->prompt.template_variables, R"({"enable_thinking":false})");
+  EXPECT_EQ(request->prompt.template_arguments, R"({"enable_thinking": false})");
 }
 
 TEST(ChatRequest, JoinsTextPartsByLines) {

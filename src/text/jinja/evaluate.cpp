@@ -22,7 +22,7 @@ Value Interpreter::evaluate(const Expression& expression) {
 
 Value Interpreter::evaluate_node(const Name& node) {
   for (Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
-    if (Value* value = scope->find(context_.work, node.name)) return *value;
+    if (const Value* value = scope->find(node.name)) return *value;
   }
   if (NativeFunction function = find_function(node.name)) {
     auto callable = std::make_shared<Callable>();
@@ -216,19 +216,19 @@ void Interpreter::bind_extras(const Macro& macro, Arguments& arguments) {
     }
     return false;
   };
-  if (macro.uses_caller) set_variable("caller", make_undefined("no caller defined"));
+  if (macro.uses_caller) scope_->set("caller", make_undefined("no caller defined"));
   Dict extras;
   for (auto& [name, value] : arguments.named) {
     if (is_parameter(name)) continue;
     if (name == "caller" && macro.uses_caller) {
-      set_variable("caller", value);
+      scope_->set("caller", value);
     } else if (macro.uses_kwargs) {
       extras.set(make_text(context_, name), value);
     } else {
       throw TemplateError(fmt::format("macro '{}' has no parameter '{}'", macro.name, name));
     }
   }
-  if (macro.uses_kwargs) set_variable("kwargs", make_dict(context_, std::move(extras)));
+  if (macro.uses_kwargs) scope_->set("kwargs", make_dict(context_, std::move(extras)));
   size_t known = std::min(macro.parameters.size(), arguments.positional.size());
   std::vector<Value> rest(arguments.positional.begin() + static_cast<std::ptrdiff_t>(known),
                           arguments.positional.end());
@@ -237,25 +237,25 @@ void Interpreter::bind_extras(const Macro& macro, Arguments& arguments) {
         fmt::format("macro '{}' takes at most {} arguments", macro.name, macro.parameters.size()));
   }
   if (macro.uses_varargs)
-    set_variable("varargs", make_sequence(context_, SequenceKind::kTuple, std::move(rest)));
+    scope_->set("varargs", make_sequence(context_, SequenceKind::kTuple, std::move(rest)));
 }
 
 void Interpreter::bind_parameters(const Macro& macro, Arguments& arguments) {
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Macro::Parameter& parameter = macro.parameters[i];
     if (i < arguments.positional.size()) {
-      set_variable(parameter.name, arguments.positional[i]);
+      scope_->set(parameter.name, arguments.positional[i]);
       continue;
     }
     auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
                               [&](const auto& entry) { return entry.first == parameter.name; });
     if (named != arguments.named.end()) {
-      set_variable(parameter.name, named->second);
+      scope_->set(parameter.name, named->second);
     } else if (parameter.fallback) {
-      set_variable(parameter.name, evaluate(*parameter.fallback));
+      scope_->set(parameter.name, evaluate(*parameter.fallback));
     } else {
-      set_variable(parameter.name,
-                   make_undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
+      scope_->set(parameter.name,
+                  make_undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
     }
   }
 }

@@ -8,23 +8,16 @@
 
 namespace droidspeak::jinja {
 
-Value* Scope::find(Work& work, const std::string& name) {
-  work.step(variables.size() / 8);
-  for (auto& [known, value] : variables) {
-    if (known == name) return &value;
-  }
-  return nullptr;
+const Value* Scope::find(const std::string& name) const {
+  auto found = variables.find(name);
+  return found == variables.end() ? nullptr : &found->second;
 }
 
-void Scope::set(Work& work, const std::string& name, Value value) {
-  if (Value* known = find(work, name)) {
-    *known = std::move(value);
-  } else {
-    variables.emplace_back(name, std::move(value));
-  }
+void Scope::set(const std::string& name, Value value) {
+  variables.insert_or_assign(name, std::move(value));
 }
 
-Interpreter::Interpreter(Context& context, std::vector<std::pair<std::string, Value>> variables)
+Interpreter::Interpreter(Context& context, std::unordered_map<std::string, Value> variables)
     : context_(context), scope_(std::make_shared<Scope>()) {
   scope_->variables = std::move(variables);
 }
@@ -32,10 +25,6 @@ Interpreter::Interpreter(Context& context, std::vector<std::pair<std::string, Va
 Interpreter::~Interpreter() {
   for (auto& space : namespaces_) space->attributes.clear();
   for (auto& scope : captured_scopes_) scope->variables.clear();
-}
-
-void Interpreter::set_variable(const std::string& name, Value value) {
-  scope_->set(context_.work, name, std::move(value));
 }
 
 std::string Interpreter::run(const Block& block) {
@@ -96,7 +85,7 @@ Interpreter::Flow Interpreter::execute_node(const For& node) {
   for (const Value& item : loop->items->items) {
     context_.work.step();
     InnerScope scope(*this);
-    set_variable("loop", Value(loop));
+    scope_->set("loop", Value(loop));
     assign(node.target, item);
     if (execute(node.body) == Flow::kBreak) break;
     ++loop->index;
@@ -122,7 +111,7 @@ Interpreter::Flow Interpreter::execute_node(const SetBlock& node) {
 }
 
 Interpreter::Flow Interpreter::execute_node(const MacroDefinition& node) {
-  set_variable(node.macro.name, make_macro(node.macro));
+  scope_->set(node.macro.name, make_macro(node.macro));
   return Flow::kNext;
 }
 
@@ -158,7 +147,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], items->items[i]);
     return;
   }
-  if (target.attribute.empty()) return set_variable(target.name, value);
+  if (target.attribute.empty()) return scope_->set(target.name, value);
   Value object = evaluate_node(Name{target.name});
   const auto* space = object.get<std::shared_ptr<Namespace>>();
   if (space == nullptr) {
@@ -182,7 +171,7 @@ Value Interpreter::capture(const Block& block) {
 Value Interpreter::capture_filtered(const Block& body, const Expression& filtered) {
   InnerScope scope(*this);
   Value text = capture(body);
-  set_variable(kBlockText, std::move(text));
+  scope_->set(kBlockText, std::move(text));
   return evaluate(filtered);
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,17 +14,16 @@ namespace droidspeak::jinja {
 
 // Variables of the template, a loop pass, a macro call or a block.
 struct Scope {
-  std::shared_ptr<Scope> parent;  // shared with the macros defined inside
-  std::vector<std::pair<std::string, Value>> variables;
+  std::shared_ptr<Scope> parent;                     // shared with the macros defined inside
+  std::unordered_map<std::string, Value> variables;  // requests may bring many
 
-  // Looks at one variable after another, which is charged.
-  Value* find(Work& work, const std::string& name);
-  void set(Work& work, const std::string& name, Value value);
+  const Value* find(const std::string& name) const;
+  void set(const std::string& name, Value value);
 };
 
 class Interpreter {
  public:
-  Interpreter(Context& context, std::vector<std::pair<std::string, Value>> variables);
+  Interpreter(Context& context, std::unordered_map<std::string, Value> variables);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -56,7 +56,6 @@ class Interpreter {
 
   SequenceRef loop_items(const For& node);
   void assign(const Target& target, const Value& value);
-  void set_variable(const std::string& name, Value value);
   void print(const Value& value);
   // Runs the block and gives its text instead of printing it.
   Value capture(const Block& block);

@@ -1,0 +1,36 @@
+// How much each field of a request may hold. docs/http_api.md lists them for clients; a field over
+// its limit is 400 naming it.
+#pragma once
+
+#include <cstddef>
+
+namespace droidspeak::openai {
+
+inline constexpr size_t kMaxModelNameBytes = 256;  // also of a sender
+inline constexpr size_t kMaxSaltBytes = 256;
+inline constexpr size_t kMaxUserBytes = 512;
+inline constexpr size_t kMaxMetadataEntries = 16;
+inline constexpr size_t kMaxMetadataKeyBytes = 64;
+inline constexpr size_t kMaxMetadataValueBytes = 512;
+
+inline constexpr size_t kMaxStops = 4;
+inline constexpr size_t kMaxStopBytes = 512;
+inline constexpr size_t kMaxStopTokens = 1024;
+inline constexpr size_t kMaxBiases = 1024;
+
+inline constexpr size_t kMaxMessages = 8192;
+inline constexpr size_t kMaxParts = 8192;  // of one message
+inline constexpr size_t kMaxAuthorBytes = 256;
+inline constexpr size_t kMaxTemplateArgumentBytes = size_t{64} << 10;
+inline constexpr size_t kMaxTemplateArguments = 256;
+inline constexpr int kMaxTemplateArgumentDepth = 16;
+
+inline constexpr size_t kMaxPrompts = 2048;
+inline constexpr size_t kMaxChoices = 2048;                   // of all prompts together
+inline constexpr size_t kMaxPromptTokens = size_t{1} << 20;   // of all prompts together
+inline constexpr size_t kMaxLogprobValues = size_t{1} << 20;  // tokens times alternatives
+
+inline constexpr size_t kMaxAdapterNameBytes = 128;
+inline constexpr size_t kMaxAdapterPathBytes = 4096;
+
+}  // namespace droidspeak::openai

@@ -1,0 +1,74 @@
+"""Requests that ask for much of everything: answered or refused, and the server's memory stays bounded."""
+
+import concurrent.futures
+import json
+import re
+
+import httpx
+import pytest
+
+from server_process import Server
+
+MOST_GROWTH = 256 << 20
+
+
+@pytest.fixture(scope="module")
+def large_server(family):
+    server = Server(family)
+    yield server
+    assert server.terminate() == 0
+
+
+def peak_bytes(server):
+    with open(f"/proc/{server.process.pid}/status") as file:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read())[1]) << 10
+
+
+def hostile_bodies(model):
+    prompts = ["x"] * 2048
+    yield "large stop", {"prompt": prompts, "stop": "s" * (4 << 20)}, 400
+    yield "large salt", {"prompt": prompts, "cache_salt": "s" * (4 << 20)}, 400
+    yield "many stop tokens", {"prompt": prompts, "stop_token_ids": [1] * 1_000_000}, 400
+    yield "all of them", {"prompt": prompts, "stop": ["s" * (4 << 20)], "cache_salt": "s" * (4 << 20), "stop_token_ids": [1] * 900_000}, 400
+    yield "large user", {"prompt": prompts, "user": "u" * (8 << 20)}, 400
+    yield "large model", {"prompt": prompts, "model": "m" * (8 << 20)}, 400
+    yield "all at their limits", {
+        "prompt": prompts, "stop": [letter * 512 for letter in "abcd"], "cache_salt": "s" * 256, "user": "u" * 512,
+        "stop_token_ids": list(range(250)) * 4, "logit_bias": {str(token): -1 for token in range(250)}}, 200
+    yield "long prompts", {"prompt": ["y" * 15_000] * 2000}, 400
+    yield "echo of many choices", {"prompt": ["y" * 4000] * 16, "n": 128, "echo": True}, 400
+    yield "logprobs of many choices", {"prompt": ["y" * 100] * 16, "n": 128, "logprobs": 20, "max_tokens": 3000}, 400
+    yield "many values", {"prompt": prompts, "anything": [{}] * 500_000}, 200
+    yield "many keys", {"prompt": "x", "anything": {str(i): i for i in range(1_000_000)}}, 200
+    yield "long unknown text", {"prompt": "x", "anything": "t" * (30 << 20)}, 200
+
+
+@pytest.mark.parametrize("number", range(13))
+def test_memory_is_bounded_whatever_is_asked(large_server, number):
+    with httpx.Client(base_url=large_server.url, timeout=300) as client:
+        model = client.get("/v1/models").json()["data"][0]["id"]
+        assert client.post("/v1/completions", json={"model": model, "prompt": "warm up", "max_tokens": 1}).status_code == 200
+    name, fields, status = list(hostile_bodies(model))[number]
+    body = json.dumps({"model": model, "max_tokens": 1, **fields})
+    before = peak_bytes(large_server)
+
+    def send(_):
+        return httpx.post(large_server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=300)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(send, range(3)))
+    assert {answer.status_code for answer in answers} <= {status, 429}, (name, answers[0].text[:300])
+    if status == 400:
+        assert answers[0].json()["error"]["param"], name
+    grown = peak_bytes(large_server) - before
+    assert grown < MOST_GROWTH, f"{name}: {grown >> 20} MiB more at the peak"
+
+
+def test_template_arguments_are_bounded(large_server):
+    def ask(path, arguments):
+        body = {"model": "base", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "chat_template_kwargs": arguments}
+        return httpx.post(large_server.url + path, json=body, timeout=60)
+    for path in ("/v1/chat/completions", "/tokenize"):
+        for arguments in ({f"key{i}": i for i in range(60_000)}, {"a": "x" * (1 << 20)}, {"a": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}):
+            answer = ask(path, arguments)
+            assert answer.status_code == 400 and answer.json()["error"]["param"] == "chat_template_kwargs"
+        assert ask(path, {f"key{i}": i for i in range(200)}).status_code == 200
