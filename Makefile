@@ -6,7 +6,7 @@ MODEL ?= models/smollm2/family.json
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan neon cuda cuda-check gpu-test gpu-bench bundle clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-bench bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,13 +75,23 @@ fuzz: ## every fuzz target for 60 s
 	@tools/setup fuzz
 	@tools/run_fuzzers 60
 
-asan: ## unit tests with address and undefined behaviour sanitizers
+asan: ## every compiled test with address and undefined behaviour sanitizers
 	@tools/setup unit
-	@cmake --preset debug && cmake --build build-debug -j $(JOBS) && ctest --test-dir build-debug -L unit --output-on-failure
+	@cmake --preset debug > /dev/null && cmake --build build-debug -j $(JOBS) --target compiled_tests
+	@tools/run_tests build-debug --compiled
 
-tsan: ## unit tests with the thread sanitizer
+tsan: ## every compiled test with the thread sanitizer
 	@tools/setup unit
-	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) && ctest --test-dir build-tsan -L unit --output-on-failure
+	@cmake --preset tsan > /dev/null && cmake --build build-tsan -j $(JOBS) --target compiled_tests
+	@tools/run_tests build-tsan --compiled
+
+mutate: ## 150 small changes of the sources, each of which some test must notice
+	@tools/setup mutate
+	@.venv/bin/python tools/mutate --jobs $(JOBS)
+
+test-bare: ## make demo and make test in a fresh Debian 12 and a fresh Ubuntu 24.04 root; needs root
+	@tools/setup bare
+	@tools/test_bare
 
 neon: ## the CPU operations' tests for ARM, under qemu
 	@tools/check_neon
@@ -106,4 +116,4 @@ bundle: ## collect into .cache/bundle what a GPU machine without network lacks
 	@tools/bundle
 
 clean: ## remove what was built
-	@rm -rf build build-debug build-tsan build-cuda build-fuzz out
+	@rm -rf build build-debug build-tsan build-cuda build-fuzz build-mutate out

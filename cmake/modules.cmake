@@ -17,10 +17,15 @@ target_include_directories(droidspeak_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(droidspeak_options INTERFACE Threads::Threads)
 target_compile_options(droidspeak_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>)
+# What a sanitizer finds ends the process, and so does what debug_check and the standard library check.
 if(DROIDSPEAK_SANITIZE)
+  set(DROIDSPEAK_DEBUG_CHECKS ON)
   target_compile_options(droidspeak_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DROIDSPEAK_SANITIZE} -fno-omit-frame-pointer -g1>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DROIDSPEAK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(droidspeak_options INTERFACE -fsanitize=${DROIDSPEAK_SANITIZE})
+endif()
+if(DROIDSPEAK_DEBUG_CHECKS)
+  target_compile_definitions(droidspeak_options INTERFACE DROIDSPEAK_DEBUG_CHECKS _GLIBCXX_ASSERTIONS)
 endif()
 
 function(add_module name)
@@ -38,7 +43,9 @@ function(add_module name)
   endif()
 endfunction()
 
-# add_test_binary(x_test LABEL unit SOURCES ... LINKS ...): GoogleTest binary, its cases run by ctest.
+# add_test_binary(x_test LABEL unit SOURCES ... LINKS ...): GoogleTest binary, its cases run by ctest. The target
+# compiled_tests builds all that ctest runs, without the programs.
+add_custom_target(compiled_tests)
 function(add_test_binary name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -46,6 +53,7 @@ function(add_test_binary name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
   target_compile_definitions(${name} PRIVATE DROIDSPEAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_dependencies(compiled_tests ${name})
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 900)
 endfunction()

@@ -23,11 +23,11 @@ inline void check(bool condition, std::string_view text, SourceLine where = Sour
   }
 }
 
-// For hot loops: compiled out of release builds.
+// For hot loops: only in builds with sanitizers, or with -DDROIDSPEAK_DEBUG_CHECKS=ON.
 inline void debug_check([[maybe_unused]] bool condition,
                         [[maybe_unused]] std::string_view text,
                         [[maybe_unused]] SourceLine where = SourceLine::current()) {
-#ifndef NDEBUG
+#ifdef DROIDSPEAK_DEBUG_CHECKS
   check(condition, text, where);
 #endif
 }

@@ -73,17 +73,27 @@ def server(server_maker):
     assert running.stop() == 0
 
 
+def chromium():
+    """Chromium and its driver. Ubuntu has them as snaps only, whose commands are scripts that do not run without snapd."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    for path in (program, driver):
+        if path is None or subprocess.run([path, "--version"], capture_output=True).returncode != 0:
+            pytest.skip("no Chromium with chromedriver on this machine")
+    return program, driver
+
+
 @pytest.fixture(scope="session")
 def browser():
+    program, driver = chromium()
     options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser")
+    options.binary_location = program
     for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "window-size=1280,1000"):
         options.add_argument("--" + flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
+    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield running
+    running.quit()
 
 
 @pytest.fixture
