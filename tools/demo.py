@@ -45,8 +45,8 @@ def percentile(values, share):
 class Server:
     """The real server on a free loopback port."""
 
-    def __init__(self, binary, family):
-        self.log = open(ROOT / "out" / "demo" / "server.log", "w")
+    def __init__(self, binary, family, log):
+        self.log = open(log, "w")
         self.process = subprocess.Popen([binary, "serve", "--family", family, "--host", "127.0.0.1", "--port", "0", "--kv-memory", "1GiB", "--cache-memory", "3GiB"],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True)
         for line in self.process.stdout:
@@ -54,7 +54,7 @@ class Server:
             if match:
                 self.port = int(match.group(1))
                 return
-        sys.exit("the server did not start; see out/demo/server.log")
+        sys.exit(f"the server did not start; see {log}")
 
     def ask(self, model, context, question, max_tokens, sharing, salt):
         body = {"model": model, "max_tokens": max_tokens, "temperature": 0, "sharing": sharing, "cache_salt": salt,
@@ -167,12 +167,13 @@ def main():
     parser.add_argument("--sender", default="base")
     parser.add_argument("--receiver", default="qa")
     parser.add_argument("--contexts", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo")
     args = parser.parse_args()
-    out = ROOT / "out" / "demo"
+    out = args.out
     out.mkdir(parents=True, exist_ok=True)
     rows = load_rows(args.data, args.contexts)
     start = time.time()
-    server = Server(args.binary, args.family)
+    server = Server(args.binary, args.family, out / "server.log")
     try:
         results, tokens = run(server, rows, args.sender, args.receiver)
     finally:
@@ -182,7 +183,8 @@ def main():
     (out / "result.json").write_text(json.dumps(summary, indent=2) + "\n")
     plots = sorted((ROOT / "families" / "smollm2" / "plans").glob(f"{args.receiver}-from-{args.sender}.*.svg"))
     write_report(summary, rows, results, plots, out / "report.html")
-    print(f"\nout/demo/result.json, out/demo/report.html   ({time.time() - start:.0f} s)")
+    shown = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
+    print(f"\n{shown}/result.json, {shown}/report.html   ({time.time() - start:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -20,25 +20,28 @@ Percentiles percentiles_of(const std::vector<double>& values) {
   return {percentile(values, 0.5), percentile(values, 0.95), percentile(values, 0.99)};
 }
 
-nlohmann::json to_json(const Percentiles& values) {
-  return {{"p50", values.p50}, {"p95", values.p95}, {"p99", values.p99}};
+void add_percentiles(nlohmann::json& out, const std::string& name, const Percentiles& values) {
+  out[name + "_p50"] = values.p50;
+  out[name + "_p95"] = values.p95;
+  out[name + "_p99"] = values.p99;
 }
 
 nlohmann::json to_json(const LoadFigures& row) {
-  return {{"arm", row.arm},
-          {"rate", row.rate},
-          {"ttft_ms", to_json(row.ttft_ms)},
-          {"tbt_ms", to_json(row.tbt_ms)},
-          {"e2e_ms", to_json(row.e2e_ms)},
-          {"throughput", row.throughput},
-          {"goodput", row.goodput},
-          {"f1", row.f1},
-          {"plans", row.plans},
-          {"answers", row.num_answers},
-          {"in_time", row.num_good},
-          {"failed", row.num_failed},
-          {"ended_early", row.was_ended_early},
-          {"meets_slo", row.meets_slo()}};
+  nlohmann::json out{{"arm", row.arm},
+                     {"rate", row.rate},
+                     {"throughput", row.throughput},
+                     {"goodput", row.goodput},
+                     {"f1", row.f1},
+                     {"plans", row.plans},
+                     {"answers", row.num_answers},
+                     {"in_time", row.num_good},
+                     {"failed", row.num_failed},
+                     {"ended_early", row.was_ended_early},
+                     {"meets_slo", row.meets_slo()}};
+  add_percentiles(out, "ttft_ms", row.ttft_ms);
+  add_percentiles(out, "tbt_ms", row.tbt_ms);
+  add_percentiles(out, "e2e_ms", row.e2e_ms);
+  return out;
 }
 
 std::vector<std::string> by_frequency(const std::map<std::string, int>& counts) {

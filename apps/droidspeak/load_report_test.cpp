@@ -50,5 +50,20 @@ TEST(LoadReport, TellsTheDifferenceToSharingOff) {
   EXPECT_FALSE(json["f1_to_off"].contains("off"));
 }
 
+TEST(LoadReport, RowsNameTheirPercentiles) {
+  LoadReport report;
+  report.rows = {arm_with("off", {0}, 1)};
+  report.rows[0].ttft_ms = {1, 2, 3};
+  report.rows[0].tbt_ms = {4, 5, 6};
+  report.rows[0].e2e_ms = {7, 8, 9};
+  const nlohmann::json row = to_json(report).at("rows").at(0);
+  EXPECT_EQ(row["arm"], "off");
+  EXPECT_EQ(row["ttft_ms_p50"], 1);
+  EXPECT_EQ(row["ttft_ms_p95"], 2);
+  EXPECT_EQ(row["tbt_ms_p50"], 4);
+  EXPECT_EQ(row["e2e_ms_p50"], 7);
+  EXPECT_EQ(row["e2e_ms_p99"], 9);
+}
+
 }  // namespace
 }  // namespace droidspeak

@@ -54,12 +54,16 @@ def test_bench_rows(program):
     assert all(row["ttft_ms_median"] > 0 and row["speedup"] > 0 for row in reuse)
 
 
-def test_evaluate_compares_plans(program, tmp_path):
-    rows = [{"id": str(i), "documents": [{"title": "Note", "text": "Plans and caches. " * 20}], "question": "What?", "answers": ["caches"]}
-            for i in range(2)]
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = program.json("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--data", data, "--max-tokens", 4)
+def test_bench_serve_compares_arms(program_with_books, rows):
+    found = program_with_books.json("bench", "serve", "--data", rows, "--contexts", 2, "--rates", 50, "--min-context", 64, "--max-context", 128,
+                                    "--max-tokens", 2, "--arms", "off,droidspeak", "--slo-ms", 1000)
+    assert [row["arm"] for row in found] == ["off", "droidspeak"]
+    fields = {"arm", "rate", "ttft_ms_p50", "ttft_ms_p95", "tbt_ms_p50", "e2e_ms_p50", "throughput", "goodput"}
+    assert all(set(row) >= fields for row in found)
+
+
+def test_evaluate_compares_plans(program, rows):
+    result = program.json("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--data", rows, "--limit", 2, "--max-tokens", 4)
     assert result["n"] == 2 and [row["plan"] for row in result["plans"]] == ["full", "reuse"]
     assert result["plans"][0]["agreement"] == 1 and result["plans"][0]["kl"] == pytest.approx(0, abs=1e-6)
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 TASKS = {
@@ -46,14 +47,28 @@ def run(tasks, tmp_path, task, kind, arguments, *flags):
     return results["results"][task], samples
 
 
+def logprob_of(server, model, prompt, choice):
+    """Of the choice behind the prompt, from the server's own log-probabilities."""
+    def tokens(text):
+        return httpx.post(f"{server.url}/tokenize", json={"model": model, "prompt": text}).json()["tokens"]
+    body = {"model": model, "prompt": prompt + choice, "echo": True, "logprobs": 0, "max_tokens": 1, "temperature": 0}
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120).json()
+    whole, begin = len(tokens(prompt + choice)), len(tokens(prompt))
+    return sum(answer["choices"][0]["logprobs"]["token_logprobs"][begin:whole])
+
+
 def test_loglikelihoods(server, model, tasks, tmp_path):
     arguments = f"model={model},base_url={server.url}/v1/completions,tokenizer_backend=remote,num_concurrent=2,max_retries=1"
     result, samples = run(tasks, tmp_path, "droidspeak_choice", "local-completions", arguments)
-    assert 0 <= result["acc,none"] <= 1
     assert len(samples) == len(ROWS)
+    num_right = 0
     for sample in samples:
-        for (logprob, _is_greedy), in sample["resps"]:
-            assert float(logprob) < 0
+        row = sample["doc"]
+        prompt = f"Question: {row['question']}\nAnswer:"
+        found = [float(logprob) for (logprob, _is_greedy), in sample["resps"]]
+        assert found == pytest.approx([logprob_of(server, model, prompt, choice) for choice in row["choices"]], abs=1e-3)
+        num_right += max(range(len(found)), key=found.__getitem__) == row["label"]
+    assert result["acc,none"] == pytest.approx(num_right / len(ROWS))
 
 
 def test_generation(server, model, tasks, tmp_path):
