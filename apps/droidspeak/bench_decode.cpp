@@ -65,7 +65,7 @@ double decode_batch(Workspace& workspace,
     transformer.embed(tokens, hidden);
     transformer.forward_layers({0, config.num_layers}, slices, *workspace.kv, hidden);
     transformer.logits(hidden, logits);
-    workspace.ops->argmax(logits, tokens);
+    greedy_tokens(*workspace.ops, logits, tokens);
   }
   return watch.ms();
 }

@@ -124,7 +124,7 @@ class ReuseBench {
       if (first + hidden.rows == static_cast<int64_t>(prompt.size()))
         transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
     });
-    workspace_.ops->argmax(logits, std::span(&token, 1));
+    greedy_tokens(*workspace_.ops, logits, std::span(&token, 1));
     if (!timing.fallback.empty())
       throw Failure(ErrorCode::kDataCorrupt,
                     fmt::format("plan {}: the sender's cache was not usable: {}", chosen.shown,

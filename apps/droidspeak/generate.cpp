@@ -71,6 +71,8 @@ class AnswerWriter {
     int32_t vocabulary = transformer.config().vocab_size;
     TensorView logits = logits_.reshape(*workspace_.device, DType::kF32, 1, vocabulary);
     transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
+    int32_t best = 0;
+    greedy_tokens(*workspace_.ops, logits, std::span(&best, 1));
     host_.resize(static_cast<size_t>(vocabulary));
     workspace_.device->to_host(host_.data(), logits.data, host_.size() * sizeof(float));
     last_ = sampler_.sample(host_, options_.num_logprobs);

@@ -50,6 +50,8 @@ class TokenScores {
     int32_t vocabulary = transformer_.config().vocab_size;
     TensorView logits = logits_.reshape(*workspace_.device, DType::kF32, hidden.rows, vocabulary);
     transformer_.logits(hidden, logits);
+    std::vector<int32_t> best(static_cast<size_t>(hidden.rows));
+    greedy_tokens(*workspace_.ops, logits, best);
     host_.resize(static_cast<size_t>(hidden.rows * vocabulary));
     workspace_.device->to_host(host_.data(), logits.data, host_.size() * sizeof(float));
     for (int64_t row = 0; row < hidden.rows; ++row) {

@@ -219,7 +219,8 @@ class Ops {
   virtual std::vector<Result<LowRankFit>> fit_low_rank(
       std::span<const LowRankProblem> problems) = 0;
 
-  // Index of the largest value of each row (the first one on ties), to host memory; waits.
+  // Index of the largest value of each row (the first one on ties), to host memory; waits. -1 for a
+  // row with a value that is not finite.
   virtual void argmax(TensorView in, std::span<int32_t> out) = 0;
 
   // Runs the operations that `queue` queues on these ops, and nothing else. A device may keep what

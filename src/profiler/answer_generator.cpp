@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "sharing/prompt_runner.h"
 
 namespace droidspeak {
 
@@ -125,7 +126,7 @@ void AnswerGenerator::step(std::vector<Run>& runs, const std::vector<std::vector
       logits_.reshape(ops_.device(), DType::kF32, std::ssize(runs), config.vocab_size);
   transformer.logits(last, logits);
   std::vector<int32_t> chosen(runs.size());
-  ops_.argmax(logits, chosen);
+  greedy_tokens(ops_, logits, chosen);
   for (size_t i = 0; i < runs.size(); ++i) runs[i].answer.push_back(chosen[i]);
 }
 

@@ -166,4 +166,12 @@ double PromptRunner::ensure_cached(const Variant& variant,
   return watch.ms();
 }
 
+void greedy_tokens(Ops& ops, TensorView logits, std::span<int32_t> tokens) {
+  ops.argmax(logits, tokens);
+  if (std::ranges::find(tokens, -1) == tokens.end()) return;
+  throw Failure(ErrorCode::kDataCorrupt,
+                "the model's logits are not finite numbers: its weights are damaged, or too large "
+                "for the precision in use");
+}
+
 }  // namespace droidspeak

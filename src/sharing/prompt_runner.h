@@ -103,4 +103,8 @@ class PromptRunner {
   Tensor hidden_;
 };
 
+// The most likely token of each row of logits. Throws Failure(kDataCorrupt) when a logit is not
+// finite.
+void greedy_tokens(Ops& ops, TensorView logits, std::span<int32_t> tokens);
+
 }  // namespace droidspeak

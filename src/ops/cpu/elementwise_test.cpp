@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -92,6 +93,24 @@ TEST_F(ElementwiseTest, FindsTheFirstLargestValue) {
       named.ops->argmax(view_of(in, 3, columns), out);
       EXPECT_EQ(out, (std::vector<int32_t>{static_cast<int32_t>(at),
                                            static_cast<int32_t>(columns - 1), 0}));
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, SaysWhichRowsHaveAValueThatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const NamedOps& named : all_ops(*device_, 2)) {
+    SCOPED_TRACE(name_of(named.set));
+    for (int64_t columns : {1, 5, 16, 1000}) {
+      for (float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        for (int64_t at : {int64_t{0}, columns / 2, columns - 1}) {
+          Floats in(static_cast<size_t>(2 * columns), 1.0f);
+          in[static_cast<size_t>(columns + at)] = bad;
+          std::vector<int32_t> out(2);
+          named.ops->argmax(view_of(in, 2, columns), out);
+          EXPECT_EQ(out, (std::vector<int32_t>{0, -1})) << columns << " " << bad << " " << at;
+        }
+      }
     }
   }
 }

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -182,6 +184,37 @@ TEST_F(LinearTest, MultipliesMatricesOfSeveralFormats) {
           }
         }
         column += part.rows;
+      }
+    }
+  }
+}
+
+// Also where activations are rounded to int8: what overflowed must not come out as a number.
+TEST_F(LinearTest, ValuesThatAreNotFiniteStaySoAndInTheirRow) {
+  for (const NamedOps& named : all_ops(*device_, 2)) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
+      for (Precision precision : {Precision::kExact, Precision::kFine, Precision::kFast}) {
+        for (int64_t rows : {2, 37}) {
+          SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << name_of(dtype) << " "
+                                          << static_cast<int>(precision) << " " << rows);
+          const Shape s{rows, 9, 256};
+          const auto matrix = make(*named.ops, dtype, s, precision);
+          Floats in = random_floats(random_, rows * s.columns);
+          const Floats good = run(*named.ops, *matrix, in, rows);
+          for (float bad :
+               {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+            Floats spoiled = in;
+            spoiled[static_cast<size_t>(s.columns) + 33] = bad;  // of the second row
+            Floats out = run(*named.ops, *matrix, spoiled, rows);
+            for (size_t i = 0; i < out.size(); ++i) {
+              if (i / 9 == 1) {
+                EXPECT_FALSE(std::isfinite(out[i])) << i;
+              } else {
+                EXPECT_EQ(out[i], good[i]) << i;
+              }
+            }
+          }
+        }
       }
     }
   }

@@ -27,8 +27,11 @@ __global__ void find_best_of_parts(ArgmaxTask<T> task) {
   wait_for_previous();
   Best best{-INFINITY, task.columns};
   for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < task.columns;
-       i += kArgmaxParts * kThreads)
-    best = better(best, {to_float(row[i]), i});
+       i += kArgmaxParts * kThreads) {
+    const float value = to_float(row[i]);
+    // What is not finite wins, so that it is noticed.
+    best = better(best, isfinite(value) ? Best{value, i} : Best{INFINITY, -1});
+  }
   best = warp_best(best);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
   __syncthreads();

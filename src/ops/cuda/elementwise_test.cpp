@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "ops/cuda/cuda_fixture.h"
 
@@ -89,6 +90,21 @@ TEST_F(ElementwiseTest, FindsTheFirstLargestValue) {
     fast_->argmax(on_device(DType::kF32, in, 3).view(), out);
     EXPECT_EQ(out, (std::vector<int32_t>{static_cast<int32_t>(at),
                                          static_cast<int32_t>(columns - 1), 0}));
+  }
+}
+
+TEST_F(ElementwiseTest, SaysWhichRowsHaveAValueThatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int64_t columns : {1, 5, 16, 1025, 49153}) {
+    for (float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      for (int64_t at : {int64_t{0}, columns / 2, columns - 1}) {
+        Floats in(static_cast<size_t>(2 * columns), 1.0f);
+        in[static_cast<size_t>(columns + at)] = bad;
+        std::vector<int32_t> out(2);
+        fast_->argmax(on_device(DType::kF32, in, 2).view(), out);
+        EXPECT_EQ(out, (std::vector<int32_t>{0, -1})) << columns << " " << bad << " " << at;
+      }
+    }
   }
 }
 

@@ -76,6 +76,9 @@ __device__ void store_int8(const float* head, int size, int lane, int8_t* to, fl
   float largest = 0;
   for (int i = lane; i < size; i += 32) largest = fmaxf(largest, fabsf(head[i]));
   largest = warp_max(largest);
+  bool is_finite = true;  // a maximum loses NaN
+  for (int i = lane; i < size; i += 32) is_finite = is_finite && isfinite(head[i]);
+  if (!__all_sync(~0u, is_finite)) largest = NAN;
   const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
   for (int i = lane * kSize; i < size; i += 32 * kSize) {
     Pack<int8_t, kSize> pack;

@@ -62,12 +62,20 @@ int64_t argmax(const float* in, int64_t size) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V largest = hn::Set(d, in[0]);
+  V zeros = hn::Zero(d);  // until a value is not finite
   int64_t i = 0;
-  for (; i + lanes <= size; i += lanes) largest = hn::Max(largest, hn::LoadU(d, in + i));
+  for (; i + lanes <= size; i += lanes) {
+    const V x = hn::LoadU(d, in + i);
+    largest = hn::Max(largest, x);
+    zeros = hn::Add(zeros, hn::Sub(x, x));
+  }
   float value = max_of(d, largest);
-  for (; i < size; ++i) value = std::max(value, in[i]);
-  const int64_t index = std::find(in, in + size, value) - in;
-  return index < size ? index : 0;  // no value equals NaN
+  float zero = sum_of(d, zeros);
+  for (; i < size; ++i) {
+    value = std::max(value, in[i]);
+    zero += in[i] - in[i];
+  }
+  return zero == 0 ? std::find(in, in + size, value) - in : -1;
 }
 
 void to_float(DType dtype, const void* in, int64_t size, float* out) {

@@ -6,6 +6,8 @@
 #define DROIDSPEAK_QUANTIZE_TILE_TOGGLE
 #endif
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <hwy/highway.h>
@@ -24,7 +26,7 @@ struct BlockScale {
   int32_t sum;  // of the values, in units of the last part
 };
 
-// 32 values as int8 parts of T: [kParts][32].
+// 32 values as int8 parts of T: [kParts][32]. A value that is not finite makes the scale NaN.
 template <int kParts, class T>
 HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   const hn::CappedTag<float, kPanelWidth> d;
@@ -32,13 +34,17 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   const hn::Rebind<T, decltype(d)> narrow;
   constexpr auto kStep = static_cast<int>(hn::MaxLanes(d));
   constexpr int32_t kUnit = 1 << kPartShift;
-  auto largest = hn::Zero(d);
+  auto largest = hn::Zero(d32);
   HWY_UNROLL(8)
   for (int i = 0; i < kQuantBlock; i += kStep) {
-    largest = hn::Max(largest, hn::Abs(hn::LoadU(d, in + i)));
+    largest = hn::Max(largest, magnitude_bits(d, hn::LoadU(d, in + i)));
   }
-  const float magnitude = max_of(d, largest);
-  const bool is_zero = !(magnitude > 1e-30f);
+  const float magnitude = largest_of_bits(d, largest);
+  if (!(magnitude <= std::numeric_limits<float>::max())) {
+    std::fill_n(out, kParts * kQuantBlock, T{0});
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  const bool is_zero = magnitude <= 1e-30f;
   const auto inverse = hn::Set(d, is_zero ? 0.0f : 127.0f / magnitude);
   auto sum = hn::Zero(d32);
   HWY_UNROLL(8)

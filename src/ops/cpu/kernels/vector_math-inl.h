@@ -195,14 +195,32 @@ HWY_INLINE void transpose_4x4(const T* const* from, const float* scales, float* 
 }
 #endif
 
+// Magnitudes as integers have the order of the floats with NaN above all, which a maximum of floats
+// loses.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToSigned<D>> magnitude_bits(D, hn::Vec<D> x) {
+  return hn::BitCast(hn::RebindToSigned<D>(), hn::Abs(x));
+}
+
+template <class D>
+HWY_INLINE float largest_of_bits(D, hn::Vec<hn::RebindToSigned<D>> bits) {
+  const hn::RebindToSigned<D> integers;
+  const int32_t largest = hn::GetLane(hn::MaxOfLanes(integers, bits));
+  float value;
+  std::memcpy(&value, &largest, sizeof(value));
+  return value;
+}
+
+// NaN when one of the values is.
 HWY_INLINE float largest_magnitude(const float* in, int64_t size) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto largest = hn::Zero(d);
+  auto largest = hn::Zero(hn::RebindToSigned<decltype(d)>());
   int64_t i = 0;
-  for (; i + lanes <= size; i += lanes) largest = hn::Max(largest, hn::Abs(hn::LoadU(d, in + i)));
-  if (i < size) largest = hn::Max(largest, hn::Abs(load_first(d, in + i, size - i)));
-  return max_of(d, largest);
+  for (; i + lanes <= size; i += lanes)
+    largest = hn::Max(largest, magnitude_bits(d, hn::LoadU(d, in + i)));
+  if (i < size) largest = hn::Max(largest, magnitude_bits(d, load_first(d, in + i, size - i)));
+  return largest_of_bits(d, largest);
 }
 
 // out = in / rms(in) * weight; in == out is allowed.
