@@ -28,13 +28,13 @@ def test_keys_that_everybody_could_guess_are_refused(family, key):
         assert len(ended.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("text,line", [("a:one\nb\n", 2), ("# x\n\na:\n", 3), (":one", 1), ("a:one\nb:one", 2), ("a:one\na:two", 2)])
+@pytest.mark.parametrize("text,line", [("a:hush\nb\n", 2), ("# x\n\na:\n", 3), (":hush", 1), ("a:hush\nb:hush", 2), ("a:hush\na:other", 2)])
 def test_key_files_are_refused_by_line(family, tmp_path, text, line):
     path = tmp_path / "keys"
     path.write_text(text)
     ended = start(family, "--api-key-file", path)
     assert ended.returncode == 1
-    assert f"{path}, line {line}" in ended.stderr and "one" not in ended.stderr.replace(str(path), "")
+    assert f"{path}, line {line}" in ended.stderr and "hush" not in ended.stderr
 
 
 def test_the_same_key_twice_is_refused(family):
