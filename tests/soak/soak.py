@@ -140,7 +140,8 @@ def run(args, folder):
     folders = adapter_folders(args.family)
     own(folder)
     root = os.path.commonpath(list(folders.values()))
-    service = Service(args.build / "droidspeak", args.family, root, args.cache_dir, SCARCE_TINY if args.tiny else SCARCE, args.out / "server.log")
+    program = shutil.copy(args.build / "droidspeak", folder)  # where the server's user can reach it
+    service = Service(program, args.family, root, args.cache_dir, SCARCE_TINY if args.tiny else SCARCE, args.out / "server.log")
     try:
         state = service.state()
         pairs = [(book["sender"], book["receiver"]) for book in state["plan_books"]]

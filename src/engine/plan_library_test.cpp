@@ -1,0 +1,104 @@
+#include "engine/plan_library.h"
+
+#include <functional>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "device/device.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr int32_t kLayers = 4;
+
+Digest digest(std::string_view text) {
+  return sha256(std::as_bytes(std::span(text)));
+}
+
+Variant variant(const std::string& name) {
+  Variant made;
+  made.name = name;
+  made.model_digest = digest("model");
+  made.adapter_digest = digest(name);
+  return made;
+}
+
+class PlanLibraryTest : public testing::Test {
+ protected:
+  std::filesystem::path write_book(const std::string& file, int32_t num_layers = kLayers) {
+    PlanBook book;
+    book.sender = sender_.name;
+    book.sender_model = sender_.model_digest;
+    book.sender_adapter = sender_.adapter_digest;
+    book.receiver = receiver_.name;
+    book.receiver_model = receiver_.model_digest;
+    book.receiver_adapter = receiver_.adapter_digest;
+    book.num_layers = num_layers;
+    book.data_name = "none";
+    PlanEntry entry;
+    entry.plan = {0, 1, 3};
+    book.frontier = {entry};
+    save_plan_book(folder_.path() / file, book);
+    return folder_.path() / file;
+  }
+
+  PlanLibrary library(const std::vector<std::filesystem::path>& files) {
+    ModelConfig config;
+    config.num_layers = kLayers;
+    return {*ops_, config, files};
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
+  const Variant sender_ = variant("reader");
+  const Variant receiver_ = variant("writer");
+};
+
+// Every field that says whose weights a book was measured with.
+const std::map<std::string, std::function<void(Variant&)>> kChanges = {
+    {"name", [](Variant& of) { of.name = "another"; }},
+    {"model", [](Variant& of) { of.model_digest = digest("another"); }},
+    {"adapter", [](Variant& of) { of.adapter_digest = digest("another"); }},
+};
+
+TEST_F(PlanLibraryTest, ABookCountsForItsPairOnly) {
+  const PlanLibrary found = library({write_book("book.json")});
+  ASSERT_NE(found.find(sender_, receiver_), nullptr);
+  EXPECT_EQ(found.find(receiver_, sender_), nullptr);
+  for (const auto& [field, change] : kChanges) {
+    Variant other_sender = sender_;
+    change(other_sender);
+    EXPECT_EQ(found.find(other_sender, receiver_), nullptr) << "sender's " << field;
+    Variant other_receiver = receiver_;
+    change(other_receiver);
+    EXPECT_EQ(found.find(sender_, other_receiver), nullptr) << "receiver's " << field;
+  }
+}
+
+TEST_F(PlanLibraryTest, CapturesLayersForItsOwnSendersOnly) {
+  const PlanLibrary found = library({write_book("book.json")});
+  EXPECT_EQ(found.captured_layers(sender_), std::vector<int32_t>{1});
+  EXPECT_TRUE(found.captured_layers(receiver_).empty());
+  for (const auto& [field, change] : kChanges) {
+    Variant other = sender_;
+    change(other);
+    EXPECT_TRUE(found.captured_layers(other).empty()) << field;
+  }
+}
+
+TEST_F(PlanLibraryTest, ABookOfAnotherDepthIsRefusedByName) {
+  try {
+    library({write_book("deeper.json", kLayers + 2)});
+    FAIL() << "a book of six layers was taken for a model of four";
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("deeper.json"), std::string::npos);
+    EXPECT_NE(std::string(failure.what()).find("num_layers is 6"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace droidspeak
