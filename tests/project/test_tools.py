@@ -67,6 +67,70 @@ def test_statements_are_changed_whole_only():
     assert [number for number in (2, 3, 5, 7) if is_whole(lines, number)] == [5]
 
 
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(small LANGUAGES CXX)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+enable_testing()
+add_subdirectory(src/store)
+"""
+MODULE = """add_library(droidspeak_store STATIC sum.cpp)
+add_executable(store_test sum_test.cpp)
+target_link_libraries(store_test PRIVATE droidspeak_store)
+add_test(NAME store_test COMMAND store_test)
+set_tests_properties(store_test PROPERTIES LABELS unit)
+"""
+SUM = """int sum_below(int end) {
+  int sum = 0;
+  for (int i = 0; i < end; ++i) {
+    sum += i;
+  }
+  sum += 0;
+  return sum;
+}
+"""
+SUM_TEST = "int sum_below(int);\nint main() { return sum_below(4) == 6 ? 0 : 1; }\n"
+
+
+@pytest.fixture
+def mutate(tmp_path, monkeypatch):
+    """The script on a project of one module, one function and one test."""
+    tool = load("mutate")
+    (tmp_path / "src" / "store").mkdir(parents=True)
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    for name, text in {"CMakeLists.txt": MODULE, "sum.cpp": SUM, "sum_test.cpp": SUM_TEST}.items():
+        (tmp_path / "src" / "store" / name).write_text(text)
+    for name in ("README.md", "CONTRIBUTING.md", "Makefile"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool, "OUT", tmp_path / "out")
+    monkeypatch.setattr(tool, "SOURCE_FOLDERS", ["src"])
+    monkeypatch.setattr(tool, "MIN_TEST_SECONDS", 2)
+    return tool
+
+
+def change(line, after):
+    return {"file": "src/store/sum.cpp", "line": line, "before": SUM.splitlines()[line - 1].strip(), "after": after, "text": after + "\n"}
+
+
+def test_mutants_are_killed_survive_or_do_not_count(mutate, tmp_path):
+    sample = [change(4, "sum -= i;"), change(6, "sum -= 0;"), change(2, "int sum = nothing;"), change(3, "for (int i = 0; i < end; i = 0) {")]
+    mutate.check_sources(sample)
+    build = mutate.Build(tmp_path / "build", ["unit"], [], 1)
+    results, num_invalid = mutate.run_sample(build, sample, 3, 1)
+    assert [result["result"] for result in results] == ["killed", "survived", "killed"] and num_invalid == 1
+    assert results[2]["by"] == "store_test: does not end"
+    assert mutate.report({"seed": 1, "lines": 4}, results, num_invalid, 10) == 1, "a third survives"
+    assert mutate.report({"seed": 1, "lines": 4}, results, num_invalid, 40) == 0
+    assert "src/store/sum.cpp:6" in (tmp_path / "out" / "survivors.md").read_text()
+    assert (tmp_path / "src" / "store" / "sum.cpp").read_text() == SUM, "the tree itself stays as it is"
+
+
+def test_a_sample_of_other_sources_is_refused(mutate):
+    with pytest.raises(SystemExit, match="sum.cpp:4 is no longer"):
+        mutate.check_sources([{**change(4, ";"), "before": "sum += 2 * i;"}])
+
+
 # What is committed
 
 
