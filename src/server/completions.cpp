@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "server/answer.h"
 #include "server/engine_requests.h"
 #include "server/handlers.h"
 #include "server/openai/limits.h"
-#include "text/utf8.h"
 
 namespace droidspeak {
 

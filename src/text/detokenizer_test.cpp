@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "text/tokenizer_test_support.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "text/bpe/normalizer.h"
 #include "text/tokenizer_test_support.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {

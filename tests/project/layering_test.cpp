@@ -85,6 +85,13 @@ TEST(Layering, CudaStaysInItsTwoFolders) {
   }
 }
 
+// It recurses for every character: a pattern or a text from outside can end the process.
+TEST(Layering, StandardRegularExpressionsStayOut) {
+  for (const fs::path& file : source_files())
+    EXPECT_EQ(read_file(file).find("#include <regex>"), std::string::npos)
+        << fs::relative(file, kSource) << ": base/regex.h has limits";
+}
+
 TEST(Layering, JsonLibraryStaysOutOfHeaders) {
   for (const fs::path& file : source_files()) {
     if (file.extension() != ".h") continue;

@@ -4,7 +4,7 @@
 
 #include <utf8proc.h>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {

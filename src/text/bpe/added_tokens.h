@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/bpe/regex.h"
+#include "base/regex.h"
 #include "text/tokenizer.h"
 
 namespace droidspeak {

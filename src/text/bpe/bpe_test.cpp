@@ -11,7 +11,7 @@
 #include "text/bpe/merge_table.h"
 #include "text/bpe/normalizer.h"
 #include "text/bpe/score_merges.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "text/bpe/regex.h"
+#include "base/regex.h"
 
 namespace droidspeak {
 

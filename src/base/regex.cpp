@@ -1,4 +1,4 @@
-#include "text/bpe/regex.h"
+#include "base/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <algorithm>
@@ -10,14 +10,12 @@
 #include <pcre2.h>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {
 
-constexpr uint32_t kMatchLimit = 20'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
-constexpr size_t kMaxPatternBytes = 16 * 1024;
 constexpr std::string_view kWhiteSpaceClass = "\\t-\\r\\x{85}\\p{Z}";
 
 std::string error_text(int code) {
@@ -67,11 +65,12 @@ struct Regex::Matches::State {
   ~State() { pcre2_match_data_free(match); }
 };
 
-Regex::Regex(std::string_view pattern) : pattern_(pattern), code_(std::make_unique<Code>()) {
-  if (pattern.size() > kMaxPatternBytes) {
+Regex::Regex(std::string_view pattern, const RegexLimits& limits)
+    : pattern_(pattern), code_(std::make_unique<Code>()) {
+  if (pattern.size() > limits.pattern_bytes) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("pattern of {} bytes; at most {} are supported", pattern.size(),
-                              kMaxPatternBytes));
+                              limits.pattern_bytes));
   }
   std::string source = with_unicode_white_space(pattern);
   int error = 0;
@@ -87,7 +86,7 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern), code_(std::make_uniq
   code_->has_jit = pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;
   code_->limits = pcre2_match_context_create(nullptr);
   if (code_->limits == nullptr) throw std::bad_alloc();
-  pcre2_set_match_limit(code_->limits, kMatchLimit);
+  pcre2_set_match_limit(code_->limits, limits.match_steps);
   pcre2_set_heap_limit(code_->limits, kHeapLimitKib);
 }
 

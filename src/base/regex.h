@@ -1,8 +1,9 @@
 // A PCRE2 pattern, JIT-compiled, over UTF-8 with Unicode properties. Immutable; safe to share.
-// Patterns come from model files, so work per match is limited.
+// Patterns come from model files, so their length and the work per match are limited.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,10 +19,15 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
+struct RegexLimits {
+  size_t pattern_bytes = 16 * 1024;
+  uint32_t match_steps = 20'000'000;  // as PCRE2 counts them: about 0.1 s
+};
+
 class Regex {
  public:
   // Throws Failure (invalid argument) with PCRE2's message and the offset.
-  explicit Regex(std::string_view pattern);
+  explicit Regex(std::string_view pattern, const RegexLimits& limits = {});
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
