@@ -29,6 +29,9 @@ class SafetensorsFile {
   // Whether a tensor of that name is there, whatever its dtype.
   bool contains(std::string_view name) const;
 
+  // Tensors of dtypes it does not know: name -> dtype.
+  const std::unordered_map<std::string, std::string>& unsupported() const { return unsupported_; }
+
   const std::unordered_map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:

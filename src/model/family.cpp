@@ -85,7 +85,12 @@ ModelFamily::ModelFamily(Ops& ops,
   for (const FamilyFile::Member& member : file.variants) {
     if (!is_wanted(member.name)) continue;
     if (!member.adapter.empty()) {
-      add_adapter(member.name, member.adapter);
+      try {
+        add_adapter(member.name, member.adapter);
+      } catch (const Failure& failure) {
+        throw Failure(failure.code(), fmt::format("{}: variant \"{}\": {}", file.path.string(),
+                                                  member.name, failure.what()));
+      }
       continue;
     }
     auto variant = load_full(member, file.base.name);
@@ -125,6 +130,12 @@ std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
 }
 
 void ModelFamily::add_adapter(const std::string& name, const std::filesystem::path& folder) {
+  add_adapter(name, folder, load_adapter(ops_, folder, config(), precision_));
+}
+
+void ModelFamily::add_adapter(const std::string& name,
+                              const std::filesystem::path& folder,
+                              std::shared_ptr<const Adapter> adapter) {
   if (auto before = find(name); before && !before->adapter) {
     throw Failure(
         ErrorCode::kInvalidArgument,
@@ -137,7 +148,7 @@ void ModelFamily::add_adapter(const std::string& name, const std::filesystem::pa
   variant->parent = base_->name;
   variant->path = folder;
   variant->transformer = base_->transformer;
-  variant->adapter = load_adapter(ops_, folder, config(), precision_);
+  variant->adapter = std::move(adapter);
   variant->model_digest = base_->model_digest;
   variant->adapter_digest = variant->adapter->digest;
   MutexLock lock(mutex_);

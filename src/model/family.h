@@ -75,6 +75,10 @@ class ModelFamily {
   // Loads a PEFT folder under `name`, replacing an adapter of that name. Throws Failure, also when
   // the name is the base's or another full checkpoint's.
   void add_adapter(const std::string& name, const std::filesystem::path& folder);
+  // The same with an adapter that was loaded from `folder` for this base already.
+  void add_adapter(const std::string& name,
+                   const std::filesystem::path& folder,
+                   std::shared_ptr<const Adapter> adapter);
   // False when there is no adapter of that name.
   bool remove_adapter(std::string_view name);
 

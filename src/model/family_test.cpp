@@ -14,6 +14,7 @@
 namespace droidspeak {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -32,13 +33,25 @@ class Families : public testing::Test {
     return std::make_unique<ModelFamily>(*ops_, file_, options_);
   }
 
-  std::string refusal() {
+  static std::string failure_of(const std::function<void()>& action) {
     try {
-      load();
+      action();
     } catch (const Failure& failure) {
       return failure.what();
     }
     return "";
+  }
+
+  std::string refusal() {
+    return failure_of([&] { load(); });
+  }
+
+  // Rewrites the configuration of the family's adapter "alpha".
+  void edit_adapter(const std::function<void(Json&)>& change) const {
+    std::filesystem::path path = folder_.path() / "adapters/alpha/adapter_config.json";
+    Json json = Json::parse(std::ifstream(path));
+    change(json);
+    std::ofstream(path) << json;
   }
 
   // Rewrites the twin's tokenizer.json.
@@ -113,6 +126,22 @@ TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
 TEST_F(Families, NameTheTokenizerFileThatCannotBeRead) {
   std::ofstream(twin() / "tokenizer.json") << "{";
   EXPECT_THAT(refusal(), HasSubstr("twin/tokenizer.json"));
+}
+
+TEST_F(Families, NameTheVariantWhoseAdapterIsWrong) {
+  edit_adapter([](Json& json) { json["r"] = 0; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("family.json: variant \"alpha\": "),
+                               HasSubstr("alpha/adapter_config.json: field \"r\" is 0")));
+  std::filesystem::remove_all(folder_.path() / "adapters/alpha");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("family.json: variant \"alpha\": "),
+                               HasSubstr("alpha/adapter_config.json")));
+}
+
+TEST_F(Families, RefuseDeepNesting) {
+  std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  std::ofstream(file_.path) << R"({"name": )" << deep << "}";
+  EXPECT_THAT(failure_of([&] { read_family_file(file_.path); }),
+              HasSubstr("family.json: JSON is nested deeper than 64"));
 }
 
 TEST_F(Families, AdaptersReplaceAdaptersOnly) {

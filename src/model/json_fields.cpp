@@ -1,6 +1,7 @@
 #include "model/json_fields.h"
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -14,9 +15,29 @@ namespace droidspeak {
 
 using nlohmann::json;
 
-JsonFields::JsonFields(const std::filesystem::path& path) : path_(path) {
-  std::string text = read_file(path, size_t{256} << 20);
-  value_ = std::make_unique<json>(json::parse(text, nullptr, false));
+namespace {
+
+constexpr int kMaxDepth = 64;  // values are copied and printed by functions that call themselves
+
+int64_t int_of(const json& value, int64_t low, int64_t high, const std::function<void()>& refuse) {
+  bool is_whole = value.is_number_integer() &&
+                  (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
+  if (!is_whole || value.get<int64_t>() < low || value.get<int64_t>() > high) refuse();
+  return value.get<int64_t>();
+}
+
+}  // namespace
+
+JsonFields::JsonFields(const std::filesystem::path& path)
+    : JsonFields(path, read_file(path, size_t{256} << 20)) {}
+
+JsonFields::JsonFields(const std::filesystem::path& path, std::string_view text) : path_(path) {
+  auto watch = [&](int depth, json::parse_event_t, json&) {
+    if (depth <= kMaxDepth) return true;
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: JSON is nested deeper than {}", path.string(), kMaxDepth));
+  };
+  value_ = std::make_unique<json>(json::parse(text, watch, false));
   if (value_->is_discarded() || !value_->is_object()) {
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: expected a JSON object", path.string()));
@@ -58,15 +79,33 @@ bool JsonFields::has(std::string_view field) const {
   return find(field) != nullptr;
 }
 
+bool JsonFields::is_blank(std::string_view field) const {
+  const json* value = find(field);
+  if (value == nullptr) return true;
+  if (value->is_boolean()) return !value->get<bool>();
+  if (value->is_number()) return value->get<double>() == 0;
+  if (value->is_string()) return value->get_ref<const std::string&>().empty();
+  return value->empty();
+}
+
+bool JsonFields::is_text(std::string_view field) const {
+  const json* value = find(field);
+  return value != nullptr && value->is_string();
+}
+
 int64_t JsonFields::get_int(std::string_view field, int64_t low, int64_t high) const {
   std::string expected = fmt::format("an integer from {} to {}", low, high);
+  return int_of(get(field, expected), low, high, [&] { refuse(field, expected); });
+}
+
+std::vector<int64_t> JsonFields::get_ints(std::string_view field, int64_t low, int64_t high) const {
+  std::string expected = fmt::format("integers from {} to {}", low, high);
   const json& value = get(field, expected);
-  if (!value.is_number_integer()) refuse(field, expected);
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-    refuse(field, expected);
-  auto number = value.get<int64_t>();
-  if (number < low || number > high) refuse(field, expected);
-  return number;
+  auto refuse_it = [&] { refuse(field, expected); };
+  if (!value.is_array()) return {int_of(value, low, high, refuse_it)};
+  std::vector<int64_t> numbers;
+  for (const json& item : value) numbers.push_back(int_of(item, low, high, refuse_it));
+  return numbers;
 }
 
 int64_t JsonFields::get_int_or(std::string_view field,

@@ -16,14 +16,20 @@ namespace droidspeak {
 
 class JsonFields {
  public:
-  // Parses a file that holds one JSON object.
+  // Parses a file that holds one JSON object, nested at most 64 deep.
   explicit JsonFields(const std::filesystem::path& path);
+  // Its content, read already; `path` is for messages.
+  JsonFields(const std::filesystem::path& path, std::string_view text);
   JsonFields(const JsonFields& other);
   ~JsonFields();
 
-  bool has(std::string_view field) const;  // present and not null
+  bool has(std::string_view field) const;       // present and not null
+  bool is_blank(std::string_view field) const;  // missing, null, false, 0 or empty
+  bool is_text(std::string_view field) const;
   int64_t get_int(std::string_view field, int64_t low, int64_t high) const;
   int64_t get_int_or(std::string_view field, int64_t fallback, int64_t low, int64_t high) const;
+  // A list of integers, or a single one.
+  std::vector<int64_t> get_ints(std::string_view field, int64_t low, int64_t high) const;
   double get_double(std::string_view field) const;
   double get_double_or(std::string_view field, double fallback) const;
   bool get_bool_or(std::string_view field, bool fallback) const;

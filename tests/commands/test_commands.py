@@ -1,7 +1,9 @@
 """The commands as a script calls them: what they print with --json, and how they fail."""
 
 import json
+import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -42,6 +44,16 @@ def test_score_behind_a_context(program, text, plan):
     sharing = [] if plan is None else ["--sender", "base", "--plan", plan]
     behind = program.json("score", "--model", "base", "--file", text, "--context-tokens", context, *sharing)
     assert behind["nll"] == pytest.approx(-sum(logprobs[context:]) / (len(logprobs) - context), abs=2e-3)
+
+
+def test_a_variant_with_a_wrong_adapter_is_named(program, tmp_path):
+    family = pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent, tmp_path / "family")) / "family.json"
+    config = family.parent / "adapters" / "alpha" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"r": 0}))
+    done = program.run("generate", "--family", family, "--model", "alpha", "--prompt", "x", "--device", "cpu")
+    assert done.returncode == 1 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert f'{family}: variant "alpha": {config}: field "r" is 0: expected an integer from 1 to 65536' in done.stderr
 
 
 def test_bench_rows(program):

@@ -1,0 +1,238 @@
+#include "model/adapter_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/json_fields.h"
+
+namespace droidspeak {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+constexpr int64_t kMaxRank = 65536;
+constexpr size_t kMaxPatterns = 4096;  // one for every linear layer of a large model
+constexpr size_t kMaxExpressions = 64;
+// Paths have some forty characters: what people write takes a few hundred steps.
+constexpr RegexLimits kExpressionLimits{.pattern_bytes = 512, .match_steps = 20'000};
+
+// Whatever they hold, the tensors mean the same.
+constexpr std::string_view kNeutralFields[] = {
+    "auto_mapping",   "base_model_name_or_path", "corda_config",   "eva_config",
+    "inference_mode", "exclude_modules",         "loftq_config",   "lora_dropout",
+    "lora_ga_config", "megatron_core",           "peft_version",   "qalora_group_size",
+    "revision",       "runtime_config",          "target_modules", "task_type",
+    "velora_config"};
+
+// Read by AdapterConfig.
+constexpr std::string_view kReadFields[] = {
+    "alpha_pattern",       "bias",       "init_lora_weights", "layers_pattern",
+    "layers_to_transform", "lora_alpha", "peft_type",         "r",
+    "rank_pattern",        "use_rslora"};
+
+struct UnsupportedField {
+  std::string_view name;
+  std::string_view what;
+};
+
+constexpr UnsupportedField kUnsupportedFields[] = {
+    {"alora_invocation_tokens", "activated LoRA"},
+    {"arrow_config", "Arrow routing"},
+    {"ensure_weight_tying", "tying adapters"},
+    {"fan_in_fan_out", "transposed weights"},
+    {"kasa_config", "KaSA"},
+    {"layer_replication", "replicating layers"},
+    {"lora_bias", "a bias of lora_B"},
+    {"megatron_config", "Megatron's parallel layers"},
+    {"modules_to_save", "replacing whole modules"},
+    {"modules_to_tie", "tying adapters"},
+    {"monteclora_config", "MonteCLoRA"},
+    {"target_modules_to_tie", "tying adapters"},
+    {"target_parameters", "adapting bare parameters"},
+    {"trainable_token_indices", "training single tokens"},
+    {"use_bdlora", "block-diagonal LoRA"},
+    {"use_dora", "DoRA"},
+    {"use_qalora", "QALoRA"}};
+
+// Ways to begin training that leave the base's weights as they are. The others (PiSSA, OLoRA,
+// CorDA, LoftQ, LoRA-GA) make PEFT change them again at every load.
+constexpr std::string_view kHarmlessBeginnings[] = {"eva", "gaussian", "mica", "orthogonal"};
+
+std::string read_config(const std::filesystem::path& path) {
+  std::error_code error;  // then opening it says why not
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{} is no regular file", path.string()));
+  }
+  return read_file(path, kMaxConfigBytes);
+}
+
+void check_beginning(const JsonFields& json) {
+  constexpr std::string_view field = "init_lora_weights";
+  if (!json.is_text(field)) {
+    static_cast<void>(json.get_bool_or(field, true));
+    return;
+  }
+  std::string beginning = json.get_string(field);
+  std::ranges::transform(beginning, beginning.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (std::ranges::find(kHarmlessBeginnings, beginning) != std::end(kHarmlessBeginnings)) return;
+  json.refuse(field, fmt::format("true, false or one of {}: others change the base's weights; save "
+                                 "the adapter converted to plain LoRA",
+                                 fmt::join(kHarmlessBeginnings, ", ")));
+}
+
+void check_fields(const JsonFields& json) {
+  if (json.get_string_or("peft_type", "LORA") != "LORA") json.refuse("peft_type", "\"LORA\"");
+  if (json.get_string_or("bias", "none") != "none") json.refuse("bias", "\"none\"");
+  check_beginning(json);
+  auto contains = [](const auto& names, const std::string& name) {
+    return std::ranges::find(names, name) != std::end(names);
+  };
+  for (const std::string& name : json.keys()) {
+    if (contains(kNeutralFields, name) || contains(kReadFields, name) || json.is_blank(name))
+      continue;
+    const auto* unsupported = std::ranges::find(kUnsupportedFields, name, &UnsupportedField::name);
+    if (unsupported != std::end(kUnsupportedFields))
+      json.refuse(name, fmt::format("null or false: {} is not supported", unsupported->what));
+    json.refuse(name, "null, false, 0 or empty: the field is not known to this version");
+  }
+}
+
+// The keys of a nested object as Python's dictionaries order them: by first appearance.
+std::vector<std::string> keys_in_order(const std::string& text, std::string_view field) {
+  std::vector<std::string> keys;
+  bool is_inside = false;
+  auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event != Json::parse_event_t::key) return true;
+    const auto& key = value.get_ref<const std::string&>();
+    if (depth == 1) {
+      is_inside = key == field;
+      if (is_inside) keys.clear();  // the last of two objects counts
+    } else if (depth == 2 && is_inside && keys.size() <= kMaxPatterns &&
+               std::ranges::find(keys, key) == keys.end()) {
+      keys.push_back(key);
+    }
+    return true;
+  };
+  [[maybe_unused]] Json parsed = Json::parse(text, watch, false);
+  return keys;
+}
+
+template <class GetValue>
+ModulePattern read_pattern(const JsonFields& json,
+                           const std::string& text,
+                           std::string_view field,
+                           const GetValue& get_value) {
+  ModulePattern pattern;
+  auto values = json.find_object(field);
+  if (!values) return pattern;
+  std::vector<std::string> keys = keys_in_order(text, field);
+  if (keys.size() > kMaxPatterns)
+    json.refuse(field, fmt::format("at most {} entries", kMaxPatterns));
+  for (const std::string& key : keys) pattern.add(*values, key, get_value(*values, key));
+  return pattern;
+}
+
+// As a regular expression it matches text of its own length, with any character for a dot.
+bool is_plain_name(std::string_view key) {
+  return std::ranges::all_of(
+      key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+}
+
+bool ends_with_name(std::string_view module, std::string_view key) {
+  if (key.size() > module.size()) return false;
+  size_t begin = module.size() - key.size();
+  if (begin > 0 && module[begin - 1] != '.') return false;
+  return std::ranges::equal(module.substr(begin), key,
+                            [](char c, char wanted) { return wanted == '.' || c == wanted; });
+}
+
+}  // namespace
+
+void ModulePattern::add(const JsonFields& values, const std::string& key, double value) {
+  Entry entry{.key = key, .value = value, .expression = {}};
+  if (!is_plain_name(key)) {
+    if (++num_expressions_ > kMaxExpressions)
+      values.refuse(key, fmt::format("at most {} regular expressions", kMaxExpressions));
+    try {
+      Regex alone(key, kExpressionLimits);  // what is balanced only inside the one below is wrong
+      entry.expression.emplace(fmt::format(R"(\A(?:(.*\.)?({})$))", key),
+                               RegexLimits{.pattern_bytes = kExpressionLimits.pattern_bytes + 32,
+                                           .match_steps = kExpressionLimits.match_steps});
+    } catch (const Failure& failure) {
+      values.refuse(key,
+                    fmt::format("a module's name or a regular expression: {}", failure.what()));
+    }
+  }
+  entries_.push_back(std::move(entry));
+}
+
+std::optional<double> ModulePattern::find(const std::string& module) const {
+  for (const Entry& entry : entries_) {
+    TextRange match;
+    bool fits = entry.expression ? Regex::Matches(*entry.expression, module).next(match)
+                                 : ends_with_name(module, entry.key);
+    if (fits) return entry.value;
+  }
+  return std::nullopt;
+}
+
+AdapterConfig::AdapterConfig(const std::filesystem::path& path) {
+  std::string text = read_config(path);
+  JsonFields json(path, text);
+  check_fields(json);
+  rank_ = static_cast<int32_t>(json.get_int("r", 1, kMaxRank));
+  alpha_ = json.get_double_or("lora_alpha", 8);
+  ranks_ = read_pattern(json, text, "rank_pattern", [](const JsonFields& values, auto& key) {
+    return static_cast<double>(values.get_int(key, 1, kMaxRank));
+  });
+  alphas_ = read_pattern(json, text, "alpha_pattern", [](const JsonFields& values, auto& key) {
+    return values.get_double(key);
+  });
+  if (json.get_bool_or("use_rslora", false)) scaling_ = Scaling::kByRootOfRank;
+  read_layers(json);
+}
+
+void AdapterConfig::read_layers(const JsonFields& json) {
+  if (!json.is_blank("layers_pattern")) {
+    bool is_text = json.is_text("layers_pattern");
+    std::vector<std::string> names = is_text ? std::vector{json.get_string("layers_pattern")}
+                                             : json.get_strings("layers_pattern");
+    if (names != std::vector<std::string>{"layers"}) json.refuse("layers_pattern", "\"layers\"");
+  }
+  if (json.has("layers_to_transform")) layers_ = json.get_ints("layers_to_transform", 0, INT32_MAX);
+}
+
+int32_t AdapterConfig::rank(const std::string& module) const {
+  return static_cast<int32_t>(ranks_.find(module).value_or(rank_));
+}
+
+double AdapterConfig::scale(const std::string& module) const {
+  double alpha = alphas_.find(module).value_or(alpha_);
+  double rank = this->rank(module);
+  return alpha / (scaling_ == Scaling::kByRank ? rank : std::sqrt(rank));
+}
+
+bool AdapterConfig::has_layer(int32_t layer) const {
+  return !layers_ || std::ranges::find(*layers_, layer) != layers_->end();
+}
+
+void AdapterConfig::add_to(Sha256& hash) const {
+  hash.add_field('n', fmt::format("r={}", static_cast<double>(rank_)));
+  hash.add_field('n', fmt::format("lora_alpha={}", alpha_));
+  hash.add_field('r', scaling_ == Scaling::kByRootOfRank ? "rslora" : "lora");
+  for (const ModulePattern::Entry& entry : ranks_.entries())
+    hash.add_field('p', fmt::format("rank_pattern:{}={}", entry.key, entry.value));
+  for (const ModulePattern::Entry& entry : alphas_.entries())
+    hash.add_field('p', fmt::format("alpha_pattern:{}={}", entry.key, entry.value));
+}
+
+}  // namespace droidspeak

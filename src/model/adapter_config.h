@@ -1,0 +1,68 @@
+// What adapter_config.json of a PEFT folder says about running the adapter: ranks and scales by
+// linear layer. A field that changes what the tensors mean, and is not done here, is refused by
+// name; so is one that this version does not know, unless its value is blank.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/regex.h"
+
+namespace droidspeak {
+
+class JsonFields;
+
+// rank_pattern or alpha_pattern: numbers for linear layers whose path fits a key. As PEFT does it,
+// a key is a regular expression for the end of the path, from its beginning or a dot on, and the
+// first key in the order of the file that fits counts.
+class ModulePattern {
+ public:
+  struct Entry {
+    std::string key;
+    double value = 0;
+    std::optional<Regex> expression;  // none: the key is a plain name
+  };
+
+  // Throws Failure naming the field and the key.
+  void add(const JsonFields& values, const std::string& key, double value);
+  // The number for a path like "model.layers.3.self_attn.q_proj".
+  std::optional<double> find(const std::string& module) const;
+
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+  size_t num_expressions_ = 0;
+};
+
+class AdapterConfig {
+ public:
+  // Throws Failure naming file, field and value.
+  explicit AdapterConfig(const std::filesystem::path& path);
+
+  int32_t rank(const std::string& module) const;
+  double scale(const std::string& module) const;  // of B A
+  // False when layers_to_transform leaves it out.
+  bool has_layer(int32_t layer) const;
+  // Everything that changes what the adapter computes.
+  void add_to(Sha256& hash) const;
+
+ private:
+  void read_layers(const JsonFields& json);
+
+  enum class Scaling { kByRank, kByRootOfRank };
+
+  int32_t rank_ = 0;
+  double alpha_ = 0;
+  ModulePattern ranks_;
+  ModulePattern alphas_;
+  Scaling scaling_ = Scaling::kByRank;
+  std::optional<std::vector<int64_t>> layers_;  // none: all
+};
+
+}  // namespace droidspeak

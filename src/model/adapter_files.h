@@ -1,0 +1,62 @@
+// A PEFT folder (adapter_config.json, adapter_model.safetensors) for one base, read into memory and
+// checked. Nothing of it is on a device yet and the files are closed: reading needs no Ops, so it
+// can be done on any thread, and packing then takes the device for one layer at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/hash.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace droidspeak {
+
+class AdapterFiles {
+ public:
+  // Throws Failure naming file, field or tensor and what is wrong. kFast keeps 16-bit matrices as
+  // they are.
+  AdapterFiles(const std::filesystem::path& folder, const ModelConfig& base, Precision precision);
+
+  const Digest& digest() const { return digest_; }
+
+  int32_t num_layers() const { return static_cast<int32_t>(layers_.size()); }
+
+  LoraLayer pack_layer(Ops& ops, int32_t layer) const;
+
+ private:
+  friend class AdapterReader;
+
+  struct Matrix {
+    DType dtype = DType::kF32;
+    std::vector<std::byte> bytes;
+  };
+
+  // The correction of one linear layer.
+  struct Pair {
+    LoraLinear LoraLayer::*linear;
+    int32_t first_column = 0;  // in the output of the fused layer
+    int32_t rows = 0;
+    int32_t columns = 0;
+    int32_t rank = 0;
+    Matrix down;  // A: [rank, columns]
+    Matrix up;    // B, scaled: [rows, rank]
+  };
+
+  Precision precision_;
+  Digest digest_;
+  std::vector<std::vector<Pair>> layers_;
+};
+
+// Reads a folder; throws Failure.
+using ReadAdapter =
+    std::function<AdapterFiles(const std::filesystem::path&, const ModelConfig&, Precision)>;
+
+// The largest adapter_model.safetensors that is read: as large as what it corrects, in 16 bits.
+uint64_t max_adapter_bytes(const ModelConfig& base);
+
+}  // namespace droidspeak
