@@ -34,6 +34,7 @@ struct ServeOptions {
   std::string sharing = "on";
   int32_t max_queue = 256;
   int32_t max_batch = 64;
+  int32_t max_adapters = 64;
   double ttft_slo_ms = 0;
   double min_quality = 0.99;
   int drain_s = 30;
@@ -75,6 +76,9 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--max-batch", options.max_batch, "Requests computed at the same time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command.add_option("--max-adapters", options.max_adapters, "Adapters loaded at the same time")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command
       .add_option("--ttft-slo-ms", options.ttft_slo_ms, "Time to first token to aim for (0: none)")
       ->check(CLI::NonNegativeNumber);
@@ -103,6 +107,7 @@ EngineOptions engine_options(const ServeOptions& options, Device& device) {
   engine.store = store_options(options.common, device);
   engine.max_queue = options.max_queue;
   engine.max_batch_sequences = options.max_batch;
+  engine.max_adapters = options.max_adapters;
   engine.ttft_slo_ms = options.ttft_slo_ms;
   engine.min_quality = options.min_quality;
   if (options.sharing == "off") engine.sharing = EngineOptions::Sharing::kOff;

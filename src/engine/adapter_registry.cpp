@@ -1,5 +1,8 @@
 #include "engine/adapter_registry.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -7,18 +10,31 @@
 
 namespace droidspeak {
 
-Result<void> AdapterRegistry::load(const std::string& name, const std::filesystem::path& folder) {
+Result<void> AdapterRegistry::may_add(const std::string& name, IfTaken if_taken) const {
+  auto refused = [&](const std::string& why) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("adapter \"{}\": {}", name, why)};
+  };
   auto before = family_.find(name);
-  if (before && !before->adapter) {
-    return Error{
-        ErrorCode::kInvalidArgument,
-        fmt::format("adapter \"{}\": the name belongs to a full checkpoint of the family", name)};
+  if (before && !before->adapter)
+    return refused("the name belongs to a full checkpoint of the family");
+  if (before && if_taken == IfTaken::kRefuse)
+    return refused("it has already been loaded; set load_inplace to replace it");
+  auto num_adapters = std::ranges::count_if(
+      family_.variants(), [](const auto& other) { return other->adapter != nullptr; });
+  if (!before && num_adapters >= max_adapters_) {
+    return refused(fmt::format("{} adapters are loaded and --max-adapters is {}; unload one first",
+                               num_adapters, max_adapters_));
   }
-  try {
-    family_.add_adapter(name, folder);
-  } catch (const Failure& failure) {
-    return failure.error();
-  }
+  return {};
+}
+
+Result<void> AdapterRegistry::add(const std::string& name,
+                                  const std::filesystem::path& folder,
+                                  std::shared_ptr<const Adapter> adapter,
+                                  IfTaken if_taken) {
+  if (Result<void> allowed = may_add(name, if_taken); !allowed) return allowed;
+  auto before = family_.find(name);
+  family_.add_adapter(name, folder, std::move(adapter));
   if (before && before->adapter_digest != family_.get(name)->adapter_digest)
     store_.erase_owned_by(cache_owner(*before));
   spdlog::info("adapter \"{}\" {} from {}", name, before ? "replaced" : "loaded", folder.string());

@@ -1,10 +1,11 @@
 // Adapters at run time. Whoever holds a Variant keeps it; a replaced or removed one stores nothing
 // any more, and what it stored, in earlier processes too, is erased. (Keys hold its digest, so
 // nobody could find it anyway.)
-// Used by the engine thread.
+// Used by the engine thread, but for may_add().
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "base/result.h"
@@ -13,14 +14,23 @@
 
 namespace droidspeak {
 
+// When an adapter of that name is there already.
+enum class IfTaken { kReplace, kRefuse };
+
 class AdapterRegistry {
  public:
   // Both outlive the registry.
-  AdapterRegistry(ModelFamily& family, CacheStore& store) : family_(family), store_(store) {}
+  AdapterRegistry(ModelFamily& family, CacheStore& store, int32_t max_adapters)
+      : family_(family), store_(store), max_adapters_(max_adapters) {}
 
-  // Adds or replaces. kInvalidArgument when the name belongs to a full checkpoint; what is wrong
-  // with the folder otherwise.
-  Result<void> load(const std::string& name, const std::filesystem::path& folder);
+  // Any thread. kInvalidArgument when the name belongs to a full checkpoint or to an adapter that
+  // is not to be replaced, or when there are as many adapters as there may be.
+  Result<void> may_add(const std::string& name, IfTaken if_taken) const;
+  // Adds or replaces; the errors are those of may_add().
+  Result<void> add(const std::string& name,
+                   const std::filesystem::path& folder,
+                   std::shared_ptr<const Adapter> adapter,
+                   IfTaken if_taken);
   Result<void> unload(const std::string& name);  // kNotFound
 
   // Whether the variant still goes by its name.
@@ -31,6 +41,7 @@ class AdapterRegistry {
  private:
   ModelFamily& family_;
   CacheStore& store_;
+  const int32_t max_adapters_;
 };
 
 }  // namespace droidspeak

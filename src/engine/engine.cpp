@@ -35,8 +35,10 @@ Result<std::shared_ptr<TokenStream>> Engine::submit(GenerationRequest request) {
   return loop_->submit(std::move(request));
 }
 
-Result<void> Engine::load_adapter(const std::string& name, const std::filesystem::path& folder) {
-  return loop_->load_adapter(name, folder);
+Result<void> Engine::load_adapter(const std::string& name,
+                                  const std::filesystem::path& folder,
+                                  IfTaken if_taken) {
+  return loop_->load_adapter(name, folder, if_taken);
 }
 
 Result<void> Engine::unload_adapter(const std::string& name) {
@@ -115,8 +117,9 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
 }
 
 Result<void> Engine::Loop::load_adapter(const std::string& name,
-                                        const std::filesystem::path& folder) {
-  return inbox_.call([this, name, folder] { return adapters_.load(name, folder); });
+                                        const std::filesystem::path& folder,
+                                        IfTaken if_taken) {
+  return loader_.load(name, folder, if_taken);
 }
 
 Result<void> Engine::Loop::unload_adapter(const std::string& name) {
@@ -126,6 +129,7 @@ Result<void> Engine::Loop::unload_adapter(const std::string& name) {
 void Engine::Loop::drain(std::chrono::milliseconds limit) {
   inbox_.refuse({ErrorCode::kUnavailable, "the server is shutting down: no new requests"});
   static_cast<void>(inbox_.wait_until_empty(limit));
+  loader_.stop();
 }
 
 EngineState Engine::Loop::state() const {

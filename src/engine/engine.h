@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/adapter_registry.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
+#include "model/adapter_files.h"
 #include "model/family.h"
 #include "sharing/plan_book.h"
 #include "store/cache_store.h"
@@ -29,6 +31,8 @@ struct EngineOptions {
   int32_t chunk_tokens = 0;     // prefill tokens per step; 0: as many as suit the device
   double ttft_slo_ms = 0;       // 0: none
   double min_quality = 0.99;    // floor for plans chosen under load
+  int32_t max_adapters = 64;    // loaded at a time
+  ReadAdapter read_adapter;     // in the place of the disk; for tests
   double load_stall_ms = 2000;  // a load from which nothing arrives for so long is given up
   using Sharing = SharingMode;
   Sharing sharing = Sharing::kOn;
@@ -70,8 +74,12 @@ class Engine {
   Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
 
   // Adapters at run time; requests in flight finish on what they began with, a replaced adapter's
-  // caches die with it. Waits until the engine thread has done it.
-  Result<void> load_adapter(const std::string& name, const std::filesystem::path& folder);
+  // caches die with it. Both wait until it is done, the engine goes on meanwhile. Errors of a load:
+  // kInvalidArgument, kNotFound or kDataCorrupt (name, folder or files), kExhausted (too many loads
+  // at a time), kUnavailable.
+  Result<void> load_adapter(const std::string& name,
+                            const std::filesystem::path& folder,
+                            IfTaken if_taken = IfTaken::kReplace);
   Result<void> unload_adapter(const std::string& name);  // kNotFound
 
   // No new requests; returns when the running ones are done or the time is up.

@@ -43,6 +43,8 @@ Result<void> Inbox::call(std::function<Result<void>()> command) {
     return failure.error();
   } catch (const std::future_error&) {  // the engine thread is gone
     return Error{ErrorCode::kUnavailable, "the engine has stopped"};
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::kExhausted, "out of memory"};
   }
 }
 

@@ -75,7 +75,14 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       inbox_(options.max_queue),
       transfers_(kLoadPatience),
       write_back_(ops.device()),
-      adapters_(family_, store_),
+      adapters_(family_, store_, options.max_adapters),
+      loader_({.ops = ops,
+               .base = family_.config(),
+               .precision = options.family.precision,
+               .registry = adapters_,
+               .inbox = inbox_,
+               .read = options.read_adapter,
+               .patience = kLoadPatience}),
       scheduler_(kv_.pool(),
                  {options.chunk_tokens > 0 ? options.chunk_tokens : ops.prefill_rows(),
                   family_.config().num_layers}),
@@ -105,6 +112,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
 }
 
 Engine::Loop::~Loop() {
+  loader_.stop();
   inbox_.stop();
   thread_.join();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/adapter_loader.h"
 #include "engine/adapter_registry.h"
 #include "engine/admission.h"
 #include "engine/batch_runner.h"
@@ -31,7 +32,9 @@ class Engine::Loop {
 
   // Any thread.
   Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
-  Result<void> load_adapter(const std::string& name, const std::filesystem::path& folder);
+  Result<void> load_adapter(const std::string& name,
+                            const std::filesystem::path& folder,
+                            IfTaken if_taken);
   Result<void> unload_adapter(const std::string& name);
   void drain(std::chrono::milliseconds limit);
 
@@ -82,6 +85,7 @@ class Engine::Loop {
   WriteBack write_back_;
 
   AdapterRegistry adapters_;
+  AdapterLoader loader_;
   WaitingLine line_;
   Scheduler scheduler_;
   BatchRunner runner_;

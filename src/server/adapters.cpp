@@ -57,7 +57,7 @@ HttpResponse success(const std::string& message) {
 }  // namespace
 
 HttpResponse load_adapter(Service& service, HttpRequest& request) {
-  using IfTaken = openai::LoadAdapterRequest::IfTaken;
+  using Wanted = openai::LoadAdapterRequest::IfTaken;
   ApiResult<openai::LoadAdapterRequest> wanted = openai::parse_load_adapter_request(request.body);
   if (!wanted) return error_response(wanted.error());
   if (auto error = check_name(wanted->name)) return error_response(*error);
@@ -68,13 +68,14 @@ HttpResponse load_adapter(Service& service, HttpRequest& request) {
     return error_response(
         bad_field("Invalid 'lora_name': '" + wanted->name + "' is the base model.", "lora_name"));
   }
-  if (taken && wanted->if_taken == IfTaken::kRefuse) {
+  if (taken && wanted->if_taken == Wanted::kRefuse) {
     return error_response(
         bad_field("The lora adapter '" + wanted->name +
                       "' has already been loaded; set load_inplace to replace it.",
                   "lora_name"));
   }
-  if (auto loaded = service.engine().load_adapter(wanted->name, *folder); !loaded) {
+  IfTaken if_taken = wanted->if_taken == Wanted::kRefuse ? IfTaken::kRefuse : IfTaken::kReplace;
+  if (auto loaded = service.engine().load_adapter(wanted->name, *folder, if_taken); !loaded) {
     ApiError error = to_api_error(loaded.error());
     // What is wrong with the folder's content is the caller's fault, whatever the loader calls it.
     bool is_fault_of_ours = error.status >= 500 && loaded.error().code != ErrorCode::kDataCorrupt;

@@ -167,6 +167,43 @@ TEST(Server, LoadsReplacesAndUnloadsAdapters) {
   EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "base"})").status, 400);
 }
 
+TEST(Server, RefusesAWrongAdapterAndGoesOn) {
+  TinyServer server;
+  std::filesystem::path config = server.folder() / "adapters/alpha/adapter_config.json";
+  const Json right = Json::parse(read_file(config));
+  const std::pair<const char*, Json> wrong[] = {{"r", 0},
+                                                {"r", 3},
+                                                {"rank_pattern", {{"q_proj", 0}}},
+                                                {"rank_pattern", {{"((.+)+)+[!?]", 4}}},
+                                                {"lora_alpha", 1e300},
+                                                {"use_dora", true}};
+  for (const auto& [field, value] : wrong) {
+    Json edited = right;
+    edited[field] = value;
+    write_file_atomically(config, edited.dump());
+    auto response = server.post(
+        "/v1/load_lora_adapter",
+        R"({"lora_name": "alpha", "lora_path": "adapters/alpha", "load_inplace": true})");
+    EXPECT_EQ(response.status, 400) << edited;
+    EXPECT_EQ(Json::parse(response.body)["error"]["param"], "lora_path");
+    EXPECT_THAT(response.body, HasSubstr("adapter_"));
+    EXPECT_EQ(
+        server.post("/v1/completions", R"({"model": "alpha", "prompt": "x", "max_tokens": 1})")
+            .status,
+        200);
+  }
+}
+
+TEST(Server, LoadsSoManyAdapters) {
+  TinyServerOptions options;
+  options.engine.max_adapters = 2;
+  TinyServer server(options);
+  auto refused = server.post("/v1/load_lora_adapter",
+                             R"({"lora_name": "gamma", "lora_path": "adapters/alpha"})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("--max-adapters is 2"));
+}
+
 TEST(Server, LoadsAdaptersOnlyFromBelowItsRoot) {
   TinyServer server;
   TemporaryFolder elsewhere;
