@@ -150,7 +150,7 @@ TEST_F(MapFitTest, SumsOfFoldsAddUp) {
   Truth truth(3);
   FitSums both(*device_, kColumns);
   std::vector<FitSums> folds;
-  for (uint64_t seed : {1, 2}) {
+  for (uint64_t seed : {uint64_t{1}, uint64_t{2}}) {
     Columns x = random_columns(seed);
     Columns y = apply(truth, x);
     accumulate(*ops_, x, y, both);
