@@ -117,11 +117,14 @@ void HostTier::erase(const Digest& key) {
 void HostTier::erase_owned_by(const Digest& owner) {
   MutexLock lock(mutex_);
   ++erase_count_;
-  std::erase_if(blocks_, [&](const auto& item) {
-    if (item.second.owner != owner) return false;
-    policy_->remove(item.first);
-    return true;
-  });
+  for (auto block = blocks_.begin(); block != blocks_.end();) {
+    if (block->second.owner != owner) {
+      ++block;
+      continue;
+    }
+    policy_->remove(block->first);
+    block = blocks_.erase(block);
+  }
 }
 
 void HostTier::clear() {
