@@ -16,12 +16,12 @@ def build_folder():
 
 
 def family_file(folder):
-    """The family to serve: DROIDSPEAK_FAMILY, or a tiny one made for the occasion."""
+    """The family to serve: DROIDSPEAK_FAMILY, or a tiny one with plan books made for the occasion."""
     given = os.environ.get("DROIDSPEAK_FAMILY")
     if given:
         return pathlib.Path(given)
     maker = build_folder() / "bin" / "tiny_family"
-    made = subprocess.run([maker, folder], check=True, capture_output=True, text=True)
+    made = subprocess.run([maker, folder, "--plan-books"], check=True, capture_output=True, text=True)
     return pathlib.Path(made.stdout.strip())
 
 
