@@ -155,15 +155,27 @@ const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
   return is_own ? job_.own_keys[block] : job_.keys[block];
 }
 
+size_t ContextLoad::expected_bytes(EntryId id) const {
+  return id.kind == EntryKind::kKeyValue ? kv_.layout().layer_bytes() : job_.input_bytes;
+}
+
+// An entry of another size is a miss; its block is forgotten, so that it can be stored again.
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
-  auto entry = store_->fetch(key_of(block, id), id);
+  const Digest& key = key_of(block, id);
+  auto entry = store_->fetch(key, id);
+  std::string what = "missing or damaged";
+  if (entry && entry->bytes().size() != expected_bytes(id)) {
+    what = fmt::format("{} bytes long: it should be {}", entry->bytes().size(), expected_bytes(id));
+    store_->erase(std::span(&key, 1));
+    entry.reset();
+  }
   MutexLock lock(mutex_);
   if (is_stopping_) return std::nullopt;
   if (entry) {
     note_arrival(*entry);
   } else {
     fail(LoadFailure::Reason::kMissing,
-         fmt::format("block {} of layer {} is missing or damaged", block, id.layer));
+         fmt::format("block {} of layer {} is {}", block, id.layer, what));
   }
   return entry;
 }

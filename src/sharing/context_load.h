@@ -40,6 +40,7 @@ struct LoadJob {
   std::vector<int32_t> own_layers;  // ascending
   std::vector<int32_t> blocks;      // where K/V goes
   int32_t input_layer = -1;         // transition layer, whose E is wanted; -1: none
+  size_t input_bytes = 0;           // of E of one block
   std::vector<int32_t> layers;      // whose K/V is wanted, in this order
   LoadLimits limits;
   std::function<void()> on_progress;  // on the transfer thread; may be empty
@@ -88,6 +89,7 @@ class ContextLoad {
   bool copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries);
   const Digest& key_of(size_t block, EntryId id) const;
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
+  size_t expected_bytes(EntryId id) const;
   void note_arrival(const PinnedEntry& entry) REQUIRES(mutex_);
   void note_progress() REQUIRES(mutex_);
   void fail(LoadFailure::Reason reason, std::string text) REQUIRES(mutex_);

@@ -57,6 +57,7 @@ class ContextLoading : public testing::Test {
       job.blocks.push_back(2 * i + 1);
     }
     job.input_layer = kInputLayer;
+    job.input_bytes = layout_.layer_bytes();
     job.layers = {0, 2};
     job.limits.stall = stall;
     return job;
@@ -83,9 +84,9 @@ class ContextLoading : public testing::Test {
     return bytes;
   }
 
-  bool is_untouched() const {
+  bool is_untouched() {
     for (int32_t layer = 0; layer < kNumLayers; ++layer) {
-      for (int32_t block = 0; block < kv_.layout().num_layers; ++block) {
+      for (int32_t block = 0; block < kv_.pool().num_blocks(); ++block) {
         std::vector<std::byte> bytes = block_bytes(layer, block);
         if (std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{0}; })) return false;
       }
@@ -152,6 +153,29 @@ TEST_F(ContextLoading, MissingEntryIsAFailure) {
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
+}
+
+TEST_F(ContextLoading, EntryOfAnotherSizeIsAMissAndIsForgotten) {
+  for (EntryId id : {kv(2), input(kInputLayer)}) {
+    for (size_t size : {layout_.layer_bytes() - 4, layout_.layer_bytes() + 4, size_t{1}}) {
+      Digest other = test_key(1000 + size + static_cast<size_t>(id.layer));
+      std::vector<std::byte> bytes(size);
+      std::vector<std::byte> right(layout_.layer_bytes());
+      std::vector<EntryBytes> entries;
+      for (EntryId entry : {kv(0), kv(2), input(kInputLayer)})
+        entries.push_back({entry, entry == id ? bytes : right});
+      store_->put(other, entries);
+      LoadJob wrong = job();
+      wrong.keys[3] = other;
+      auto load = start(wrong);
+      std::optional<LoadFailure> failure = wait_for_end(*load);
+      ASSERT_TRUE(failure.has_value()) << size;
+      EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
+      EXPECT_NE(failure->text.find(std::to_string(size) + " bytes"), std::string::npos)
+          << failure->text;
+      EXPECT_FALSE(store_->fetch(other, kv(0))) << "so that it can be stored again";
+    }
+  }
 }
 
 TEST_F(ContextLoading, HangingReadIsAFailureAfterTheLimit) {

@@ -35,6 +35,10 @@ TransferThreads::~TransferThreads() {
     state.is_stopping = true;
     dropped.swap(state.waiting);
     state.changed.notify_all();
+  }
+  dropped.clear();
+  {
+    MutexLock lock(state.mutex);
     auto begin = std::chrono::steady_clock::now();
     while (state.is_any(Thread::kBusy)) {
       auto waited = std::chrono::steady_clock::now() - begin;

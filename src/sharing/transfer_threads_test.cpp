@@ -17,6 +17,7 @@ struct Gate {
   void pass() {
     MutexLock lock(mutex);
     is_inside = true;
+    ++num_inside;
     changed.notify_all();
     while (!is_open) changed.wait(mutex);
     has_passed = true;
@@ -37,13 +38,14 @@ struct Gate {
   Mutex mutex;
   Condition changed;
   bool is_inside = false;
+  size_t num_inside = 0;
   bool is_open = false;
   bool has_passed = false;
 };
 
 TEST(TransferThreads, WaitForWhatRunsAndDropWhatWaits) {
   auto gate = std::make_shared<Gate>();
-  std::atomic<int> num_run = 0;
+  std::atomic<size_t> num_run = 0;
   auto threads = std::make_unique<TransferThreads>();
   for (size_t i = 0; i < TransferThreads::kMaxThreads; ++i) {
     threads->start([&] {
@@ -51,13 +53,19 @@ TEST(TransferThreads, WaitForWhatRunsAndDropWhatWaits) {
       ++num_run;
     });
   }
-  threads->start([&] { num_run += 1000; });  // has no thread yet
-  gate->wait_for(&Gate::is_inside);
+  {
+    MutexLock lock(gate->mutex);
+    while (gate->num_inside < TransferThreads::kMaxThreads) gate->changed.wait(gate->mutex);
+  }
+  auto owned = std::make_shared<int>(1);
+  std::weak_ptr<int> is_owned = owned;
+  threads->start([&, kept = std::move(owned)] { num_run += 1000; });  // there is no thread for it
   auto ended = std::async(std::launch::async, [&] { threads.reset(); });
-  EXPECT_EQ(ended.wait_for(50ms), std::future_status::timeout);
+  while (!is_owned.expired()) std::this_thread::yield();  // it is dropped
+  EXPECT_EQ(num_run, 0u);
   gate->open();
   ended.get();
-  EXPECT_GT(num_run, 0);
+  EXPECT_EQ(num_run, TransferThreads::kMaxThreads) << "the others were waited for";
 }
 
 TEST(TransferThreads, LeaveBehindWhatHangsLongerThanTheirPatience) {
