@@ -38,9 +38,8 @@ bool answer(Sequence& sequence, std::optional<SampledToken> token, MetricsBoard&
   if (is_first) report_prefill(sequence, now, metrics);
   if (!token) return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
 
-  const std::vector<int32_t>& stops = *sequence.request.stop_tokens;
   int32_t id = token->token;
-  if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
+  if (sequence.request.stop_tokens->contains(id)) {
     return finish(sequence, {FinishReason::kStop, id}, now, metrics);
   }
   sequence.tokens.push_back(id);

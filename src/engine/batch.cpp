@@ -23,6 +23,15 @@ void add_rows(Batch& batch, const StepPlan::Work& work) {
 
 }  // namespace
 
+bool is_plain_prefill(const Batch& batch) {
+  return batch.num_rows() >= kObservedRows &&
+         std::ranges::none_of(batch.work, [](const StepPlan::Work& work) {
+           const Sequence& sequence = *work.sequence;
+           return sequence.is_decoding() || sequence.reuse != nullptr ||
+                  sequence.request.wants_prompt_logprobs;
+         });
+}
+
 std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows) {
   std::vector<StepPlan::Work> ordered(rows.begin(), rows.end());
   // Rows of one adapter lie together, so that its correction is one product.

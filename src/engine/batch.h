@@ -25,6 +25,14 @@ struct Batch {
   }
 };
 
+// Fewer rows say more about decoding than about prefill.
+inline constexpr int32_t kObservedRows = 32;
+
+// Whether the batch's time is that of computing its rows as prompts, and nothing else: no decode
+// rows, which cost a pass over the weights whatever their number, nothing loaded that is translated
+// on the way, no logits of all rows.
+bool is_plain_prefill(const Batch& batch);
+
 std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows);
 
 }  // namespace droidspeak

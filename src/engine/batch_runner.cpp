@@ -61,11 +61,13 @@ std::optional<BatchRunner::Sampled> BatchRunner::follow(const Batch& batch) {
 }
 
 BatchRunner::Sampled BatchRunner::finish(const Batch& batch, TensorView hidden) {
+  Sampled sampled(batch.work.size());
   for (size_t i = 0; i < batch.work.size(); ++i) {
     if (batch.work[i].sequence->request.wants_prompt_logprobs)
-      add_prompt_logprobs(batch, i, hidden);
+      sampled[i].has_overflown = !add_prompt_logprobs(batch, i, hidden);
   }
-  return sample(batch, hidden);
+  sample(batch, hidden, sampled);
+  return sampled;
 }
 
 TensorView BatchRunner::forward(const Batch& batch) {
@@ -96,7 +98,7 @@ void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hi
 }
 
 // Row p predicts the prompt's token p + 1. After a preemption the first ones are there already.
-void BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden) {
+bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden) {
   Sequence& sequence = *batch.work[index].sequence;
   std::vector<SampledToken>& known = sequence.prompt_logprobs.tokens;
   int32_t end =
@@ -107,8 +109,11 @@ void BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
     int64_t rows = std::min<int64_t>(kLogitRows, end - position);
     TensorView logits =
         logits_of(*batch.transformer, hidden.row_range(position + shift, position + shift + rows));
+    std::vector<int32_t> best(static_cast<size_t>(rows));
+    ops_.argmax(logits, best);
     std::span<float> values = host_rows(logits);
     for (int64_t row = 0; row < rows; ++row, ++position) {
+      if (best[static_cast<size_t>(row)] < 0) return false;
       auto columns = static_cast<size_t>(logits.columns);
       std::span<const float> one = values.subspan(static_cast<size_t>(row) * columns, columns);
       int32_t token = sequence.tokens[static_cast<size_t>(position) + 1];
@@ -116,31 +121,33 @@ void BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
           {token, token_logprob(one, token), top_logprobs(one, sequence.request.num_top_logprobs)});
     }
   }
+  return true;
 }
 
-BatchRunner::Sampled BatchRunner::sample(const Batch& batch, TensorView hidden) {
-  Sampled sampled(batch.work.size());
+// Logits that nobody asked for tell whether what was read is worth keeping.
+void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
   std::vector<size_t> complete;
   for (size_t i = 0; i < batch.work.size(); ++i) {
-    const Sequence& sequence = *batch.work[i].sequence;
-    if (batch.is_complete(i) && sequence.request.max_tokens > 0) complete.push_back(i);
+    if (batch.is_complete(i) && !sampled[i].has_overflown) complete.push_back(i);
   }
-  if (complete.empty()) return sampled;
+  if (complete.empty()) return;
   TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
   std::vector<int32_t> best(complete.size());
   ops_.argmax(logits, best);
   for (size_t i = 0; i < complete.size(); ++i) {
     Sequence& sequence = *batch.work[complete[i]].sequence;
+    Sample& sample = sampled[complete[i]];
+    sample.has_overflown = best[i] < 0;
+    if (sample.has_overflown || sequence.request.max_tokens == 0) continue;
     if (samples_on_device(sequence)) {
       sequence.sampler.accept(best[i]);
-      sampled[complete[i]] = SampledToken{.token = best[i]};
+      sample.token = SampledToken{.token = best[i]};
       continue;
     }
     auto row = static_cast<int64_t>(i);
     std::span<float> values = host_rows(logits.row_range(row, row + 1));
-    sampled[complete[i]] = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
+    sample.token = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
   }
-  return sampled;
 }
 
 // The last row of each of these works. Decode steps have no other rows.

@@ -17,9 +17,13 @@ class BatchRunner {
   // Both outlive the runner.
   BatchRunner(Ops& ops, const KvCache& kv) : ops_(ops), kv_(kv) {}
 
-  // One entry per work of the batch: the sampled token where the work completes its sequence.
-  // Prompt logprobs are appended to the sequences that want them.
-  using Sampled = std::vector<std::optional<SampledToken>>;
+  struct Sample {
+    std::optional<SampledToken> token = {};  // where the work completes its sequence
+    bool has_overflown = false;              // logits are not finite: the sequence cannot go on
+  };
+
+  // One entry per work of the batch. Prompt logprobs are appended to the sequences that want them.
+  using Sampled = std::vector<Sample>;
   Sampled run(const Batch& batch);
   // A batch of one sequence whose context is being loaded: begins its pass or goes on with it
   // through the layers that are ready. Nothing until the last layer is done.
@@ -29,8 +33,9 @@ class BatchRunner {
   Sampled finish(const Batch& batch, TensorView hidden);
   TensorView forward(const Batch& batch);
   void prepare_layer(const Batch& batch, int32_t layer, TensorView hidden);
-  void add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
-  Sampled sample(const Batch& batch, TensorView hidden);
+  // False when logits are not finite.
+  bool add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
+  void sample(const Batch& batch, TensorView hidden, Sampled& sampled);
   TensorView last_rows(const Batch& batch, std::span<const size_t> works, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);

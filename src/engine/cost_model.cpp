@@ -100,14 +100,14 @@ double CostModel::prefill_seconds(const PrefillWork& work) const {
 }
 
 void CostModel::observe_compute(double predicted, double measured) {
-  if (predicted <= 0 || measured <= 0) return;
+  if (learning_ == Learning::kOff || predicted <= 0 || measured <= 0) return;
   double ratio =
       std::clamp(measured / predicted, 0.2, 5.0);  // one odd step must not turn the model over
   compute_scale_ = average(compute_scale_, compute_scale_ * ratio);
 }
 
 void CostModel::observe_load(uint64_t bytes, Tier tier, double seconds) {
-  if (bytes == 0 || seconds <= 0) return;
+  if (learning_ == Learning::kOff || bytes == 0 || seconds <= 0) return;
   double& bandwidth = bandwidths_[static_cast<size_t>(tier)];
   bandwidth = average(
       bandwidth, std::clamp(static_cast<double>(bytes) / seconds, 0.2 * bandwidth, 5 * bandwidth));

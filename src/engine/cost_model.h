@@ -4,8 +4,9 @@
 //   prefill of a plan = max(load, recompute of the context) + suffix + output
 //
 // The coefficients come from a calibration at start; while the engine runs, measured times correct
-// the scale of computing and the bandwidth of each tier by exponential averages. Used by the engine
-// thread.
+// the scale of computing and the bandwidth of each tier by exponential averages. Only prompts teach
+// the former (is_plain_prefill() in batch.h, and recomputed contexts): decode rows cost a pass over
+// the weights, whatever their number. Used by the engine thread.
 #pragma once
 
 #include <array>
@@ -36,9 +37,14 @@ struct PrefillWork {
 
 class CostModel {
  public:
-  CostModel(const CostCoefficients& coefficients, int32_t num_layers)
+  enum class Learning { kOn, kOff };
+
+  CostModel(const CostCoefficients& coefficients,
+            int32_t num_layers,
+            Learning learning = Learning::kOn)
       : coefficients_(coefficients),
         num_layers_(num_layers),
+        learning_(learning),
         bandwidths_{coefficients.host_bandwidth, coefficients.disk_bandwidth} {}
 
   int32_t num_layers() const { return num_layers_; }
@@ -54,6 +60,7 @@ class CostModel {
  private:
   CostCoefficients coefficients_;
   int32_t num_layers_;
+  Learning learning_;
   double compute_scale_ = 1;
   std::array<double, 2> bandwidths_;  // by Tier
 };

@@ -7,11 +7,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/adapter_registry.h"
+#include "engine/cost_model.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
 #include "model/adapter_files.h"
@@ -36,6 +38,8 @@ struct EngineOptions {
   double load_stall_ms = 2000;  // a load from which nothing arrives for so long is given up
   using Sharing = SharingMode;
   Sharing sharing = Sharing::kOn;
+  // Instead of what is measured at start and learnt later; for tests.
+  std::optional<CostCoefficients> fixed_costs = {};
   // Verifies scheduler, pool and store after every step and panics when they disagree; for tests.
   enum class Checks { kNone, kEachStep } checks = Checks::kNone;
 };

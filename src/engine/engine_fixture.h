@@ -175,7 +175,8 @@ class TinyFamily {
   std::unique_ptr<ModelFamily> models_;
 };
 
-// f32 caches, checked after each step, small memory.
+// f32 caches, checked after each step, small memory; computing is slow and loading is not, so that
+// choices do not depend on how busy the machine is.
 inline EngineOptions tiny_options(int32_t num_blocks = 64) {
   EngineOptions options;
   options.family = TinyFamily::exact();
@@ -184,6 +185,11 @@ inline EngineOptions tiny_options(int32_t num_blocks = 64) {
       static_cast<uint64_t>(num_blocks) * KvLayout{4, 2, 16, DType::kF32}.block_bytes();
   options.store.host_bytes = uint64_t{64} << 20;
   options.chunk_tokens = 96;
+  options.fixed_costs = CostCoefficients{.token_seconds = 1e-4,
+                                         .attention_seconds = 1e-8,
+                                         .output_seconds = 1e-4,
+                                         .host_bandwidth = 4e9,
+                                         .disk_bandwidth = 5e8};
   options.checks = EngineOptions::Checks::kEachStep;
   return options;
 }

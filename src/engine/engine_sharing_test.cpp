@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -228,6 +229,83 @@ TEST(Sharing, AutoTakesTheCheapestGoodPlan) {
       generate(engine, {.model = "beta", .prompt = prompt, .max_tokens = 1, .min_quality = 0.1})
           .report;
   EXPECT_EQ(poor.plan, "reuse");
+}
+
+GenerationRequest from_sender(const std::string& model,
+                              std::vector<int32_t> prompt,
+                              const std::string& sender) {
+  return {.model = model,
+          .prompt = std::move(prompt),
+          .max_tokens = 12,
+          .sharing = {SharingRequest::Mode::kExplicit, sender, "auto"}};
+}
+
+// The target decides while nobody waits: the best that meets it, the fastest when none does.
+TEST(Sharing, LatencyTargetBuysQuality) {
+  SharedFamily family;
+  EngineOptions options = tiny_options(128);
+  options.checks = EngineOptions::Checks::kNone;
+  options.fixed_costs->token_seconds = 1;  // far more than the test takes
+  options.fixed_costs->attention_seconds = 0;
+  Engine engine(family.ops(), family.file(), options);
+  generate(engine, {.model = "base", .prompt = question(0, 1920, 1), .max_tokens = 1});
+  auto plan_within = [&](double seconds, uint32_t seed) {  // of computing a token in a layer
+    GenerationRequest request{
+        .model = "alpha", .prompt = question(seed, 1920, 10), .max_tokens = 1, .ttft_slo_ms = {}};
+    request.ttft_slo_ms = seconds * 1e3;
+    return generate(engine, request).report.plan;
+  };
+  EXPECT_EQ(plan_within(1, 1), "0,2,3") << "none meets it; reuse is too poor";
+  EXPECT_EQ(plan_within(1 * 1920 + 40 + 500, 2), "0,2,3");
+  EXPECT_EQ(plan_within(3 * 1920 + 40 + 500, 3), "0,1,4");
+  EXPECT_EQ(plan_within(4 * 1930 + 500, 4), "full");
+}
+
+TEST(Sharing, RequestsThatWaitBuyThroughput) {
+  SharedFamily family;
+  EngineOptions options = tiny_options(128);
+  options.checks = EngineOptions::Checks::kNone;
+  options.max_batch_sequences = 1;
+  options.ttft_slo_ms = 1e9;  // everything meets it
+  Engine engine(family.ops(), family.file(), options);
+  generate(engine, {.model = "base", .prompt = question(0, 1920, 1), .max_tokens = 1});
+  auto running = engine.submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
+  ASSERT_TRUE((*running)->next(std::chrono::seconds(60)));
+  auto first = engine.submit(from_sender("alpha", question(1, 1920, 10), "base"));
+  auto second = engine.submit(from_sender("beta", question(2, 1920, 10), "base"));
+  (*running)->cancel();
+  EXPECT_EQ(collect(**first).report.plan, "0,2,3") << "one waits behind it";
+  EXPECT_EQ(collect(**second).report.plan, "full");
+}
+
+TEST(Sharing, MixedCachesOfTwoSendersStayApart) {
+  SharedFamily family;
+  family.add_book("alpha", "beta", {{{0, 2, 3}, kGood}});
+  Engine engine(family.ops(), family.file(), tiny_options());
+  std::vector<int32_t> prompt = question(1, 256, 100);
+  for (const char* sender : {"base", "alpha"}) {
+    generate(engine, {.model = sender,
+                      .prompt = prompt,
+                      .max_tokens = 1,
+                      .sharing = {SharingRequest::Mode::kOff, {}, {}}});
+  }
+  std::map<std::string, std::vector<int32_t>> first;
+  for (const char* sender : {"base", "alpha"}) {
+    Outcome outcome = generate(engine, from_sender("beta", prompt, sender));
+    EXPECT_EQ(outcome.report.sender, sender);
+    EXPECT_EQ(outcome.report.recomputed_layers, 1);
+    first[sender] = outcome.tokens;
+    Engine fresh(family.ops(), family.file(), tiny_options());
+    generate(fresh, {.model = sender, .prompt = prompt, .max_tokens = 1});
+    EXPECT_EQ(outcome.tokens, generate(fresh, from_sender("beta", prompt, sender)).tokens);
+  }
+  EXPECT_NE(first["base"], first["alpha"]) << "so that mixing them up would be seen";
+  for (const char* sender : {"alpha", "base", "alpha"}) {
+    Outcome outcome = generate(engine, from_sender("beta", prompt, sender));
+    EXPECT_EQ(outcome.report.sender, sender);
+    EXPECT_EQ(outcome.report.recomputed_layers, 0) << "from its mixed cache";
+    EXPECT_EQ(outcome.tokens, first[sender]);
+  }
 }
 
 TEST(Sharing, MixedCachesAreNeverSent) {
@@ -515,6 +593,37 @@ TEST(Sharing, DiskCacheSurvivesARestart) {
   EXPECT_EQ(outcome.report.sender, "base");
   EXPECT_EQ(outcome.tokens, before);
   EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
+}
+
+TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
+  SharedFamily family;
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  GenerationRequest request = by_name("alpha", prompt, "reuse");
+  request.max_tokens = 1;
+  request.num_top_logprobs = 0;
+  std::map<StoreOptions::DiskFormat, float> logprobs;
+  std::map<StoreOptions::DiskFormat, uint64_t> bytes;
+  for (auto format : {StoreOptions::DiskFormat::kRaw, StoreOptions::DiskFormat::kInt8}) {
+    TemporaryFolder disk;
+    EngineOptions options = tiny_options();
+    options.store.disk_folder = disk.path();
+    options.store.disk_format = format;
+    {
+      Engine engine(family.ops(), family.file(), options);
+      generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+    }
+    Engine engine(family.ops(), family.file(), options);
+    bytes[format] = engine.metrics().store.disk.bytes;
+    Outcome outcome = generate(engine, request);
+    EXPECT_EQ(outcome.report.reused_tokens, 256);
+    EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
+    ASSERT_EQ(outcome.sampled.size(), 1u);
+    logprobs[format] = outcome.sampled[0].logprob;
+  }
+  using Format = StoreOptions::DiskFormat;
+  EXPECT_LT(bytes[Format::kInt8], bytes[Format::kRaw] * 2 / 3);
+  EXPECT_NEAR(logprobs[Format::kInt8], logprobs[Format::kRaw], 0.1);
+  EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";
 }
 
 TEST(Sharing, EngineModesChangeWhatAutoDoes) {

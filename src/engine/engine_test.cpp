@@ -96,6 +96,38 @@ TEST(Engine, PreemptionDoesNotChangeSampledOutput) {
   EXPECT_EQ(run(64), run(8));
 }
 
+// Not only the tokens: every bit of what they were chosen from.
+TEST(Engine, LogprobsDoNotDependOnTheBatch) {
+  TinyFamily family;
+  std::vector<GenerationRequest> requests;
+  for (uint32_t i = 0; i < 40; ++i) {
+    requests.push_back({.model = kNames[i % 3],
+                        .prompt = random_prompt(i, 1 + static_cast<int32_t>(i * 37 % 200)),
+                        .max_tokens = 6,
+                        .num_top_logprobs = 5});
+  }
+  EngineOptions options = tiny_options(512);
+  options.checks = EngineOptions::Checks::kNone;
+  std::vector<Outcome> alone;
+  for (const GenerationRequest& request : requests) {
+    Engine engine(family.ops(), family.file(), options);
+    alone.push_back(generate(engine, request));
+  }
+  Engine engine(family.ops(), family.file(), options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const GenerationRequest& request : requests)
+    streams.push_back(std::move(engine.submit(request)).take_or_throw());
+  for (size_t i = 0; i < streams.size(); ++i) {
+    Outcome batched = collect(*streams[i]);
+    ASSERT_EQ(batched.tokens, alone[i].tokens) << i;
+    for (size_t t = 0; t < batched.sampled.size(); ++t) {
+      EXPECT_EQ(batched.sampled[t].logprob, alone[i].sampled[t].logprob) << i << " " << t;
+      for (size_t k = 0; k < batched.sampled[t].top.size(); ++k)
+        EXPECT_EQ(batched.sampled[t].top[k].logprob, alone[i].sampled[t].top[k].logprob);
+    }
+  }
+}
+
 TEST(Engine, CancellingSomeDoesNotChangeTheOthers) {
   TinyFamily family;
   Engine engine(family.ops(), family.file(), tiny_options(12));
@@ -139,13 +171,14 @@ TEST(Engine, StopsAtAStopTokenAndLeavesItOut) {
   std::vector<int32_t> prompt = random_prompt(3, 30);
   std::vector<int32_t> expected = family.reference_greedy("base", prompt, 10);
   int32_t stop = expected[4];
-  auto first = std::find(expected.begin(), expected.end(), stop);
-  Outcome outcome = generate(
-      engine, {.model = "base", .prompt = prompt, .max_tokens = 10, .stop_tokens = {stop}});
+  std::set<int32_t> stops = {319, stop, 7, 300, 270, 1};
+  auto first = std::ranges::find_first_of(expected, stops);
+  Outcome outcome =
+      generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 10, .stop_tokens = stops});
   EXPECT_EQ(outcome.tokens, std::vector<int32_t>(expected.begin(), first));
   ASSERT_TRUE(outcome.finished);
   EXPECT_EQ(outcome.finished->reason, FinishReason::kStop);
-  EXPECT_EQ(outcome.finished->stop_token, stop);
+  EXPECT_EQ(outcome.finished->stop_token, *first);
 }
 
 TEST(Engine, PromptLogprobsEqualTheReference) {
@@ -274,16 +307,20 @@ TEST(Engine, ReplacedAdapterServesNewRequestsWhileOldOnesFinish) {
   std::vector<int32_t> prompt = random_prompt(4, 200);
   auto old_alpha = family.models().get("alpha");
   auto stream = engine.submit({.model = "alpha", .prompt = prompt, .max_tokens = 60});
-  ASSERT_TRUE((*stream)->next(seconds(60)));  // its prefill is done and stored
+  ASSERT_TRUE((*stream)->next(seconds(60)));  // its prefill is done
+  while (engine.metrics().store.host.entries == 0) std::this_thread::yield();
   write_tiny_adapter(family.folder() / "other", {}, {.seed = 999});
   ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "other"));
+  EXPECT_EQ(engine.metrics().store.host.entries, 0u) << "its caches went with the adapter";
   Outcome fresh = generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 20});
-  EXPECT_EQ(fresh.report.cached_tokens, 0) << "caches of the replaced adapter are gone";
   Outcome old = collect(**stream);
   EXPECT_EQ(old.tokens, family.reference_greedy(*old_alpha, prompt, 60));
   ModelFamily reloaded(family.ops(), family.file(), TinyFamily::exact(), {"base"});
   reloaded.add_adapter("alpha", family.folder() / "other");
   EXPECT_EQ(fresh.tokens, family.reference_greedy(*reloaded.get("alpha"), prompt, 20));
+  ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "adapters/alpha"));
+  Outcome back = generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 20});
+  EXPECT_EQ(back.report.cached_tokens, 0) << "nor do they come back with it";
 }
 
 TEST(Engine, AdaptersComeAndGo) {
@@ -303,7 +340,7 @@ TEST(Engine, AdaptersComeAndGo) {
 }
 
 // Passes everything on until told to fail.
-class FailingOps final : public Ops {
+class FailingOps : public Ops {
  public:
   explicit FailingOps(Ops& inner) : inner_(inner) {}
 
@@ -411,6 +448,88 @@ TEST(Engine, FailureOfTheDeviceFailsEverythingAndShowsInTheState) {
   EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(engine.unload_adapter("alpha").error().code, ErrorCode::kUnavailable);
   engine.drain(seconds(10));
+}
+
+// Notes what is waited for, on a device on which nothing else does.
+class TracedDevice final : public Device {
+ public:
+  TracedDevice(Device& inner, std::string& trace) : inner_(inner), trace_(trace) {}
+
+  DeviceKind kind() const override { return inner_.kind(); }
+
+  std::string name() const override { return inner_.name(); }
+
+  Buffer allocate(size_t bytes) override { return inner_.allocate(bytes); }
+
+  Buffer allocate_host(size_t bytes) override { return inner_.allocate_host(bytes); }
+
+  size_t free_bytes() const override { return inner_.free_bytes(); }
+
+  void to_device(void* device_data, const void* host_data, size_t bytes) override {
+    inner_.to_device(device_data, host_data, bytes);
+  }
+
+  void to_host(void* host_data, const void* device_data, size_t bytes) override {
+    inner_.to_host(host_data, device_data, bytes);
+  }
+
+  void synchronize() override { trace_ += 's'; }
+
+  void wait(const Event& event) override { inner_.wait(event); }
+
+  std::unique_ptr<CopyLane> make_copy_lane() override { return inner_.make_copy_lane(); }
+
+ private:
+  Device& inner_;
+  std::string& trace_;
+};
+
+// Notes where batches begin (e) and layers run (l).
+class TracedOps final : public FailingOps {
+ public:
+  explicit TracedOps(Ops& inner) : FailingOps(inner), device_(inner.device(), trace_) {}
+
+  const std::string& trace() const { return trace_; }
+
+  Device& device() override { return device_; }
+
+  void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
+    trace_ += 'e';
+    FailingOps::embed(table, tokens, out);
+  }
+
+  void rotate_and_store(TensorView qkv,
+                        const RopeOptions& options,
+                        std::span<const SequenceSlice> slices,
+                        const KvLayerView& kv) override {
+    trace_ += 'l';
+    FailingOps::rotate_and_store(qkv, options, slices, kv);
+  }
+
+ private:
+  std::string trace_;  // of the engine's thread
+  TracedDevice device_;
+};
+
+// A device that computes later would be charged to who asks it next.
+TEST(Engine, TimesABatchOnADeviceThatHasDoneEverythingBefore) {
+  TinyFamily family;
+  family.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});
+  TracedOps ops(family.ops());
+  std::vector<int32_t> prompt = random_prompt(1, 266);
+  {
+    Engine engine(ops, family.file(), tiny_options());
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 2});
+    Outcome outcome =
+        generate(engine, {.model = "alpha",
+                          .prompt = prompt,
+                          .max_tokens = 2,
+                          .sharing = {SharingRequest::Mode::kExplicit, "base", "0,2,3"}});
+    EXPECT_EQ(outcome.report.recomputed_layers, 1);
+  }
+  const std::string& trace = ops.trace();
+  EXPECT_NE(trace.find("sl"), std::string::npos) << "a recomputed chunk: " << trace;
+  EXPECT_EQ(trace.find("le"), std::string::npos) << "of which the next batch knows: " << trace;
 }
 
 }  // namespace

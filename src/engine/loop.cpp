@@ -11,8 +11,6 @@
 namespace droidspeak {
 namespace {
 
-constexpr double kObservedRows = 32;  // fewer rows say more about decoding than about prefill
-
 bool is_past_deadline(const Sequence& sequence) {
   const auto& deadline = sequence.request.deadline;
   return deadline && std::chrono::steady_clock::now() > *deadline;
@@ -43,6 +41,14 @@ Error why_abandoned(const Sequence& sequence) {
   return {ErrorCode::kCancelled, "deadline: the request was not finished in time"};
 }
 
+Error overflow_of(const Sequence& sequence) {
+  return {
+      ErrorCode::kInternal,
+      fmt::format("model \"{}\": its logits after {} tokens are not finite numbers; its weights "
+                  "are damaged, or too large for the precision in use",
+                  sequence.variant->name, sequence.num_computed)};
+}
+
 }  // namespace
 
 Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& options)
@@ -59,7 +65,10 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
           options.store, kv_.layout(), bytes_of(ops.activation_dtype(), family_.config().d_model))),
       store_(*store_owner_),
       library_(ops, family_.config(), file.plan_books),
-      costs_(calibrate(ops, *family_.base()->transformer, kv_), family_.config().num_layers),
+      costs_(options.fixed_costs ? *options.fixed_costs
+                                 : calibrate(ops, *family_.base()->transformer, kv_),
+             family_.config().num_layers,
+             options.fixed_costs ? CostModel::Learning::kOff : CostModel::Learning::kOn),
       chooser_(family_,
                library_,
                store_,
@@ -73,7 +82,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       max_model_len_(static_cast<int32_t>(std::min<int64_t>(
           family_.base()->transformer->max_positions(), int64_t{num_blocks_} * kBlockTokens))),
       inbox_(options.max_queue),
-      transfers_(kLoadPatience),
+      host_transfers_(kLoadPatience),
+      disk_transfers_(kLoadPatience),
       write_back_(ops.device()),
       adapters_(family_, store_, options.max_adapters),
       loader_({.ops = ops,
@@ -96,7 +106,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
            .adapters = adapters_,
            .costs = costs_,
            .metrics = metrics_,
-           .threads = transfers_,
+           .host_threads = host_transfers_,
+           .disk_threads = disk_transfers_,
            .write_back = write_back_,
            .on_progress = [this] { inbox_.note_progress(); },
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
@@ -189,7 +200,7 @@ Admit Engine::Loop::decide(Sequence& sequence) {
                                     {options_.max_batch_sequences});
   if (decision != Admit::kNow) return decision;
   if (sequence.exact_keys.empty())
-    sequence.exact_keys = chooser_.prompt_keys(sequence, *sequence.variant, "");
+    sequence.exact_keys = chooser_.exact_keys(sequence, *sequence.variant);
   if (sequence.num_shareable_blocks() == 0 || sequence.request.wants_prompt_logprobs)
     return decision;
   auto is_sender = [&](const auto& other) { return is_storing_for(*other, sequence); };
@@ -204,7 +215,8 @@ Admit Engine::Loop::decide(Sequence& sequence) {
 }
 
 bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) const {
-  if (!other.writer || other.exact_keys.front() != sequence.exact_keys.front()) return false;
+  if (!other.writer || other.choice.refills_inputs) return false;
+  if (other.exact_keys.front() != sequence.exact_keys.front()) return false;
   auto known = static_cast<size_t>(other.num_stored_blocks);
   size_t end = std::min(sequence.num_shareable_blocks(), other.exact_keys.size());
   if (known >= end || other.exact_keys[known] != sequence.exact_keys[known]) return false;
@@ -217,12 +229,16 @@ bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) con
 bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequence) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (is_explicit && (sharing.plan == "full" || sharing.sender != sender.variant->name))
-    return false;
+  if (is_explicit) {
+    auto named = family_.find(sharing.sender);
+    if (sharing.plan == "full" || !named || !has_same_weights(*named, *sender.variant))
+      return false;
+  }
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
   if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
+  bool is_self = has_same_weights(*sender.variant, *sequence.variant);
   if (sender.request.cache_salt != sequence.request.cache_salt ||
-      library_.find(*sender.variant, *sequence.variant) == nullptr)
+      (!is_self && library_.find(*sender.variant, *sequence.variant) == nullptr))
     return false;
   auto known = static_cast<size_t>(sender.num_stored_blocks);
   if (known >= std::min(sequence.num_shareable_blocks(), sender.exact_keys.size())) return false;
@@ -252,7 +268,7 @@ bool Engine::Loop::is_worth_waiting(Sequence& sequence, const Sequence& reader) 
 void Engine::Loop::run_step() {
   for (const auto& sequence : scheduler_.running()) {
     reader_.note_stored(*sequence);
-    reader_.falls_back(*sequence);
+    reader_.follow_failure(*sequence, line_.size());
   }
   StepPlan plan = scheduler_.plan_step();
   if (!plan.preempted.empty()) {
@@ -295,11 +311,7 @@ void Engine::Loop::run_batch(const Batch& batch) {
   ops_.device().synchronize();
   double seconds = watch.ms() * 1e-3;
   metrics_.update([&](EngineMetrics& metrics) { metrics.compute_seconds += seconds; });
-  // Translating what was loaded is no part of the prediction.
-  bool is_plain = std::ranges::none_of(
-      batch.work, [](const StepPlan::Work& work) { return work.sequence->reuse != nullptr; });
-  if (is_plain && static_cast<double>(batch.num_rows()) >= kObservedRows)
-    costs_.observe_compute(predicted, seconds);
+  if (is_plain_prefill(batch)) costs_.observe_compute(predicted, seconds);
   settle(batch, std::move(sampled));
 }
 
@@ -319,8 +331,14 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
     Sequence& sequence = *batch.work[i].sequence;
     bool is_complete = batch.is_complete(i);
     reader_.advance(sequence, batch.work[i].num_tokens);
-    if (is_complete && answer(sequence, std::move(sampled[i]), metrics_))
+    if (sampled[i].has_overflown) {
+      spdlog::error("request {}: {}", sequence.id, overflow_of(sequence).message);
+      reader_.discard(sequence);
+      abandon(sequence, overflow_of(sequence), metrics_);
       finished_.push_back(&sequence);
+    } else if (is_complete && answer(sequence, std::move(sampled[i].token), metrics_)) {
+      finished_.push_back(&sequence);
+    }
   }
   for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
 }

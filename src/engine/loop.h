@@ -81,7 +81,10 @@ class Engine::Loop {
   MetricsBoard metrics_;
   std::atomic<bool> is_healthy_ = true;
   Inbox inbox_;
-  TransferThreads transfers_;  // ended, or left behind with what they own, before all of the above
+  // Ended, or left behind with what they own, before all of the above. What is in host memory has
+  // threads of its own, so that it never waits for a disk that hangs.
+  TransferThreads host_transfers_;
+  TransferThreads disk_transfers_;
   WriteBack write_back_;
 
   AdapterRegistry adapters_;

@@ -34,6 +34,8 @@ struct PlanChoice {
   double predicted_seconds = 0;            // from admission to the first token
   std::string fallback = {};               // why what was asked for by name cannot be done
   std::string fallback_kind = "no_cache";  // the same for the counter
+  // Blocks that the own cache has are computed again, because a plan book wants E that it lacks.
+  bool refills_inputs = false;
 
   bool is_exact() const { return provenance.empty(); }
 

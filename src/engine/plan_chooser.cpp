@@ -52,11 +52,24 @@ Error invalid(std::string message) {
 
 }  // namespace
 
+// What is found for a sequence.
+struct PlanChooser::Search {
+  Sequence& sequence;
+  DiskUse disk;
+  std::vector<PlanChoice> candidates = {};
+};
+
 // A sender's exact cache of a prompt.
 struct PlanChooser::SenderCache {
   std::shared_ptr<const Variant> sender;
-  const PairBook* pair;      // null when sender and receiver are the same
+  const PairBook* pair;      // null when sender and receiver have the same weights
   std::vector<Digest> keys;  // of the leading blocks that have K/V of all layers
+};
+
+// Blocks, and the entries of them that a choice loads.
+struct PlanChooser::Part {
+  std::span<const Digest> keys;
+  std::vector<EntryId> entries;
 };
 
 const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
@@ -89,7 +102,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
     return invalid(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
   if (sharing.plan == "full") return {};
-  if (sender->name != receiver.name && library_.find(*sender, receiver) == nullptr) {
+  if (!has_same_weights(*sender, receiver) && library_.find(*sender, receiver) == nullptr) {
     return invalid(fmt::format(
         "sharing.sender \"{}\": no plan book was measured for it and receiver \"{}\" as they are "
         "loaded now",
@@ -112,39 +125,68 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   return {};
 }
 
-PlanChoice PlanChooser::choose(const Sequence& sequence, size_t num_waiting) const {
+PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, DiskUse disk) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (sequence.request.wants_prompt_logprobs || (is_by_name && sharing.plan == "full")) {
-    PlanChoice compute;
-    compute.predicted_seconds = predict(sequence, compute);
-    return compute;
-  }
-  if (sequence.num_generated() > 0) return choose_again(sequence);
-  if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence);
+  if (sequence.request.wants_prompt_logprobs || (is_by_name && sharing.plan == "full"))
+    return compute(sequence);
+  if (sequence.num_generated() > 0) return choose_again(sequence, disk);
+  if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, disk);
+  Search search{sequence, disk};
+  add_exact(search);
+  add_auto(search);
   double min_quality = sequence.request.min_quality.value_or(options_.min_quality);
-  return pick(auto_candidates(sequence), min_quality, target_seconds(sequence, num_waiting));
+  return pick(search.candidates, min_quality, target_seconds(sequence, num_waiting));
+}
+
+std::optional<PlanChoice> PlanChooser::refill_inputs(const Sequence& sequence,
+                                                     const PlanChoice& choice) const {
+  bool is_own = choice.source == PlanChoice::Source::kOwnExact;
+  if (!is_own || options_.sharing == SharingMode::kOff) return std::nullopt;
+  std::vector<EntryId> wanted;
+  for (int32_t layer : library_.captured_layers(*sequence.variant))
+    wanted.push_back({EntryKind::kLayerInput, layer});
+  size_t complete =
+      wanted.empty() ? choice.keys.size() : store_.longest_prefix(choice.keys, wanted);
+  if (complete == choice.keys.size()) return std::nullopt;
+  PlanChoice refill = choice;
+  refill.refills_inputs = true;
+  refill.keys.resize(complete);
+  if (complete == 0) refill.source = PlanChoice::Source::kCompute;
+  refill.predicted_seconds = predict(sequence, refill);
+  if (!has_time(sequence, refill.predicted_seconds)) return std::nullopt;
+  return refill;
+}
+
+PlanChoice PlanChooser::compute(const Sequence& sequence) const {
+  PlanChoice choice;
+  choice.predicted_seconds = predict(sequence, choice);
+  return choice;
 }
 
 std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
                                              const Variant& writer,
-                                             const std::string& provenance) const {
+                                             const std::string& provenance,
+                                             size_t num_blocks) const {
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
-  return block_keys(identity,
-                    std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens)));
+  auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
+  return block_keys(identity, prompt.first(std::min(prompt.size(), num_blocks * kBlockTokens)));
+}
+
+std::vector<Digest> PlanChooser::exact_keys(const Sequence& sequence, const Variant& writer) const {
+  return prompt_keys(sequence, writer, "", sequence.tokens.size() / kBlockTokens);
 }
 
 std::vector<Digest> PlanChooser::mixed_keys(const Sequence& sequence,
                                             const std::string& provenance,
                                             size_t num_covered) const {
-  std::vector<Digest> keys = prompt_keys(sequence, *sequence.variant, provenance);
-  std::vector<Digest> behind = prompt_keys(sequence, *sequence.variant,
-                                           fmt::format("{} covers {}", provenance, num_covered));
-  num_covered = std::min(num_covered, keys.size());
-  std::copy(behind.begin() + static_cast<std::ptrdiff_t>(num_covered), behind.end(),
-            keys.begin() + static_cast<std::ptrdiff_t>(num_covered));
+  std::vector<Digest> keys = prompt_keys(sequence, *sequence.variant, provenance, num_covered);
+  std::vector<Digest> behind =
+      prompt_keys(sequence, *sequence.variant, fmt::format("{} covers {}", provenance, num_covered),
+                  sequence.tokens.size() / kBlockTokens);
+  keys.insert(keys.end(), behind.begin() + std::ssize(keys), behind.end());
   return keys;
 }
 
@@ -152,54 +194,52 @@ size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
   return store_.longest_prefix(keys, key_value_entries(options_.layout.num_layers));
 }
 
-// Computing everything, and the variant's own prefix cache.
-std::vector<PlanChoice> PlanChooser::exact_candidates(const Sequence& sequence) const {
-  std::vector<PlanChoice> candidates(1);
-  candidates[0].predicted_seconds = predict(sequence, candidates[0]);
-  auto shareable = std::span(sequence.exact_keys).first(sequence.num_shareable_blocks());
-  size_t blocks = stored_blocks(shareable);
-  if (blocks > 0) {
-    PlanChoice own{
-        .source = PlanChoice::Source::kOwnExact,
-        .keys = {shareable.begin(), shareable.begin() + static_cast<std::ptrdiff_t>(blocks)}};
-    own.predicted_seconds = predict(sequence, own);
-    candidates.push_back(std::move(own));
-  }
-  return candidates;
+void PlanChooser::add(Search& search, PlanChoice choice) const {
+  if (search.disk == DiskUse::kAvoided && tier_of(choice) == Tier::kDisk) return;
+  choice.predicted_seconds = predict(search.sequence, choice);
+  search.candidates.push_back(std::move(choice));
 }
 
-std::vector<PlanChoice> PlanChooser::auto_candidates(const Sequence& sequence) const {
-  std::vector<PlanChoice> candidates = exact_candidates(sequence);
-  const SharingRequest& sharing = sequence.request.sharing;
-  if (sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff)
-    return candidates;
-  if (sharing.mode == SharingRequest::Mode::kExplicit) {
-    add_sender(sequence, family_.find(sharing.sender), candidates);
-    return candidates;
-  }
+// Computing everything, and the variant's own prefix cache.
+void PlanChooser::add_exact(Search& search) const {
+  const Sequence& sequence = search.sequence;
+  search.candidates.push_back(compute(sequence));
+  auto shareable = std::span(sequence.exact_keys).first(sequence.num_shareable_blocks());
+  auto stored = shareable.first(stored_blocks(shareable));
+  if (stored.empty()) return;
+  add(search, {.source = PlanChoice::Source::kOwnExact, .keys = {stored.begin(), stored.end()}});
+}
+
+void PlanChooser::add_auto(Search& search) const {
+  const SharingRequest& sharing = search.sequence.request.sharing;
+  if (sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff) return;
+  if (sharing.mode == SharingRequest::Mode::kExplicit)
+    return add_sender(search, family_.find(sharing.sender));
   for (const auto& variant : family_.variants()) {
-    if (variant->name != sequence.variant->name) add_sender(sequence, variant, candidates);
+    if (!has_same_weights(*variant, *search.sequence.variant)) add_sender(search, variant);
   }
-  return candidates;
 }
 
 // Everything that the pair's book offers, if there is a book and the sender has read the prompt.
-void PlanChooser::add_sender(const Sequence& sequence,
-                             const std::shared_ptr<const Variant>& sender,
-                             std::vector<PlanChoice>& out) const {
-  if (!sender || library_.find(*sender, *sequence.variant) == nullptr) return;
-  SenderCache cache = look_up(sequence, sender);
-  if (options_.sharing == SharingMode::kPlainReuse) {
-    add_entry(sequence, cache, {.plan = ReusePlan::reuse_all(), .quality = {}}, out);
-    return;
-  }
-  for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(sequence, cache, entry, out);
+void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const {
+  if (!sender || library_.find(*sender, *search.sequence.variant) == nullptr) return;
+  SenderCache cache = look_up(search.sequence, sender);
+  if (cache.keys.empty()) return;
+  if (options_.sharing == SharingMode::kPlainReuse)
+    return add_entry(search, cache, {.plan = ReusePlan::reuse_all(), .quality = {}});
+  for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(search, cache, entry);
 }
 
-PlanChooser::SenderCache PlanChooser::look_up(const Sequence& sequence,
+PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
                                               const std::shared_ptr<const Variant>& sender) const {
-  SenderCache cache{sender, library_.find(*sender, *sequence.variant),
-                    prompt_keys(sequence, *sender, "")};
+  auto known = std::ranges::find_if(sequence.writer_keys, [&](const WriterKeys& writer) {
+    return writer.model == sender->model_digest && writer.adapter == sender->adapter_digest;
+  });
+  if (known == sequence.writer_keys.end()) {
+    known = sequence.writer_keys.insert(
+        known, {sender->model_digest, sender->adapter_digest, exact_keys(sequence, *sender)});
+  }
+  SenderCache cache{sender, library_.find(*sender, *sequence.variant), known->keys};
   cache.keys.resize(sequence.num_shareable_blocks());
   cache.keys.resize(stored_blocks(cache.keys));
   return cache;
@@ -211,10 +251,9 @@ size_t PlanChooser::blocks_with_input(const SenderCache& cache, const ReusePlan&
   return store_.longest_prefix(cache.keys, std::span(&input, 1));
 }
 
-void PlanChooser::add_entry(const Sequence& sequence,
+void PlanChooser::add_entry(Search& search,
                             const SenderCache& cache,
-                            const PlanEntry& entry,
-                            std::vector<PlanChoice>& out) const {
+                            const PlanEntry& entry) const {
   auto maps = entry.translated && cache.pair != nullptr ? cache.pair->maps : nullptr;
   if (entry.translated && (!maps || !maps->is_usable())) return;
   PlanChoice choice{.source = PlanChoice::Source::kSender,
@@ -226,16 +265,10 @@ void PlanChooser::add_entry(const Sequence& sequence,
                                                 *cache.sender, maps.get()),
                     .quality = entry.quality_index};
   PlanChoice mixed = choice;
-  find_mixed(sequence, cache, mixed);
+  find_mixed(search.sequence, cache, mixed);
   choice.keys.resize(blocks_with_input(cache, entry.plan));
-  if (!choice.keys.empty()) {
-    choice.predicted_seconds = predict(sequence, choice);
-    out.push_back(std::move(choice));
-  }
-  if (!mixed.keys.empty()) {
-    mixed.predicted_seconds = predict(sequence, mixed);
-    out.push_back(std::move(mixed));
-  }
+  if (!choice.keys.empty()) add(search, std::move(choice));
+  if (!mixed.keys.empty()) add(search, std::move(mixed));
 }
 
 // What the variant has stored of reading this prompt with the plan before; no keys when that is
@@ -244,17 +277,20 @@ void PlanChooser::find_mixed(const Sequence& sequence,
                              const SenderCache& cache,
                              PlanChoice& mixed) const {
   mixed.source = PlanChoice::Source::kOwnMixed;
+  mixed.keys.clear();
   std::vector<EntryId> own =
       key_value_entries(mixed.plan.recomputed_layer_list(options_.layout.num_layers));
-  std::vector<Digest> first = prompt_keys(sequence, *sequence.variant, mixed.provenance);
-  first.resize(cache.keys.size());
-  size_t covered = own.empty() ? first.size() : store_.longest_prefix(first, own);
-  mixed.keys.clear();
-  if (covered == 0) return;
+  size_t covered = cache.keys.size();
+  auto stored = [&](size_t num_blocks) {
+    return store_.longest_prefix(
+        prompt_keys(sequence, *sequence.variant, mixed.provenance, num_blocks), own);
+  };
+  if (!own.empty()) covered = stored(1) == 0 ? 0 : stored(covered);  // mostly there is nothing
+  // Without recomputed layers of its own, and with nothing behind, it would be the sender's cache.
+  if (covered == 0 || (own.empty() && covered == sequence.num_shareable_blocks())) return;
   std::vector<Digest> keys = mixed_keys(sequence, mixed.provenance, covered);
   keys.resize(sequence.num_shareable_blocks());
   size_t behind = stored_blocks(std::span(keys).subspan(covered));
-  // Without recomputed layers of its own it would be the sender's cache and nothing else.
   if (behind == 0 && own.empty()) return;
   keys.resize(covered + behind);
   mixed.keys = std::move(keys);
@@ -262,55 +298,74 @@ void PlanChooser::find_mixed(const Sequence& sequence,
   mixed.sender_keys.resize(covered);
 }
 
-bool PlanChooser::is_stored(const PlanChoice& choice) const {
+std::vector<PlanChooser::Part> PlanChooser::parts_of(const PlanChoice& choice) const {
   int32_t num_layers = options_.layout.num_layers;
+  if (choice.source == PlanChoice::Source::kCompute) return {};
+  if (choice.source == PlanChoice::Source::kOwnExact)
+    return {{choice.keys, key_value_entries(num_layers)}};
   std::vector<EntryId> reused = key_value_entries(choice.plan.reused_layers(num_layers));
   if (choice.source == PlanChoice::Source::kSender) {
     if (choice.plan.needs_layer_input()) reused.push_back({EntryKind::kLayerInput, choice.plan.b});
-    return store_.longest_prefix(choice.keys, reused) == choice.keys.size();
+    return {{choice.keys, std::move(reused)}};
   }
+  auto keys = std::span(choice.keys);
   size_t covered = choice.sender_keys.size();
-  std::vector<EntryId> own = key_value_entries(choice.plan.recomputed_layer_list(num_layers));
-  auto behind = std::span(choice.keys).subspan(covered);
-  return store_.longest_prefix(choice.sender_keys, reused) == covered &&
-         store_.longest_prefix(std::span(choice.keys).first(covered), own) == covered &&
-         stored_blocks(behind) == behind.size();
+  return {{choice.sender_keys, std::move(reused)},
+          {keys.first(covered), key_value_entries(choice.plan.recomputed_layer_list(num_layers))},
+          {keys.subspan(covered), key_value_entries(num_layers)}};
+}
+
+bool PlanChooser::is_stored(const PlanChoice& choice) const {
+  return std::ranges::all_of(parts_of(choice), [&](const Part& part) {
+    return store_.longest_prefix(part.keys, part.entries) == part.keys.size();
+  });
+}
+
+Tier PlanChooser::tier_of(const PlanChoice& choice) const {
+  Tier slowest = Tier::kHost;
+  for (const Part& part : parts_of(choice)) {
+    if (!part.entries.empty()) slowest = std::max(slowest, store_.tier_of(part.keys, part.entries));
+  }
+  return slowest;
 }
 
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
-PlanChoice PlanChooser::choose_by_name(const Sequence& sequence) const {
+PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   const SharingRequest& sharing = sequence.request.sharing;
   NamedPlan named = parse_named_plan(sharing.plan, options_.layout.num_layers);
+  if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
   auto sender = family_.find(sharing.sender);
-  std::vector<PlanChoice> candidates;
-  bool is_declared = sender && (sender->name == sequence.variant->name ||
-                                library_.find(*sender, *sequence.variant) != nullptr);
-  if (is_declared && !named.plan.is_full(options_.layout.num_layers)) {
-    SenderCache cache = look_up(sequence, sender);
-    bool has_maps =
-        named.maps == Maps::kUse && cache.pair != nullptr && cache.pair->maps != nullptr;
-    add_entry(sequence, cache, {.plan = named.plan, .translated = has_maps, .quality = {}},
-              candidates);
-  }
-  if (!candidates.empty()) return candidates.front();
-  PlanChoice compute;
-  compute.predicted_seconds = predict(sequence, compute);
-  if (named.plan.is_full(options_.layout.num_layers)) return compute;
   const PairBook* pair = sender ? library_.find(*sender, *sequence.variant) : nullptr;
-  if (named.maps == Maps::kUse && pair != nullptr && pair->maps && !pair->maps->is_usable()) {
-    compute.fallback = "the maps of the pair cannot be used";
-    compute.fallback_kind = "maps_unusable";
-  } else {
-    compute.fallback = "no cache of the sender";
+  bool has_maps = named.maps == Maps::kUse && pair != nullptr && pair->maps != nullptr;
+  Search search{sequence, disk};
+  if (pair != nullptr || (sender && has_same_weights(*sender, *sequence.variant))) {
+    SenderCache cache = look_up(sequence, sender);
+    if (!cache.keys.empty())
+      add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});
   }
-  return compute;
+  if (!search.candidates.empty()) return search.candidates.front();
+  PlanChoice choice = compute(sequence);
+  if (has_maps && !pair->maps->is_usable()) {
+    choice.fallback = "the maps of the pair cannot be used";
+    choice.fallback_kind = "maps_unusable";
+  } else {
+    choice.fallback = "no cache of the sender";
+  }
+  return choice;
 }
 
-PlanChoice PlanChooser::choose_again(const Sequence& sequence) const {
+PlanChoice PlanChooser::choose_exact(Sequence& sequence, DiskUse disk) const {
+  Search search{sequence, disk};
+  add_exact(search);
+  return pick(search.candidates, 1, 0);
+}
+
+PlanChoice PlanChooser::choose_again(Sequence& sequence, DiskUse disk) const {
   const PlanChoice& before = sequence.choice;
-  if (before.is_exact()) return pick(exact_candidates(sequence), 1, 0);
-  if (is_stored(before)) return before;
-  PlanChoice exact = pick(exact_candidates(sequence), 1, 0);
+  if (before.is_exact()) return choose_exact(sequence, disk);
+  bool is_avoided = disk == DiskUse::kAvoided && tier_of(before) == Tier::kDisk;
+  if (is_stored(before) && !is_avoided) return before;
+  PlanChoice exact = choose_exact(sequence, disk);
   exact.fallback = "the cache is gone";
   return exact;
 }
@@ -334,17 +389,18 @@ bool PlanChooser::has_time(const Sequence& sequence, double seconds) const {
 double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) const {
   PrefillWork work{.context_tokens = choice.num_tokens()};
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
-  if (!choice.keys.empty()) {
-    bool is_sender = choice.source == PlanChoice::Source::kSender;
-    work.recomputed_layers = is_sender ? choice.plan.recomputed_layers() : 0;
-    auto loaded_layers = static_cast<uint64_t>(options_.layout.num_layers - work.recomputed_layers);
-    work.load_bytes = choice.keys.size() * loaded_layers * options_.layout.layer_bytes();
-    if (is_sender && choice.plan.needs_layer_input()) {
-      int64_t columns = sequence.variant->transformer->config().d_model;
-      work.load_bytes += bytes_of(options_.input_dtype, work.context_tokens * columns);
+  bool is_sender = choice.source == PlanChoice::Source::kSender;
+  work.recomputed_layers = is_sender ? choice.plan.recomputed_layers() : 0;
+  int64_t columns = sequence.variant->transformer->config().d_model;
+  size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
+  for (const Part& part : parts_of(choice)) {
+    for (EntryId id : part.entries) {
+      bool is_input = id.kind == EntryKind::kLayerInput;
+      work.load_bytes +=
+          part.keys.size() * (is_input ? input_bytes : options_.layout.layer_bytes());
     }
-    work.tier = std::max(store_.tier_of(choice.keys), store_.tier_of(choice.sender_keys));
   }
+  work.tier = tier_of(choice);
   return costs_.prefill_seconds(work);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct ChooserOptions {
   DType input_dtype = DType::kF32;  // of layer inputs
 };
 
+enum class DiskUse { kAllowed, kAvoided };
+
 // A pure function over the candidates, by the rule above. `target_seconds` 0: none. Never empty.
 const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
                        double min_quality,
@@ -48,15 +51,19 @@ class PlanChooser {
 
   // `num_waiting`: requests behind this one. A sequence that has generated tokens already keeps to
   // what it did the first time, so that preemption does not change its output.
-  PlanChoice choose(const Sequence& sequence, size_t num_waiting) const;
+  PlanChoice choose(Sequence& sequence, size_t num_waiting, DiskUse disk = DiskUse::kAllowed) const;
+  // What computes the blocks of the variant's own cache that lack E which plan books want, and
+  // leaves the others as `choice` has them. Nothing when none lacks any, or there is no time.
+  std::optional<PlanChoice> refill_inputs(const Sequence& sequence, const PlanChoice& choice) const;
+
+  // The slowest tier that the choice is read from.
+  Tier tier_of(const PlanChoice& choice) const;
 
   // Whether the request can wait for so long without missing its latency target or deadline.
   bool has_time(const Sequence& sequence, double seconds) const;
 
-  // Keys of the prompt's full blocks; `provenance` empty: as the variant itself computes them.
-  std::vector<Digest> prompt_keys(const Sequence& sequence,
-                                  const Variant& writer,
-                                  const std::string& provenance) const;
+  // Keys of the prompt's full blocks as the variant itself computes them.
+  std::vector<Digest> exact_keys(const Sequence& sequence, const Variant& writer) const;
   // The same for a prompt that the variant reads with a plan of this provenance, whose first
   // `num_covered` blocks come from the sender: what follows them depends on how many they are.
   std::vector<Digest> mixed_keys(const Sequence& sequence,
@@ -66,23 +73,28 @@ class PlanChooser {
   size_t stored_blocks(std::span<const Digest> keys) const;
 
  private:
+  struct Search;
   struct SenderCache;
+  struct Part;
 
-  std::vector<PlanChoice> exact_candidates(const Sequence& sequence) const;
-  std::vector<PlanChoice> auto_candidates(const Sequence& sequence) const;
-  void add_sender(const Sequence& sequence,
-                  const std::shared_ptr<const Variant>& sender,
-                  std::vector<PlanChoice>& out) const;
-  void add_entry(const Sequence& sequence,
-                 const SenderCache& cache,
-                 const PlanEntry& entry,
-                 std::vector<PlanChoice>& out) const;
+  std::vector<Digest> prompt_keys(const Sequence& sequence,
+                                  const Variant& writer,
+                                  const std::string& provenance,
+                                  size_t num_blocks) const;
+  SenderCache look_up(Sequence& sequence, const std::shared_ptr<const Variant>& sender) const;
+  void add_exact(Search& search) const;
+  void add_auto(Search& search) const;
+  void add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const;
+  void add_entry(Search& search, const SenderCache& cache, const PlanEntry& entry) const;
+  void add(Search& search, PlanChoice choice) const;
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
-  bool is_stored(const PlanChoice& choice) const;
-  SenderCache look_up(const Sequence& sequence, const std::shared_ptr<const Variant>& sender) const;
-  PlanChoice choose_again(const Sequence& sequence) const;
-  PlanChoice choose_by_name(const Sequence& sequence) const;
+  PlanChoice choose_again(Sequence& sequence, DiskUse disk) const;
+  PlanChoice choose_exact(Sequence& sequence, DiskUse disk) const;
+  PlanChoice choose_by_name(Sequence& sequence, DiskUse disk) const;
+  PlanChoice compute(const Sequence& sequence) const;
   double target_seconds(const Sequence& sequence, size_t num_waiting) const;
+  std::vector<Part> parts_of(const PlanChoice& choice) const;
+  bool is_stored(const PlanChoice& choice) const;
   double predict(const Sequence& sequence, const PlanChoice& choice) const;
   size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
 

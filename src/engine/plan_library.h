@@ -18,6 +18,11 @@ struct PairBook {
   std::shared_ptr<const LazyTranslator> maps;  // null: it has none
 };
 
+// Whose cache it is follows from the weights, not from a name that may stand for others by now.
+inline bool has_same_weights(const Variant& a, const Variant& b) {
+  return a.model_digest == b.model_digest && a.adapter_digest == b.adapter_digest;
+}
+
 class PlanLibrary {
  public:
   // Throws Failure naming the file when a book cannot be read, or the header of its maps, or when

@@ -5,37 +5,50 @@
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "engine/batch.h"
 
 namespace droidspeak {
 namespace {
 
-constexpr int kRestStalls = 10;  // as many times the stall limit the disk is left alone
+constexpr int kRestStalls = 10;          // as many times the stall limit the disk is left alone
+constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
+constexpr size_t kMostRefills = 4096;    // remembered
 
 }  // namespace
 
 void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
         "an admitted sequence fits");
-  sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+  start(sequence, num_waiting);
+  if (sequence.was_admitted) return;
+  sequence.was_admitted = true;
+  sequence.admitted = std::chrono::steady_clock::now();
+  sequence.report.queue_ms = seconds_between(sequence.submitted, sequence.admitted) * 1e3;
+  parts_.metrics.update([&](EngineMetrics& metrics) {
+    metrics.queue_seconds.add(sequence.report.queue_ms * 1e-3);
+    metrics.prompt_tokens += static_cast<uint64_t>(sequence.prompt_tokens);
+    metrics.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
+  });
+}
+
+void PromptReader::start(Sequence& sequence, size_t num_waiting) {
+  choose(sequence, num_waiting);
   std::shared_ptr<const Translator> translator = read_maps(sequence, num_waiting);
   if (!sequence.choice.fallback.empty())
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
-  if (is_disk_avoided(sequence.choice)) {
-    count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
-    sequence.choice = PlanChoice{};
-  }
-  if (!sequence.was_admitted) {
-    sequence.was_admitted = true;
-    sequence.admitted = std::chrono::steady_clock::now();
-    sequence.report.queue_ms = seconds_between(sequence.submitted, sequence.admitted) * 1e3;
-    parts_.metrics.update([&](EngineMetrics& metrics) {
-      metrics.queue_seconds.add(sequence.report.queue_ms * 1e-3);
-      metrics.prompt_tokens += static_cast<uint64_t>(sequence.prompt_tokens);
-      metrics.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
-    });
-  }
+  refill_inputs(sequence, num_waiting);
   if (!sequence.choice.keys.empty()) start_reuse(sequence, std::move(translator));
   start_writer(sequence);
+}
+
+// A disk that hangs would cost every request the stall limit, and a thread each.
+void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+  if (std::chrono::steady_clock::now() >= disk_rests_until_) return;
+  if (parts_.chooser.tier_of(sequence.choice) != Tier::kDisk) return;
+  count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting, DiskUse::kAvoided);
 }
 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
@@ -46,17 +59,20 @@ std::shared_ptr<const Translator> PromptReader::read_maps(Sequence& sequence, si
     std::string reason = translator.error().message;
     spdlog::error("maps of {} -> {} are not used: {}", sequence.choice.sender->name,
                   sequence.variant->name, reason);
-    sequence.choice = parts_.chooser.choose(sequence, num_waiting);
+    choose(sequence, num_waiting);
     if (sequence.choice.fallback.empty()) count_fallback(sequence, "maps_unusable", reason);
   }
   return nullptr;
 }
 
-// A disk that hangs would cost every request the stall limit, and a thread each.
-bool PromptReader::is_disk_avoided(const PlanChoice& choice) const {
-  if (choice.keys.empty() || std::chrono::steady_clock::now() >= disk_rests_until_) return false;
-  return parts_.store->tier_of(choice.keys) == Tier::kDisk ||
-         parts_.store->tier_of(choice.sender_keys) == Tier::kDisk;
+// Contexts that were read before a plan book was there lack its E. The next reader computes them
+// again, once, while nobody waits.
+void PromptReader::refill_inputs(Sequence& sequence, size_t num_waiting) {
+  if (num_waiting > 0 || sequence.num_generated() > 0) return;
+  std::optional<PlanChoice> refill = parts_.chooser.refill_inputs(sequence, sequence.choice);
+  if (!refill) return;
+  if (refilled_.size() >= kMostRefills) refilled_.clear();
+  if (refilled_.insert(sequence.choice.keys.back()).second) sequence.choice = std::move(*refill);
 }
 
 void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator) {
@@ -75,8 +91,10 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
                .limits = {parts_.load_stall,
                           parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
                .on_progress = parts_.on_progress};
+  bool is_on_disk = parts_.chooser.tier_of(choice) == Tier::kDisk;
+  TransferThreads& threads = is_on_disk ? parts_.disk_threads : parts_.host_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
-      ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, parts_.threads}, std::move(job));
+      ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
   sequence.num_computed = context;
 }
 
@@ -107,15 +125,28 @@ void PromptReader::start_writer(Sequence& sequence) {
                                choice.plan.recomputed_layer_list(parts_.kv.layout().num_layers));
 }
 
+// Waits for the device, so that the time is not taken for that of the next batch.
 void PromptReader::recompute(Sequence& sequence, int32_t num_tokens) {
-  sequence.reuse->recompute_chunk(num_tokens);
+  int32_t begin = sequence.reuse->recomputed_tokens();
+  Stopwatch watch;
+  int32_t done = sequence.reuse->recompute_chunk(num_tokens);
+  parts_.ops.device().synchronize();
+  double seconds = watch.ms() * 1e-3;
+  parts_.metrics.update([&](EngineMetrics& metrics) { metrics.compute_seconds += seconds; });
+  // Translating E is no part of the prediction.
+  if (done < kObservedRows || sequence.choice.is_translated()) return;
+  double predicted =
+      parts_.costs.compute_seconds(begin, done, sequence.choice.plan.recomputed_layers());
+  parts_.costs.observe_compute(predicted, seconds);
 }
 
-bool PromptReader::falls_back(Sequence& sequence) {
-  if (!sequence.reuse) return false;
+// The store has forgotten what could not be loaded, so the next choice takes what is left: the
+// blocks in front of it, or another cache.
+void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
+  if (!sequence.reuse) return;
   std::optional<LoadFailure> failure = sequence.reuse->failure();
-  if (!failure) return false;
-  spdlog::warn("request {}: {}; the whole prompt is computed", sequence.id, failure->text);
+  if (!failure) return;
+  spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
   if (has_stalled)
@@ -124,9 +155,9 @@ bool PromptReader::falls_back(Sequence& sequence) {
   sequence.pass.reset();
   sequence.writer.reset();
   sequence.num_computed = 0;
+  if (++sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
   start_writer(sequence);
-  return true;
 }
 
 void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
@@ -157,7 +188,6 @@ void PromptReader::finish_reuse(Sequence& sequence) {
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;
-    metrics.compute_seconds += reuse.recompute_ms() * 1e-3;
     if (!is_shared) return;
     PairCounters& pair = metrics.pairs[{choice.sender->name, sequence.variant->name}];
     ++pair.hits;
@@ -179,16 +209,26 @@ void PromptReader::store_blocks(Sequence& sequence) {
   note_stored(sequence);
 }
 
+void PromptReader::discard(Sequence& sequence) {
+  if (sequence.writer) sequence.writer->wait();
+  parts_.store->erase(sequence.exact_keys);
+  parts_.store->erase(sequence.stored_keys);
+}
+
 void PromptReader::note_stored(Sequence& sequence) {
   if (!sequence.writer || sequence.writer->has_copies()) return;
   sequence.num_stored_blocks = sequence.num_sent_blocks;
   if (!sequence.reuse && sequence.num_computed >= sequence.prompt_tokens) sequence.writer.reset();
 }
 
+// The first reason of a run is the one that counts. A reader who knows the report already hears of
+// what is no longer so.
 void PromptReader::count_fallback(Sequence& sequence,
                                   const std::string& reason,
                                   const std::string& text) {
-  if (sequence.report.fallback.empty()) sequence.report.fallback = text;
+  if (!sequence.report.fallback.empty()) return;
+  sequence.report.fallback = text;
+  if (sequence.num_generated() > 0) sequence.stream->push(sequence.report);
   parts_.metrics.update([&](EngineMetrics& metrics) { ++metrics.fallbacks[reason]; });
 }
 

@@ -1,11 +1,12 @@
 // Takes a sequence from admission to the point where all its prompt has K/V: starts what its plan
-// choice says, follows loads and recomputation, goes back to full prefill when a load fails, and
-// stores what was read. Used by the engine thread.
+// choice says, follows loads and recomputation, chooses again when a load fails, and stores what
+// was read. Used by the engine thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <set>
 
 #include "engine/adapter_registry.h"
 #include "engine/cost_model.h"
@@ -28,7 +29,8 @@ class PromptReader {
     AdapterRegistry& adapters;
     CostModel& costs;
     MetricsBoard& metrics;
-    TransferThreads& threads;
+    TransferThreads& host_threads;  // for what is in host memory, and cannot hang
+    TransferThreads& disk_threads;
     WriteBack& write_back;
     std::function<void()> on_progress;  // of a load; any thread
     std::chrono::milliseconds load_stall{2000};
@@ -40,17 +42,21 @@ class PromptReader {
   void begin(Sequence& sequence, size_t num_waiting);
   // The next tokens of a reused context through the layers that its plan recomputes.
   void recompute(Sequence& sequence, int32_t num_tokens);
-  // True when a load has failed: the sequence is then back at its first token, without reuse.
-  bool falls_back(Sequence& sequence);
+  // When a load has failed the sequence begins again with what is left.
+  void follow_failure(Sequence& sequence, size_t num_waiting);
   // The next rows have passed all layers, so the context before them is complete, too.
   void advance(Sequence& sequence, int32_t num_tokens);
   // Begins to put the full blocks of the prompt that are new since the last call into the store.
   void store_blocks(Sequence& sequence);
+  // What was read is not worth keeping: takes it out of the store, whoever has put it there.
+  void discard(Sequence& sequence);
   // Takes note of what is in the store by now.
   void note_stored(Sequence& sequence);
 
  private:
-  bool is_disk_avoided(const PlanChoice& choice) const;
+  void start(Sequence& sequence, size_t num_waiting);
+  void choose(Sequence& sequence, size_t num_waiting);
+  void refill_inputs(Sequence& sequence, size_t num_waiting);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
@@ -60,6 +66,7 @@ class PromptReader {
 
   Parts parts_;
   TimePoint disk_rests_until_ = {};  // after a load has stalled
+  std::set<Digest> refilled_;        // last blocks of contexts whose E was asked for again
 };
 
 }  // namespace droidspeak

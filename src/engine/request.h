@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,7 +37,7 @@ struct GenerationRequest {
   std::vector<int32_t> prompt = {};  // at least one token
   int32_t max_tokens = 16;           // 0: only prompt_logprobs
   SamplingOptions sampling = {};
-  Shared<std::vector<int32_t>> stop_tokens = {};
+  Shared<std::set<int32_t>> stop_tokens = {};
   int32_t num_top_logprobs = -1;  // -1: no logprobs
   bool wants_prompt_logprobs = false;
   std::string cache_salt = {};
@@ -72,7 +73,8 @@ struct Finished {
   int32_t stop_token = -1;  // the stop token that ended it, not part of the output
 };
 
-// A stream is PrefillReport, [PromptLogprobs], SampledToken..., then Finished or Error.
+// A stream is PrefillReport, [PromptLogprobs], SampledToken..., then Finished or Error. Another
+// PrefillReport may come later: a preempted sequence could not go on as it had begun.
 using StreamItem = std::variant<PrefillReport, PromptLogprobs, SampledToken, Finished, Error>;
 
 // One request's answer on its way from the engine thread to whoever reads it.

@@ -75,25 +75,32 @@ bool Sampler::changes_logits() const {
          options_.frequency_penalty != 0 || !options_.logit_bias->empty();
 }
 
+// Finite logits stay finite, whatever the options are.
 void Sampler::apply_penalties(std::span<float> logits) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  auto set = [&](size_t token, float value) {
+    logits[token] = std::fmax(-kMost, std::fmin(value, kMost));
+  };
   for (auto [token, bias] : *options_.logit_bias) {
-    if (token >= 0 && static_cast<size_t>(token) < logits.size())
-      logits[static_cast<size_t>(token)] += bias;
+    auto place = static_cast<size_t>(token);
+    if (token >= 0 && place < logits.size()) set(place, logits[place] + bias);
   }
   for (size_t i = 0; i < was_seen_.size(); ++i) {
     if (!was_seen_[i]) continue;
-    logits[i] = logits[i] > 0 ? logits[i] / options_.repetition_penalty
-                              : logits[i] * options_.repetition_penalty;
+    set(i, logits[i] > 0 ? logits[i] / options_.repetition_penalty
+                         : logits[i] * options_.repetition_penalty);
   }
   for (auto [token, count] : output_counts_) {
-    logits[static_cast<size_t>(token)] -=
-        options_.frequency_penalty * static_cast<float>(count) + options_.presence_penalty;
+    auto place = static_cast<size_t>(token);
+    set(place, logits[place] - (options_.frequency_penalty * static_cast<float>(count) +
+                                options_.presence_penalty));
   }
 }
 
 int32_t Sampler::choose(std::span<float> logits) {
   if (options_.temperature < kGreedyBelow) return argmax_of(logits);
-  for (float& logit : logits) logit /= options_.temperature;
+  float best = *std::max_element(logits.begin(), logits.end());
+  for (float& logit : logits) logit = (logit - best) / options_.temperature;
   gather_candidates(logits);
   if (options_.top_p < 1) keep_nucleus();
 
@@ -109,17 +116,18 @@ int32_t Sampler::choose(std::span<float> logits) {
   return candidates_.back().second;
 }
 
-// What min-p and top-k leave. The two commute: one cuts by distance to the best, one by rank.
+// What min-p and top-k leave; the best logit is 0. The two commute: one cuts by distance to the
+// best, one by rank.
 void Sampler::gather_candidates(std::span<const float> logits) {
   float floor = -std::numeric_limits<float>::infinity();
   if (options_.min_p > 0) {
-    floor = *std::max_element(logits.begin(), logits.end()) + std::log(options_.min_p);
+    floor = std::min(std::log(options_.min_p), 0.0f);
   }
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] >= floor) candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
   }
-  check(!candidates_.empty(), "a row of logits has a number in it");
+  check(!candidates_.empty(), "the best candidate is one");
   auto limit = static_cast<size_t>(std::max(options_.top_k, 0));
   if (limit == 0 || limit >= candidates_.size()) return;
   auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(limit);

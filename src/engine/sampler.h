@@ -44,7 +44,7 @@ class Sampler {
   // `prompt` counts for the repetition penalty.
   Sampler(const SamplingOptions& options, std::span<const int32_t> prompt, int32_t vocab_size);
 
-  // logits: [vocab_size], changed by the call. num_top < 0: no logprobs at all.
+  // logits: [vocab_size], finite, changed by the call. num_top < 0: no logprobs at all.
   SampledToken sample(std::span<float> logits, int32_t num_top);
   // True when sample() is plain argmax of the logits, so that the device may do it.
   bool is_plain_greedy() const;
@@ -66,7 +66,7 @@ class Sampler {
   std::vector<float> raw_logits_;                      // scratch
 };
 
-// log softmax of one row at `token`.
+// log softmax of one row (of finite logits) at `token`.
 float token_logprob(std::span<const float> logits, int32_t token);
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t count);
 

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_seed.h"
 #include "engine/admission.h"
+#include "engine/batch.h"
 
 namespace droidspeak {
 namespace {
@@ -65,6 +67,98 @@ TEST(Scheduler, GivesTheBudgetToTheOldestPromptFirst) {
   EXPECT_EQ(plan.rows[0].sequence->id, 2u);
   EXPECT_EQ(plan.rows[0].num_tokens, 100);
   EXPECT_EQ(plan.rows[1].num_tokens, 156);
+}
+
+// What a preempted run reused says nothing about the run that will give the answer.
+TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
+  BlockPool pool(2);
+  Scheduler scheduler(pool, {.chunk_tokens = 512});
+  add(scheduler, pool, make_sequence(1, kBlockTokens, 8));
+  add(scheduler, pool, make_sequence(2, kBlockTokens, 8));
+  PrefillReport& report = scheduler.running()[1]->report;
+  report = {.sender = "base",
+            .plan = "0,2,3",
+            .translated = true,
+            .reused_tokens = 64,
+            .cached_tokens = 64,
+            .recomputed_layers = 1,
+            .load_ms = 3,
+            .queue_ms = 7,
+            .fallback = "why"};
+  execute({.rows = {{scheduler.running()[0].get(), kBlockTokens}}});
+  StepPlan plan = scheduler.plan_step();
+  ASSERT_EQ(plan.preempted.size(), 1u);
+  const PrefillReport& fresh = plan.preempted[0]->report;
+  EXPECT_EQ(fresh.sender, "");
+  EXPECT_EQ(fresh.plan, "full");
+  EXPECT_FALSE(fresh.translated);
+  EXPECT_EQ(fresh.reused_tokens, 0);
+  EXPECT_EQ(fresh.cached_tokens, 0);
+  EXPECT_EQ(fresh.recomputed_layers, 0);
+  EXPECT_EQ(fresh.load_ms, 0);
+  EXPECT_EQ(fresh.fallback, "");
+  EXPECT_EQ(fresh.queue_ms, 7) << "it has waited once";
+
+  Sequence& answered = *plan.preempted[0];
+  answered.report.sender = "base";
+  answered.tokens.push_back(2);
+  answered.release_blocks();
+  EXPECT_EQ(answered.report.sender, "base") << "its reader knows it already";
+}
+
+StepPlan::Work work_of(Sequence& sequence, int32_t num_tokens) {
+  return {&sequence, num_tokens};
+}
+
+TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
+  auto prefill = make_sequence(1, 500, 5);
+  auto scored = make_sequence(2, 500, 5);
+  scored->request.wants_prompt_logprobs = true;
+  std::vector<std::unique_ptr<Sequence>> decoding;
+  for (uint64_t id = 10; id < 74; ++id) {
+    decoding.push_back(make_sequence(id, 20, 5));
+    decoding.back()->tokens.push_back(2);
+    decoding.back()->num_computed = 20;
+    ASSERT_TRUE(decoding.back()->is_decoding());
+  }
+  auto teaches = [](std::vector<StepPlan::Work> work) {
+    Batch batch;
+    for (const StepPlan::Work& one : work)
+      batch.tokens.resize(batch.tokens.size() + static_cast<size_t>(one.num_tokens));
+    batch.work = std::move(work);
+    return is_plain_prefill(batch);
+  };
+  EXPECT_TRUE(teaches({work_of(*prefill, 256)}));
+  EXPECT_TRUE(teaches({work_of(*prefill, kObservedRows)}));
+  EXPECT_FALSE(teaches({work_of(*prefill, kObservedRows - 1)}));
+  EXPECT_FALSE(teaches({work_of(*scored, 256)})) << "with logits of all rows";
+  EXPECT_FALSE(teaches({work_of(*decoding[0], 1), work_of(*prefill, 256)}));
+  std::vector<StepPlan::Work> decodes;
+  for (auto& sequence : decoding) decodes.push_back(work_of(*sequence, 1));
+  EXPECT_FALSE(teaches(decodes)) << "64 rows, none of them of a prompt";
+  decoding[0]->num_computed = 0;  // preempted: its tokens are read again like a prompt
+  decoding[0]->tokens.resize(60, 2);
+  EXPECT_TRUE(teaches({work_of(*decoding[0], 60)}));
+}
+
+TEST(Scheduler, NeverCutsAPromptDownToOneRow) {
+  for (int32_t prompt_tokens = 1; prompt_tokens < 400; ++prompt_tokens) {
+    BlockPool pool(64);
+    Scheduler scheduler(pool, {.chunk_tokens = 96});
+    int32_t first_tokens = 95 + prompt_tokens % 3 * 96;  // leaves 1, 1 and 0 of a step's budget
+    add(scheduler, pool, make_sequence(1, first_tokens, 1));
+    add(scheduler, pool, make_sequence(2, prompt_tokens, 1));
+    for (int steps = 0; scheduler.num_running() > 0; ++steps) {
+      ASSERT_LT(steps, 20) << prompt_tokens;
+      StepPlan plan = scheduler.plan_step();
+      for (const StepPlan::Work& work : plan.rows)
+        EXPECT_TRUE(work.num_tokens > 1 || work.sequence->prompt_tokens == 1) << prompt_tokens;
+      std::vector<const Sequence*> finished = execute(plan);
+      scheduler.remove_if([&](const Sequence& sequence) {
+        return std::ranges::find(finished, &sequence) != finished.end();
+      });
+    }
+  }
 }
 
 TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
@@ -166,7 +260,7 @@ void run_random_load(uint32_t seed) {
 }
 
 TEST(Scheduler, EveryRequestEndsUnderRandomLoad) {
-  uint32_t first = std::random_device{}();
+  uint32_t first = test_seed();
   for (uint32_t i = 0; i < 30; ++i) run_random_load(first + i);
 }
 

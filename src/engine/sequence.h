@@ -7,6 +7,7 @@
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -44,6 +45,13 @@ struct LayerPass {
   int32_t next_layer = 0;
 };
 
+// Keys of a prompt's full blocks as a variant computes them.
+struct WriterKeys {
+  Digest model;
+  Digest adapter;
+  std::vector<Digest> keys;
+};
+
 struct Sequence {
   explicit Sequence(SequenceOptions options)
       : request(std::move(options.request)),
@@ -69,6 +77,7 @@ struct Sequence {
 
   std::vector<Digest>
       exact_keys;  // of the prompt's full blocks as the variant itself computes them
+  std::vector<WriterKeys> writer_keys;  // of the senders that were asked about so far
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
   std::unique_ptr<LayerPass> pass;        // null: none is under way
@@ -77,6 +86,7 @@ struct Sequence {
   int32_t num_sent_blocks = 0;            // given to the writer
   int32_t num_stored_blocks = 0;          // of those, in the store
   uint64_t waits_for = 0;                 // id of the sequence that reads for both; 0: of none
+  int32_t num_failed_loads = 0;
 
   PrefillReport report;
   PromptLogprobs prompt_logprobs;
@@ -115,8 +125,17 @@ struct Sequence {
     return reuse && !pass && reuse->is_recomputed() && reuse->is_layer_ready(0);
   }
 
+  // The report is that of the run that gives the answer: once it was given it stays.
+  void restart_report() {
+    if (num_generated() > 0) return report.fallback.clear();
+    PrefillReport fresh;
+    fresh.queue_ms = report.queue_ms;
+    report = std::move(fresh);
+  }
+
   // Gives up the blocks and everything computed.
   void release_blocks() {
+    restart_report();
     reuse.reset();  // stops writing into the blocks
     pass.reset();
     writer.reset();

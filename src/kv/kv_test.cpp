@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/test_seed.h"
 #include "kv/kv_cache.h"
 
 namespace droidspeak {
@@ -38,7 +39,7 @@ TEST(BlockPool, SharedBlockReturnsWithItsLastLease) {
 }
 
 TEST(BlockPool, StaysConsistentUnderRandomOperations) {
-  uint32_t seed = std::random_device{}();
+  uint32_t seed = test_seed();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   BlockPool pool(16);

@@ -1,6 +1,7 @@
 #include "server/engine_requests.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -93,10 +94,10 @@ GenerationRequest common_request(const Service& service,
   GenerationRequest request;
   request.model = options.variant;
   request.sampling = fields.sampling;
-  std::vector<int32_t> stop_tokens = fields.stop_token_ids;
+  std::set<int32_t> stop_tokens(fields.stop_token_ids.begin(), fields.stop_token_ids.end());
   if (!fields.ignores_end_tokens) {
     const std::vector<int32_t>& ends = service.tokenizer().end_of_turn_ids;
-    stop_tokens.insert(stop_tokens.end(), ends.begin(), ends.end());
+    stop_tokens.insert(ends.begin(), ends.end());
   }
   request.stop_tokens = std::move(stop_tokens);
   request.num_top_logprobs = options.num_top_logprobs;

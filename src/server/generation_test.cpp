@@ -249,7 +249,7 @@ TEST(Generation, SharesWhatItsChoicesHaveInCommon) {
   ByteTokenizer tokenizer;
   FakeEngine engine;
   std::vector<GenerationRequest> requests = requests_for({{1}, {2}});
-  Shared<std::vector<int32_t>> stops = {5, 6};
+  Shared<std::set<int32_t>> stops = {5, 6};
   Shared<std::map<int32_t, float>> bias = {{1, 2.0f}};
   for (GenerationRequest& request : requests) {
     request.stop_tokens = stops;

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace droidspeak {
 namespace {
@@ -23,16 +22,19 @@ std::vector<LayerRange> recomputed_ranges(const ReusePlan& plan) {
   return ranges;
 }
 
-LoadJob load_job(const ReuseJob& job, int32_t num_layers) {
+LoadJob load_job(const ReuseJob& job, int32_t num_layers, DType input_dtype) {
   size_t num_blocks = job.context.size() / kBlockTokens;
-  LoadJob load{.keys = job.sender_keys,
-               .own_keys = job.own_keys,
-               .own_layers = {},
-               .blocks = job.blocks,
-               .input_layer = -1,
-               .layers = job.plan.reused_layers(num_layers),
-               .limits = job.limits,
-               .on_progress = job.on_progress};
+  LoadJob load{
+      .keys = job.sender_keys,
+      .own_keys = job.own_keys,
+      .own_layers = {},
+      .blocks = job.blocks,
+      .input_layer = -1,
+      .input_bytes = bytes_of(input_dtype,
+                              int64_t{kBlockTokens} * job.receiver->transformer->config().d_model),
+      .layers = job.plan.reused_layers(num_layers),
+      .limits = job.limits,
+      .on_progress = job.on_progress};
   load.keys.resize(std::min(load.keys.size(), num_blocks));
   load.blocks.resize(num_blocks);
   if (job.own_keys.empty()) {
@@ -59,8 +61,8 @@ ContextReuse::ContextReuse(const Parts& parts, ReuseJob job)
         "the block table covers the context");
   if (job_.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
   is_prepared_.assign(static_cast<size_t>(num_layers), false);
-  load_ =
-      std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store, load_job(job_, num_layers));
+  load_ = std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store,
+                                        load_job(job_, num_layers, ops_.activation_dtype()));
   parts.threads.start([load = load_] { load->run(); });
 }
 
@@ -87,7 +89,6 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t limit = std::max(kBlockTokens, max_tokens / kBlockTokens * kBlockTokens);
   int32_t num_tokens = std::min(limit, recomputable_tokens());
   if (num_tokens == 0) return 0;
-  Stopwatch watch;
   Transformer& transformer = *job_.receiver->transformer;
   int32_t begin = recomputed_tokens_;
   TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
@@ -106,7 +107,6 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
     transformer.forward_layers(range, std::span(&slice, 1), kv_, hidden);
   }
   recomputed_tokens_ += num_tokens;
-  recompute_ms_ += watch.ms();
   return num_tokens;
 }
 

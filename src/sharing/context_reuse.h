@@ -82,7 +82,8 @@ class ContextReuse {
 
   double load_ms() const { return load_->load_ms(); }
 
-  double recompute_ms() const { return recompute_ms_; }
+  // Of the context.
+  int32_t recomputed_tokens() const { return recomputed_tokens_; }
 
   uint64_t loaded_bytes() const { return load_->loaded_bytes(); }
 
@@ -104,7 +105,6 @@ class ContextReuse {
   std::vector<bool> is_prepared_;
   Tensor hidden_;
   int32_t recomputed_tokens_ = 0;
-  double recompute_ms_ = 0;
 };
 
 }  // namespace droidspeak
