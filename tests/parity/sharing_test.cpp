@@ -7,7 +7,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/test_seed.h"
 #include "model/family.h"
+#include "parity/random_maps.h"
 #include "parity/reference.h"
 #include "sharing/prompt_runner.h"
 #include "support/device_under_test.h"
@@ -31,9 +33,25 @@ class SharingParity : public testing::TestWithParam<DeviceKind> {
     std::filesystem::path path = write_tiny_family(folder_.path());
     family_ = std::make_unique<ModelFamily>(*ops_, read_family_file(path),
                                             FamilyOptions{Precision::kExact, 0});
-    KvLayout layout = family_->config().kv_layout(DType::kF32);
-    kv_ = std::make_unique<KvCache>(*device_, layout, 32 * layout.block_bytes());
+    use_kv(DType::kF32);
     open_store(1 << 26);
+  }
+
+  void use_kv(DType dtype) {
+    KvLayout layout = family_->config().kv_layout(dtype);
+    kv_ = std::make_unique<KvCache>(*device_, layout, 32 * layout.block_bytes());
+  }
+
+  // On K/V of every layer and on the inputs of all but the first.
+  TranslationMaps random_maps(std::mt19937& random) const {
+    const ModelConfig& config = family_->config();
+    TranslationMaps maps;
+    for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+      maps.kv[layer] = random_map(random, 3, static_cast<size_t>(2 * config.kv_columns()));
+      if (layer > 0)
+        maps.inputs[layer] = random_map(random, 2, static_cast<size_t>(config.d_model));
+    }
+    return maps;
   }
 
   void open_store(uint64_t host_bytes) {
@@ -82,50 +100,66 @@ void expect_close(const std::vector<float>& ours, const Row& expected, double to
     ASSERT_NEAR(static_cast<double>(ours[i]), expected[i], tolerance) << "token " << i;
 }
 
+// Random plans between random variants, of contexts of up to five blocks, of which the sender may
+// have read more; half of them translated; K/V in every format.
 TEST_P(SharingParity, EveryPlanEqualsTheDefinition) {
-  uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(seed);
+  struct Format {
+    DType kv;
+    int rounds;
+    double tolerance;
+  };
+
+  uint32_t seed = test_seed();
   std::mt19937 random(seed);
   const std::vector<std::string> names{"base", "alpha", "beta"};
   int32_t layers = family_->config().num_layers;
-  for (int round = 0; round < 12; ++round) {
-    std::string sender_name = names[random() % 3];
-    std::string receiver_name = names[random() % 3];
-    auto blocks = static_cast<int32_t>(1 + random() % 2);
-    auto context = static_cast<size_t>(blocks * kBlockTokens);
-    auto suffix = static_cast<int32_t>(1 + random() % 20);
-    std::vector<int32_t> tokens = random_tokens(random, static_cast<int32_t>(context) + suffix);
-    int32_t cuts[3] = {static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
-                       static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
-                       static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1))};
-    std::sort(cuts, cuts + 3);
-    PromptPlan plan{family_->get(receiver_name),
-                    family_->get(sender_name),
-                    {cuts[0], cuts[1], cuts[2]},
-                    nullptr,
-                    static_cast<int32_t>(context)};
-    SCOPED_TRACE(sender_name + " -> " + receiver_name + " " + plan.plan.to_string(layers));
+  for (Format format :
+       {Format{DType::kF32, 12, 2e-3}, Format{DType::kF16, 4, 3e-2}, Format{DType::kI8, 4, 0.5}}) {
+    use_kv(format.kv);
+    for (int round = 0; round < format.rounds; ++round) {
+      std::string sender_name = names[random() % 3];
+      std::string receiver_name = names[random() % 3];
+      auto blocks = static_cast<int32_t>(1 + random() % 5);
+      auto context = static_cast<size_t>(blocks * kBlockTokens);
+      auto suffix = static_cast<int32_t>(1 + random() % 80);
+      std::vector<int32_t> tokens = random_tokens(random, static_cast<int32_t>(context) + suffix);
+      int32_t cuts[3] = {static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
+                         static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1)),
+                         static_cast<int32_t>(random() % static_cast<uint32_t>(layers + 1))};
+      std::sort(cuts, cuts + 3);
+      TranslationMaps maps;
+      if (random() % 2 == 0) maps = random_maps(random);
+      PromptPlan plan{family_->get(receiver_name),
+                      family_->get(sender_name),
+                      {cuts[0], cuts[1], cuts[2]},
+                      std::make_shared<Translator>(*ops_, maps),
+                      static_cast<int32_t>(context)};
+      SCOPED_TRACE(testing::Message()
+                   << "seed " << seed << " " << name_of(format.kv) << " " << sender_name << " -> "
+                   << receiver_name << " " << plan.plan.to_string(layers) << " of " << context);
 
-    std::vector<int32_t> inputs;
-    if (plan.plan.needs_layer_input()) inputs.push_back(plan.plan.b);
-    PromptRunner(*ops_, *kv_, *store_)
-        .ensure_cached(*plan.sender, std::span(tokens).first(context), inputs);
-    store_->flush();  // without host memory a block is found once it is on disk
-    if (random() % 2 == 0)
-      open_store(random() % 2 == 0 ? 0 : 1 << 26);  // a restart in between, from disk
-    PromptTimings timings;
-    auto chunk = static_cast<int32_t>(1 + random() % 100);
-    std::vector<std::vector<float>> ours = run(tokens, plan, chunk, timings);
-    EXPECT_EQ(timings.fallback, "");
+      std::vector<int32_t> inputs;
+      if (plan.plan.needs_layer_input()) inputs.push_back(plan.plan.b);
+      size_t read = random() % 2 == 0 ? context : tokens.size();
+      PromptRunner(*ops_, *kv_, *store_)
+          .ensure_cached(*plan.sender, std::span(tokens).first(read), inputs);
+      store_->flush();  // without host memory a block is found once it is on disk
+      if (random() % 2 == 0)
+        open_store(random() % 2 == 0 ? 0 : 1 << 26);  // a restart in between, from disk
+      PromptTimings timings;
+      auto chunk = static_cast<int32_t>(1 + random() % 100);
+      std::vector<std::vector<float>> ours = run(tokens, plan, chunk, timings);
+      EXPECT_EQ(timings.fallback, "");
 
-    std::vector<int32_t> head(tokens.begin(), tokens.begin() + static_cast<int64_t>(context));
-    std::vector<int32_t> tail(tokens.begin() + static_cast<int64_t>(context), tokens.end());
-    ReferenceModel receiver = reference(receiver_name);
-    bool is_full = plan.plan.is_full(layers);
-    ReferenceCache cache =
-        is_full ? receiver.read(head)
-                : mixed_cache(receiver, reference(sender_name).read(head), head, plan.plan);
-    expect_close(ours.back(), receiver.suffix_logits(tail, cache).back(), 2e-3);
+      std::vector<int32_t> head(tokens.begin(), tokens.begin() + static_cast<int64_t>(context));
+      std::vector<int32_t> tail(tokens.begin() + static_cast<int64_t>(context), tokens.end());
+      ReferenceModel receiver = reference(receiver_name);
+      bool is_full = plan.plan.is_full(layers);
+      ReferenceCache cache = is_full ? receiver.read(head)
+                                     : mixed_cache(receiver, reference(sender_name).read(head),
+                                                   head, plan.plan, reference_maps(maps));
+      expect_close(ours.back(), receiver.suffix_logits(tail, cache).back(), format.tolerance);
+    }
   }
 }
 

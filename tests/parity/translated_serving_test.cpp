@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
+#include "parity/random_maps.h"
 #include "parity/reference.h"
 #include "sharing/prompt_runner.h"
 
@@ -13,30 +14,6 @@ namespace {
 
 constexpr int32_t kContext = 128;
 constexpr int32_t kAnswer = 8;
-
-LinearMap random_map(std::mt19937& random, int32_t rank, size_t columns) {
-  std::normal_distribution<float> normal(0, 0.15f);
-  LinearMap map{rank, std::vector<float>(static_cast<size_t>(rank) * columns),
-                std::vector<float>(static_cast<size_t>(rank) * columns),
-                std::vector<float>(columns)};
-  for (std::vector<float>* values : {&map.down, &map.up, &map.bias}) {
-    for (float& value : *values) value = normal(random);
-  }
-  return map;
-}
-
-ReferenceMap reference_map(const LinearMap& map) {
-  auto rank = static_cast<size_t>(map.rank);
-  size_t columns = map.bias.size();
-  ReferenceMap out{Rows(rank), Rows(columns), Row(map.bias.begin(), map.bias.end())};
-  for (size_t r = 0; r < rank; ++r)
-    out.down[r].assign(map.down.begin() + static_cast<std::ptrdiff_t>(r * columns),
-                       map.down.begin() + static_cast<std::ptrdiff_t>((r + 1) * columns));
-  for (size_t c = 0; c < columns; ++c)
-    out.up[c].assign(map.up.begin() + static_cast<std::ptrdiff_t>(c * rank),
-                     map.up.begin() + static_cast<std::ptrdiff_t>((c + 1) * rank));
-  return out;
-}
 
 // base -> alpha and base -> beta with random maps on K/V of every layer and E at 1 and 2.
 class TranslatedServing : public testing::Test {
@@ -110,9 +87,7 @@ class TranslatedServing : public testing::Test {
   std::vector<int32_t> run_reference(const std::string& model,
                                      const std::vector<int32_t>& tokens,
                                      const ReusePlan& plan) const {
-    ReferenceMaps maps;
-    for (const auto& [layer, map] : maps_.kv) maps.kv[layer] = reference_map(map);
-    for (const auto& [layer, map] : maps_.inputs) maps.inputs[layer] = reference_map(map);
+    ReferenceMaps maps = reference_maps(maps_);
     std::filesystem::path checkpoint = family_.folder() / "base";
     ReferenceModel sender(checkpoint, {});
     ReferenceModel receiver(checkpoint, family_.folder() / "adapters" / model);
