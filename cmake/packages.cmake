@@ -38,13 +38,23 @@ endfunction()
 function(find_in_bundle package header names include_result libraries_result)
   set(folder ${DROIDSPEAK_BUNDLE}/${package})
   set(libraries "")
+  set(lacking "")
+  if(NOT EXISTS ${folder}/include/${header})
+    set(lacking ${header})
+  endif()
   foreach(name ${names})
     file(GLOB library ${folder}/lib/lib${name}.so*)
-    if(NOT library OR NOT EXISTS ${folder}/include/${header})
-      message(FATAL_ERROR "${header} with lib${name} was found neither on this machine nor in the "
-        "bundle ${folder}. `tools/setup build` installs it; without a network, run `make bundle` on a "
-        "machine that has it and bring the folder here.")
+    if(NOT library)
+      set(lacking "${header} with lib${name}")
     endif()
+  endforeach()
+  if(lacking)
+    message(FATAL_ERROR "${lacking} was found neither on this machine nor in the bundle ${folder}. "
+      "`tools/setup build` installs it; without a network, run `make bundle` on a machine that has it "
+      "and bring the folder here.")
+  endif()
+  foreach(name ${names})
+    file(GLOB library ${folder}/lib/lib${name}.so*)
     bundled_library(${library} target)
     list(APPEND libraries ${target})
   endforeach()
@@ -70,18 +80,8 @@ find_carried(utf8proc HEADER utf8proc.h LIBRARIES utf8proc)
 find_carried(zlib HEADER zlib.h LIBRARIES z)
 find_carried(openssl HEADER openssl/ssl.h LIBRARIES ssl crypto)
 
-# As Debian and Ubuntu build it; the bundled one needs their brotli too, which it finds by run-time path.
-find_carried(httplib HEADER httplib.h LIBRARIES cpp-httplib)
-target_compile_definitions(httplib::httplib INTERFACE
-  CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT CPPHTTPLIB_BROTLI_SUPPORT)
-target_link_libraries(httplib::httplib INTERFACE openssl::openssl zlib::zlib)
-if("httplib" IN_LIST bundled_packages)
-  foreach(file brotlidec brotlienc brotlicommon)
-    file(GLOB library ${DROIDSPEAK_BUNDLE}/httplib/lib/lib${file}.so*)
-    bundled_library(${library} target)
-    target_link_libraries(httplib::httplib INTERFACE ${target})
-  endforeach()
-endif()
+# Headers only.
+find_carried(boost HEADER boost/beast/http/parser.hpp)
 
 find_package(hwy CONFIG QUIET)
 if(NOT hwy_FOUND)

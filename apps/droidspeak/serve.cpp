@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -8,11 +9,13 @@
 #include <malloc.h>
 #include <nlohmann/json.hpp>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/size.h"
 #include "command.h"
 #include "engine/engine.h"
+#include "server/listener.h"
 #include "server/server.h"
 #include "workspace.h"
 
@@ -49,6 +52,8 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--port", server.port, "Port to listen on (0: a free one)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  command.add_option("--socket", server.socket_path,
+                     "Unix socket to listen on too; only this user may connect");
   command.add_option("--api-key", options.api_keys,
                      "Key that clients must send; may be repeated (or $DROIDSPEAK_API_KEY)");
   command.add_option("--api-key-file", options.api_key_file, "File of keys, a line name:key each");
@@ -175,6 +180,26 @@ void wait_for_end(const sigset_t& signals, const Engine& engine) {
   }
 }
 
+// Drains; a second signal ends the process at once.
+void drain(HttpServer& server, const ServeOptions& options, const sigset_t& signals) {
+  fmt::print(stderr, "draining: running requests have {} s; another signal ends at once\n",
+             options.drain_s);
+  std::atomic<bool> is_drained = false;
+  std::thread draining([&] {
+    server.drain(std::chrono::seconds(options.drain_s));
+    is_drained = true;
+  });
+  const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
+  while (!is_drained) {
+    int signal = sigtimedwait(&signals, nullptr, &pause);
+    if (signal < 0) continue;
+    fmt::print(stderr, "ended by a second signal: requests may be unanswered\n");
+    if (!options.server.socket_path.empty()) ::unlink(options.server.socket_path.c_str());
+    std::_Exit(128 + signal);
+  }
+  draining.join();
+}
+
 // Many threads make and free large texts: without this every one keeps a heap of its own.
 void keep_memory_flat() {
   mallopt(M_ARENA_MAX, 4);
@@ -184,6 +209,12 @@ void keep_memory_flat() {
 
 void run_serve(const ServeOptions& options) {
   keep_memory_flat();
+  raise_descriptor_limit();
+  if (int most = connections_within_limit(options.server.max_connections);
+      most < options.server.max_connections) {
+    fmt::print(stderr, "--max-connections {}: {}, as `ulimit -Hn` allows no more files\n",
+               options.server.max_connections, most);
+  }
   sigset_t signals = block_end_signals();
   std::vector<ApiKey> keys = checked_api_keys(options);
   std::unique_ptr<Device> device = make_device(options.common.device);
@@ -194,10 +225,14 @@ void run_serve(const ServeOptions& options) {
   ServerOptions http = server_options(options, file);
   http.api_keys = std::move(keys);
   HttpServer server(engine, *tokenizer, http);
+  bool has_socket = !options.server.socket_path.empty();
   if (options.common.wants_json) {
-    print_json({{"listening", server.url()}});
+    nlohmann::json listening = {{"listening", server.url()}};
+    if (has_socket) listening["socket"] = options.server.socket_path.string();
+    print_json(listening);
   } else {
     fmt::print("listening on {}\n", server.url());
+    if (has_socket) fmt::print("listening on unix:{}\n", options.server.socket_path.string());
   }
   std::fflush(stdout);
   wait_for_end(signals, engine);
@@ -206,8 +241,7 @@ void run_serve(const ServeOptions& options) {
     server.drain(std::chrono::seconds(0));
     throw Failure(ErrorCode::kUnavailable, "the engine has failed: start the server again");
   }
-  fmt::print(stderr, "draining: running requests have {} s\n", options.drain_s);
-  server.drain(std::chrono::seconds(options.drain_s));
+  drain(server, options, signals);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "engine/answer.h"
 
-#include <algorithm>
 
 namespace droidspeak {
 namespace {

@@ -7,7 +7,6 @@
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>

@@ -113,7 +113,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
   if (!slot) return slot.error();
   ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(request.body);
-  request.body = std::string();
+  request.release_body();
   if (!chat) return chat.error();
   const openai::GenerationFields& fields = chat->generation;
   std::optional<Service::Model> model = service.find_model(fields.model);

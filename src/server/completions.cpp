@@ -205,7 +205,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
   if (!slot) return slot.error();
   ApiResult<openai::CompletionRequest> completion = openai::parse_completion_request(request.body);
-  request.body = std::string();
+  request.release_body();
   if (!completion) return completion.error();
   const openai::GenerationFields& fields = completion->generation;
   std::optional<Service::Model> model = service.find_model(fields.model);

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
@@ -30,11 +29,16 @@ int poll_timeout(Connection::Clock::time_point deadline) {
 
 }  // namespace
 
-Connection::Connection(int socket, const TlsContext* tls, const std::atomic<bool>& is_stopping)
-    : socket_(socket), is_stopping_(is_stopping) {
+Connection::Connection(int socket,
+                       const TlsContext* tls,
+                       const std::atomic<bool>& is_stopping,
+                       const Patience& patience)
+    : socket_(socket),
+      is_stopping_(is_stopping),
+      patience_(patience),
+      write_allowance_(patience.write) {
   int yes = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) | O_NONBLOCK);
   if (tls != nullptr) {
     ssl_.reset(SSL_new(tls->get()));
     SSL_set_fd(ssl_.get(), socket_);
@@ -108,53 +112,60 @@ ssize_t Connection::send_some(std::string_view bytes) {
   return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? -1 : 0;
 }
 
-Connection::Bytes Connection::fill(Clock::time_point deadline) {
-  while (true) {
+Connection::ReadStatus Connection::fill(Clock::time_point deadline) {
+  while (begin_ == end_) {
+    // A client that trickles is never out of bytes, so the clock counts even when some are there.
+    if (Clock::now() >= deadline) return ReadStatus::kTimeout;
     wanted_ = Direction::kRead;
     ssize_t count = receive(buffer_.data(), buffer_.size());
-    if (count == 0) return {ReadStatus::kEnd, 0};
+    if (count == 0) return ReadStatus::kEnd;
     if (count > 0) {
       begin_ = 0;
       end_ = static_cast<size_t>(count);
-      return {ReadStatus::kOk, end_};
+    } else if (!wait(wanted_, deadline)) {
+      return ReadStatus::kTimeout;
     }
-    if (!wait(wanted_, deadline)) return {ReadStatus::kTimeout, 0};
   }
+  return ReadStatus::kOk;
 }
 
-bool Connection::wait_readable(Clock::time_point deadline) {
-  return begin_ < end_ || fill(deadline).status == ReadStatus::kOk;
-}
-
-Connection::Bytes Connection::read(char* target, size_t size, Clock::time_point deadline) {
-  if (begin_ == end_) {
-    // A client that trickles is never out of bytes, so the clock counts even when some are there.
-    if (Clock::now() >= deadline) return {ReadStatus::kTimeout, 0};
-    if (Bytes filled = fill(deadline); filled.status != ReadStatus::kOk) return filled;
-  }
-  size_t count = std::min(size, end_ - begin_);
-  std::memcpy(target, buffer_.data() + begin_, count);
-  begin_ += count;
-  return {ReadStatus::kOk, count};
+void Connection::begin_answer(std::string probe) {
+  write_allowance_ = patience_.write;
+  probe_ = std::move(probe);
 }
 
 bool Connection::write(std::string_view bytes) {
+  write_allowance_ +=
+      std::chrono::milliseconds(bytes.size() * 1000 / patience_.min_bytes_per_second);
   while (!bytes.empty() && !has_failed_) {
     ssize_t count = send_some(bytes);
     if (count > 0) {
       bytes.remove_prefix(static_cast<size_t>(count));
-    } else if (count == 0 || !wait(wanted_, Clock::now() + kStallLimit)) {
-      has_failed_ = true;
+      continue;
     }
+    auto start = Clock::now();
+    auto limit = std::min<Clock::duration>(patience_.write, write_allowance_);
+    has_failed_ = count == 0 || !wait(wanted_, start + limit);
+    write_allowance_ -= Clock::now() - start;
   }
   return !has_failed_;
 }
 
-bool Connection::is_open() const {
+bool Connection::is_open() {
   if (has_failed_ || is_stopping_) return false;
   pollfd entry{socket_, POLLRDHUP, 0};
   if (::poll(&entry, 1, 0) <= 0) return true;
-  return (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0;
+  if ((entry.revents & (POLLHUP | POLLERR)) != 0 || ssl_) return false;
+  probe_half_closed();
+  return !has_failed_;
+}
+
+// A client that has closed both sides answers the probe with a reset, which the next look sees.
+void Connection::probe_half_closed() {
+  auto now = Clock::now();
+  if (!half_closed_at_) half_closed_at_ = now;
+  if (probe_.empty() || now - *half_closed_at_ < patience_.half_closed) return;
+  write(std::exchange(probe_, {}));
 }
 
 void Connection::linger(Clock::time_point deadline) {
@@ -174,6 +185,7 @@ std::string Connection::client_address() const {
   socklen_t length = sizeof address;
   if (getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
   char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_UNIX) return "unix";
   if (address.ss_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
     inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);

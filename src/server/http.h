@@ -1,4 +1,4 @@
-// HTTP as plain types, so that only the transport knows which library speaks it.
+// HTTP as plain types, so that only the transport knows how it is spoken.
 #pragma once
 
 #include <functional>
@@ -21,17 +21,29 @@ struct Caller {
 
 struct HttpRequest {
   std::string method;
-  std::string path;                            // percent-decoded, without query
-  std::map<std::string, std::string> headers;  // names in lower case; of repeated ones the last
+  std::string path;  // percent-decoded, without query
+  // Names in lower case. Headers that may stand only once (host, content-type, authorization,
+  // origin, ...) do; others that are repeated are joined by ", ".
+  std::map<std::string, std::string> headers;
   std::string body;
-  std::string client;  // address
+  std::shared_ptr<void> body_budget;  // what the body takes of the server's budget for bodies
+  std::string client;                 // address; "unix" on a unix socket
   Caller caller;
   // False once the client is gone or the server stops. Cheap; callable only while the request is
-  // handled.
+  // handled, by the thread that handles it.
   std::function<bool()> is_connected;
 
   // Empty when there is no such header; `name` in lower case.
-  std::string_view header(const std::string& name) const;
+  std::string_view header(const std::string& name) const {
+    auto found = headers.find(name);
+    return found == headers.end() ? std::string_view() : std::string_view(found->second);
+  }
+
+  // To be called once the body has been parsed: others may then be read while this is answered.
+  void release_body() {
+    body = std::string();
+    body_budget.reset();
+  }
 };
 
 // Where a streamed answer goes.
@@ -67,7 +79,7 @@ class HttpApplication {
   // Sees a request before its body has been read; an answer here saves reading it.
   virtual std::optional<HttpResponse> screen(const HttpRequest& head) = 0;
   virtual HttpResponse respond(HttpRequest& request) = 0;
-  // The answer to a request that cannot be read: 400, 408, 413, 414, 431, 503.
+  // The answer to a request that cannot be read: 400, 408, 413, 414, 415, 417, 431, 503, 505.
   virtual HttpResponse refuse(const HttpRequest& head, int status, const std::string& message) = 0;
 };
 

@@ -31,6 +31,7 @@ TransportOptions transport_options(const ServerOptions& options) {
   TransportOptions transport;
   transport.host = options.host;
   transport.port = options.port;
+  transport.socket_path = options.socket_path;
   transport.max_body_bytes = options.max_body_bytes;
   transport.read_timeout = options.read_timeout;
   transport.max_connections = options.max_connections;

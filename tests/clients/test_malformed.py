@@ -243,7 +243,7 @@ def test_adapter_name_tricks(server, name):
 @pytest.mark.parametrize("method,path,allow", [
     ("GET", CHAT, "POST"), ("PUT", CHAT, "POST"), ("DELETE", TEXT, "POST"), ("PATCH", TEXT, "POST"),
     ("POST", "/v1/models", "GET"), ("DELETE", "/v1/models/base", "GET"), ("POST", "/health", "GET"),
-    ("POST", "/metrics", "GET"), ("TRACE", "/", "GET"), ("BREW", CHAT, "POST"), ("get", "/health", "GET")])
+    ("POST", "/metrics", "GET"), ("TRACE", "/", "GET"), ("BREW", CHAT, "POST")])
 def test_wrong_verbs(server, method, path, allow):
     answer = Raw(server.port).send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").answer()
     check_error(answer, 405, None, "method_not_supported")
@@ -256,32 +256,101 @@ def test_unknown_paths(server, path):
     check_error(Raw(server.port).send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").answer(), 404, None, "unknown_url")
 
 
+HOST = b"Host: 127.0.0.1\r\n"
+TOKENIZE = b"POST /tokenize HTTP/1.1\r\n" + HOST
+HEALTH = b"GET /health HTTP/1.1\r\n"
+SMUGGLED = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
 HEADS = {
     "nonsense": (b"nonsense\r\n\r\n", 400),
     "binary": (bytes(range(1, 10)) * 20 + b"\r\n\r\n", 400),
     "tls hello on a plain port": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\n\n" + b"\r\n\r\n", 400),
     "no version": (b"GET /health\r\n\r\n", 400),
-    "wrong version": (b"GET /health HTTP/3.0\r\n\r\n", 400),
+    "wrong version": (b"GET /health HTTP/3.0\r\n\r\n", 505),
+    "http 2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "lower-case method": (b"get /health HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "absolute target": (b"GET http://x/health HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "target without slash": (b"GET health HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "fragment": (b"GET /health#x HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "bad escape": (b"GET /health%zz HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "two spaces": (b"GET  /health HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "leading empty line": (b"\r\n" + SMUGGLED, 400),
+    "no host": (HEALTH + b"\r\n", 400),
+    "two hosts": (HEALTH + HOST + b"Host: y\r\n\r\n", 400),
+    "host with a path": (HEALTH + b"Host: x/y\r\n\r\n", 400),
+    "bare lf": (b"GET /health HTTP/1.1\nHost: x\n\n", 400),
+    "one bare lf": (HEALTH + HOST + b"X: 1\nY: 2\r\n\r\n", 400),
+    "bare cr": (HEALTH + HOST + b"X: 1\rY: 2\r\n\r\n", 400),
+    "space before the colon": (HEALTH + HOST + b"X : 1\r\n\r\n", 400),
+    "tab before the colon": (HEALTH + HOST + b"X\t: 1\r\n\r\n", 400),
+    "folded line": (HEALTH + HOST + b"X: 1\r\n 2\r\n\r\n", 400),
+    "line without colon": (HEALTH + HOST + b"X\r\n\r\n", 400),
+    "empty name": (HEALTH + HOST + b": 1\r\n\r\n", 400),
+    "name with a bracket": (HEALTH + HOST + b"X(1): 1\r\n\r\n", 400),
+    "name with umlaut": (HEALTH + HOST + b"X\xfc: 1\r\n\r\n", 400),
+    "null byte": (HEALTH + HOST + b"X: a\x00b\r\n\r\n", 400),
+    "control character": (HEALTH + HOST + b"X: a\x01b\r\n\r\n", 400),
+    "two content types": (TOKENIZE + b"Content-Type: application/json\r\nContent-Type: text/plain\r\n\r\n", 400),
+    "two keys": (HEALTH + HOST + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400),
+    "two origins": (HEALTH + HOST + b"Origin: a\r\nOrigin: b\r\n\r\n", 400),
     "long request line": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 414),
-    "endless request line": (b"GET /" + b"a" * 200_000, 431),
-    "long header": (b"GET /health HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", 431),
-    "header flood": (b"GET /health HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(10_000)) + b"\r\n", 431),
-    "negative length": (b"POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    "no number as length": (b"POST /tokenize HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
-    "two lengths": (b"POST /tokenize HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
-    "length and chunked": (b"POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-    "unknown transfer encoding": (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: zip\r\n\r\n", 400),
-    "bad chunk size": (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
-    "huge chunk": (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
-    "huge length": (b"POST /tokenize HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
-    "gzip body": (b"POST /tokenize HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b", 415),
+    "endless request line": (b"GET /" + b"a" * 200_000, 414),
+    "long header": (HEALTH + b"X: " + b"a" * 100_000 + b"\r\n\r\n", 431),
+    "header flood": (HEALTH + b"".join(b"X-%d: 1\r\n" % i for i in range(10_000)) + b"\r\n", 431),
+    "large head": (HEALTH + b"".join(b"X-%d: %s\r\n" % (i, b"a" * 1000) for i in range(100)) + b"\r\n", 431),
+    "negative length": (TOKENIZE + b"Content-Length: -1\r\n\r\n", 400),
+    "signed length": (TOKENIZE + b"Content-Length: +2\r\n\r\n{}", 400),
+    "hexadecimal length": (TOKENIZE + b"Content-Length: 0x2\r\n\r\n{}", 400),
+    "no number as length": (TOKENIZE + b"Content-Length: many\r\n\r\n", 400),
+    "two lengths": (TOKENIZE + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
+    "the same length twice": (TOKENIZE + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+    "list of lengths": (TOKENIZE + b"Content-Length: 2, 2\r\n\r\n{}", 400),
+    "length and chunked": (TOKENIZE + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "chunked and length": (TOKENIZE + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "unknown transfer encoding": (TOKENIZE + b"Transfer-Encoding: zip\r\n\r\n", 400),
+    "almost chunked": (TOKENIZE + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "chunked twice": (TOKENIZE + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "chunked and identity": (TOKENIZE + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "hidden chunked": (TOKENIZE + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "chunked in 1.0": (b"POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "unknown expectation": (TOKENIZE + b"Expect: wonders\r\nContent-Length: 2\r\n\r\n{}", 417),
+    "huge length": (TOKENIZE + b"Content-Length: 99999999999999999999\r\n\r\n", 413),
+}
+JSON = b"Content-Type: application/json\r\n"
+CHUNKED = TOKENIZE + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+BODIES = {
+    "bad chunk size": (CHUNKED + b"xyz\r\n", 400),
+    "signed chunk size": (CHUNKED + b"+2\r\n{}\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "chunk lines that end in lf": (CHUNKED + b"2\n{}\n0\n\n" + SMUGGLED, 400),
+    "chunk longer than its size": (CHUNKED + b"1\r\n{}\r\n0\r\n\r\n" + SMUGGLED, 400),
+    "long chunk extension": (CHUNKED + b"2;x=" + b"a" * 100_000, 400),
+    "many chunk extensions": (CHUNKED + (b"1;x=" + b"a" * 5_000 + b"\r\n \r\n") * 10, 400),
+    "long trailers": (CHUNKED + b"2\r\n{}\r\n0\r\nX: " + b"a" * 100_000, 400),
+    "bad trailer": (CHUNKED + b"2\r\n{}\r\n0\r\nX : a\r\n\r\n" + SMUGGLED, 400),
+    "huge chunk": (CHUNKED + b"ffffffff\r\n", 413),
+    "gzip body": (TOKENIZE + JSON + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b", 415),
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_broken_heads(server, name):
-    request, status = HEADS[name]
-    check_error(Raw(server.port).send(request).answer(), status)
+@pytest.mark.parametrize("name", [*HEADS, *BODIES])
+def test_broken_framing(server, name):
+    """One answer, and then the connection is closed whatever else was sent on it."""
+    request, status = {**HEADS, **BODIES}[name]
+    connection = Raw(server.port).send(request)
+    connection.socket.settimeout(40)
+    data = b""
+    while piece := connection.socket.recv(65536):
+        data += piece
+    assert data.count(b"\r\nContent-Length: ") == 1
+    head, _, body = data.partition(b"\r\n\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in head.decode("latin-1").split("\r\n")[1:])
+    assert headers["connection"] == "close"
+    check_error((int(head.split()[1]), headers, body), status)
+
+
+def test_clients_that_close_their_own_side_are_answered(server, model):
+    request = post(TEXT, json.dumps({**OK_TEXT, "model": model}))
+    assert Raw(server.port).send(request).half_close().answer()[0] == 200
 
 
 @pytest.mark.parametrize("size", [33 << 20, 64 << 20])
@@ -291,12 +360,12 @@ def test_body_over_the_limit(server, size):
 
 
 def test_body_over_the_limit_is_refused_before_it_is_sent(server):
-    head = f"POST {CHAT} HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {64 << 20}\r\n\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: {64 << 20}\r\n\r\n"
     check_error(Raw(server.port).send(head).answer(), 413)
 
 
 def test_chunked_body_over_the_limit(server):
-    connection = Raw(server.port).send(f"POST {CHAT} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection = Raw(server.port).send(f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
     chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
     for _ in range(40):
         connection.send(chunk)
@@ -311,7 +380,7 @@ def test_large_bodies_within_the_limit_many_times(server):
 
 @pytest.mark.parametrize("sent", [b"", b"{", b'{"model": "x"'])
 def test_truncated_body(server, sent):
-    head = f"POST {CHAT} HTTP/1.1\r\nContent-Length: 100\r\n\r\n".encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n".encode()
     check_error(Raw(server.port).send(head + sent).half_close().answer(), 400)
 
 
@@ -333,9 +402,9 @@ def slow(server, request, pace=0.2):
 
 
 def test_slow_requests_end_after_ten_seconds_and_hold_up_nobody(server, model):
-    requests = [f"POST {CHAT} HTTP/1.1\r\nContent-Length: 1000\r\n\r\n",
-                f"POST {TEXT} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
-                "GET /health HTTP/1.1\r\nX-Slow: "]
+    requests = [f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n",
+                f"POST {TEXT} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
+                "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "]
     results = []
     threads = [threading.Thread(target=lambda request=request: results.append(slow(server, request))) for request in requests * 4]
     for thread in threads:
@@ -350,13 +419,13 @@ def test_slow_requests_end_after_ten_seconds_and_hold_up_nobody(server, model):
 
 
 def test_silent_body_times_out(server):
-    check_error(Raw(server.port).send(f"POST {CHAT} HTTP/1.1\r\nContent-Length: 10\r\n\r\n").answer(), 408)
+    check_error(Raw(server.port).send(f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n").answer(), 408)
 
 
 def test_pipelined_requests(server, model):
     one = post(TEXT, json.dumps({**OK_TEXT, "model": model}))
-    connection = Raw(server.port).send(one + b"GET /health HTTP/1.1\r\n\r\n" + post(TEXT, "{") +
-                                       b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n")
+    connection = Raw(server.port).send(one + b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + post(TEXT, "{") +
+                                       b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     data = b""
     while piece := connection.socket.recv(65536):
         data += piece
@@ -378,11 +447,11 @@ def test_wrong_keys(family):
         for header in ["", "Authorization: right", "Authorization: Bearer", "Authorization: Bearer ", "Authorization: Bearer wrong",
                        "Authorization: Bearer right ", "Authorization: Bearer rightright", "Authorization: Basic cmlnaHQ=",
                        "Authorization: Bearer " + "x" * 5000, "X-Api-Key: right"]:
-            request = f"GET /v1/models HTTP/1.1\r\n{header}\r\n\r\n" if header else "GET /v1/models HTTP/1.1\r\n\r\n"
+            request = f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n\r\n" if header else "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
             answer = Raw(server.port).send(request).answer()
             if header.endswith("right "):
                 continue  # HTTP drops blanks at the end of a header
             check_error(answer, 401, None, "invalid_api_key")
-        assert Raw(server.port).send("GET /v1/models HTTP/1.1\r\nAuthorization: Bearer right\r\n\r\n").answer()[0] == 200
+        assert Raw(server.port).send("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer right\r\n\r\n").answer()[0] == 200
     finally:
         assert server.terminate() == 0

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -10,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server_process import Server, adapters
+from server_process import Server, adapters, build_folder
 
 
 def curl(*arguments, data=None):
@@ -116,8 +118,46 @@ def test_tls(family, tmp_path):
         assert server.terminate() == 0
 
 
+def test_unix_socket(family, tmp_path):
+    """Beside the port, for this user alone; a stale one is replaced, a live one refused, and none is left."""
+    path = tmp_path / "socket"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    server = Server(family, "--socket", path)
+    try:
+        assert path.stat().st_mode & 0o777 == 0o600
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://localhost/health").json() == {"status": "ok"}
+        assert httpx.get(server.url + "/health").status_code == 200
+        command = [build_folder() / "droidspeak", "serve", "--family", family, "--port", "0", "--socket", path]
+        second = subprocess.run(command, capture_output=True, text=True)
+        assert second.returncode == 1 and str(path) in second.stderr
+        assert path.exists()
+    finally:
+        assert server.terminate() == 0
+    assert not path.exists()
+
+
+def test_a_second_signal_ends_at_once(family, tmp_path):
+    """A stream whose client reads nothing keeps the server draining."""
+    path = tmp_path / "socket"
+    server = Server(family, "--drain-s", "600", "--socket", path)
+    body = json.dumps({"model": "base", "prompt": "x", "max_tokens": 500, "n": 128, "stream": True, "ignore_eos": True,
+                       "logprobs": 20})
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                       f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        assert client.recv(12) == b"HTTP/1.1 200"
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(0.5)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(60) == 128 + signal.SIGINT
+    assert not path.exists()
+
+
 def test_wrong_flags_are_usage_errors(family):
-    from server_process import build_folder
     bad = subprocess.run([build_folder() / "droidspeak", "serve", "--port", "x"], capture_output=True, text=True)
     assert bad.returncode == 2 and bad.stderr.strip()
     missing = subprocess.run([build_folder() / "droidspeak", "serve", "--family", "/nothing.json"], capture_output=True, text=True)
