@@ -1,6 +1,5 @@
 #include "engine/answer.h"
 
-
 namespace droidspeak {
 namespace {
 
