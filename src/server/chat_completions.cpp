@@ -112,7 +112,7 @@ class ChatFormat final : public AnswerFormat {
 ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
   if (!slot) return slot.error();
-  ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(request.body);
+  ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
   const openai::GenerationFields& fields = chat->generation;

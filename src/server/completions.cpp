@@ -204,7 +204,8 @@ ApiResult<std::vector<std::vector<int32_t>>> encode_all(const Service& service,
 ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
   if (!slot) return slot.error();
-  ApiResult<openai::CompletionRequest> completion = openai::parse_completion_request(request.body);
+  ApiResult<openai::CompletionRequest> completion =
+      openai::parse_completion_request(std::move(request.body));
   request.release_body();
   if (!completion) return completion.error();
   const openai::GenerationFields& fields = completion->generation;

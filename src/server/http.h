@@ -14,8 +14,8 @@ namespace droidspeak {
 
 // Who asks, as far as keys tell; the application fills it in.
 struct Caller {
-  std::string name;    // of the key; empty: none was needed
-  std::string tenant;  // caches are shared only within one; empty: with all who have none
+  std::string name;              // of the key; empty: none was needed
+  std::string tenant;            // caches are shared only within one; empty: with all who have none
   bool sees_all_tenants = true;  // figures that count what others do
 };
 

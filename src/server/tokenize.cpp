@@ -24,7 +24,8 @@ void write_token_or_null(JsonWriter& json, const char* name, std::string_view te
 HttpResponse tokenize(Service& service, HttpRequest& request) {
   ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
   if (!slot) return error_response(slot.error());
-  ApiResult<openai::TokenizeRequest> wanted = openai::parse_tokenize_request(request.body);
+  ApiResult<openai::TokenizeRequest> wanted =
+      openai::parse_tokenize_request(std::move(request.body));
   if (!wanted) return error_response(wanted.error());
   if (!wanted->model.empty() && !service.find_model(wanted->model)) {
     return error_response(model_not_found(wanted->model));

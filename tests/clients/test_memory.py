@@ -39,18 +39,26 @@ def hostile_bodies(model):
     yield "echo of many choices", {"prompt": ["y" * 4000] * 16, "n": 128, "echo": True}, 400
     yield "logprobs of many choices", {"prompt": ["y" * 100] * 16, "n": 128, "logprobs": 20, "max_tokens": 3000}, 400
     yield "many values", {"prompt": prompts, "anything": [{}] * 500_000}, 200
-    yield "many keys", {"prompt": "x", "anything": {str(i): i for i in range(1_000_000)}}, 200
+    yield "many keys", {"prompt": "x", "anything": {str(i): i for i in range(260_000)}}, 200
     yield "long unknown text", {"prompt": "x", "anything": "t" * (30 << 20)}, 200
 
 
-@pytest.mark.parametrize("number", range(13))
-def test_memory_is_bounded_whatever_is_asked(large_server, number):
-    with httpx.Client(base_url=large_server.url, timeout=300) as client:
-        model = client.get("/v1/models").json()["data"][0]["id"]
-        assert client.post("/v1/completions", json={"model": model, "prompt": "warm up", "max_tokens": 1}).status_code == 200
-    name, fields, status = list(hostile_bodies(model))[number]
+CASES = [name for name, _, _ in hostile_bodies("")]
+
+
+@pytest.fixture(scope="module")
+def first_peak(large_server):
+    model = httpx.get(large_server.url + "/v1/models").json()["data"][0]["id"]
+    body = {"model": model, "prompt": "warm up", "max_tokens": 1}
+    assert httpx.post(large_server.url + "/v1/completions", json=body).status_code == 200
+    return peak_bytes(large_server)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_memory_is_bounded_whatever_is_asked(large_server, first_peak, case):
+    model = httpx.get(large_server.url + "/v1/models").json()["data"][0]["id"]
+    name, fields, status = next(body for body in hostile_bodies(model) if body[0] == case)
     body = json.dumps({"model": model, "max_tokens": 1, **fields})
-    before = peak_bytes(large_server)
 
     def send(_):
         return httpx.post(large_server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=300)
@@ -59,7 +67,7 @@ def test_memory_is_bounded_whatever_is_asked(large_server, number):
     assert {answer.status_code for answer in answers} <= {status, 429}, (name, answers[0].text[:300])
     if status == 400:
         assert answers[0].json()["error"]["param"], name
-    grown = peak_bytes(large_server) - before
+    grown = peak_bytes(large_server) - first_peak  # by all cases so far
     assert grown < MOST_GROWTH, f"{name}: {grown >> 20} MiB more at the peak"
 
 

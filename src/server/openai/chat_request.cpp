@@ -94,16 +94,14 @@ std::vector<ChatMessage> read_messages(Fields& fields) {
   return messages;
 }
 
-std::string read_template_arguments(Fields& fields, std::string_view body) {
-  constexpr const char* kName = "chat_template_kwargs";
-  if (!fields.object(kName)) return {};
-  JsonValue arguments = *fields.find(kName);
-  std::string text(member_text(body, kName));
-  if (!fields.check_count(kName, arguments.size(), kMaxTemplateArguments)) return {};
-  if (!fields.check_length(kName, text, kMaxTemplateArgumentBytes)) return {};
+std::string read_template_arguments(Fields& fields, std::string text) {
+  if (!fields.object(kTemplateArguments)) return {};
+  JsonValue arguments = *fields.find(kTemplateArguments);
+  if (!fields.check_count(kTemplateArguments, arguments.size(), kMaxTemplateArguments)) return {};
+  if (!fields.check_length(kTemplateArguments, text, kMaxTemplateArgumentBytes)) return {};
   if (arguments.depth() > kMaxTemplateArgumentDepth) {
-    fields.invalid(kName, fmt::format("it is nested {} deep; expected at most {}",
-                                      arguments.depth(), kMaxTemplateArgumentDepth));
+    fields.invalid(kTemplateArguments, fmt::format("it is nested {} deep; expected at most {}",
+                                                   arguments.depth(), kMaxTemplateArgumentDepth));
   }
   return text;
 }
@@ -120,23 +118,25 @@ int32_t read_chat_logprobs(Fields& fields) {
 
 }  // namespace
 
-ChatPrompt read_chat_prompt(Fields& fields, std::string_view body) {
+ChatPrompt read_chat_prompt(Fields& fields, std::string template_arguments) {
   ChatPrompt prompt;
   prompt.messages = read_messages(fields);
   prompt.adds_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   prompt.adds_special_tokens = fields.boolean("add_special_tokens").value_or(false);
-  prompt.template_arguments = read_template_arguments(fields, body);
+  prompt.template_arguments = read_template_arguments(fields, std::move(template_arguments));
   return prompt;
 }
 
-ApiResult<ChatRequest> parse_chat_request(std::string_view body) {
+ApiResult<ChatRequest> parse_chat_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
+  std::string template_arguments(member_text(body, kTemplateArguments));
+  body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   ChatRequest request;
   read_generation_fields(fields, request.generation);
-  request.prompt = read_chat_prompt(fields, body);
+  request.prompt = read_chat_prompt(fields, std::move(template_arguments));
   request.num_top_logprobs = read_chat_logprobs(fields);
   reject_unsupported(fields, {"echo"});
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();

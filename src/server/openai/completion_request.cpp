@@ -52,9 +52,10 @@ std::vector<Prompt> read_prompts(Fields& fields) {
 
 }  // namespace
 
-ApiResult<CompletionRequest> parse_completion_request(std::string_view body) {
+ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
+  body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   CompletionRequest request;

@@ -19,8 +19,9 @@ void read_generation_fields(Fields& fields, GenerationFields& generation);
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 
-// `fields` are those of `body`.
-ChatPrompt read_chat_prompt(Fields& fields, std::string_view body);
+// `template_arguments` is the text of the field of that name, see member_text().
+inline constexpr const char* kTemplateArguments = "chat_template_kwargs";
+ChatPrompt read_chat_prompt(Fields& fields, std::string template_arguments);
 
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);

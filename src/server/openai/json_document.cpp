@@ -19,11 +19,12 @@ ApiError unparsable(const std::string& message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
 }
 
-// Bounds what a parser would build from `text`: brackets and commas outside of strings. Says
-// nothing about whether the text is JSON.
+// Bounds what a parser would build from `text`: brackets, commas and colons outside of strings.
+// Says nothing about whether the text is JSON.
 std::optional<ApiError> check_limits(std::string_view text) {
   int depth = 0;
   size_t values = 0;
+  size_t keys = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
@@ -47,6 +48,8 @@ std::optional<ApiError> check_limits(std::string_view text) {
       --depth;
     } else if (c == ',') {
       ++values;
+    } else if (c == ':' && ++keys > JsonDocument::kMaxKeys) {
+      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxKeys) + " keys.");
     }
     if (values > JsonDocument::kMaxValues) {
       return unparsable("it has more than " + std::to_string(JsonDocument::kMaxValues) +

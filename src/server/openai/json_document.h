@@ -53,6 +53,7 @@ class JsonDocument {
  public:
   static constexpr int kMaxDepth = 64;
   static constexpr size_t kMaxValues = size_t{1} << 20;
+  static constexpr size_t kMaxKeys = size_t{1} << 18;  // of all objects; they cost more memory
 
   // 400 for what is not one JSON value within the limits. Of duplicate keys the last one counts.
   static ApiResult<JsonDocument> parse(std::string_view text);

@@ -82,9 +82,10 @@ struct UnloadAdapterRequest {
   std::string name;
 };
 
-ApiResult<ChatRequest> parse_chat_request(std::string_view body);
-ApiResult<CompletionRequest> parse_completion_request(std::string_view body);
-ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body);
+// Bodies are taken over, and freed as soon as they are parsed: they may be large.
+ApiResult<ChatRequest> parse_chat_request(std::string body);
+ApiResult<CompletionRequest> parse_completion_request(std::string body);
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string body);
 ApiResult<DetokenizeRequest> parse_detokenize_request(std::string_view body);
 ApiResult<LoadAdapterRequest> parse_load_adapter_request(std::string_view body);
 ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view body);
