@@ -4,7 +4,7 @@
     python3 tools/make_tiny_models.py tests/data/models
 
 Each folder holds a Hugging Face checkpoint (config.json, model.safetensors) and golden.json: token ids and
-the float32 logits of the last positions. The parity test (tests/parity) compares ours with them. Needs
+the float32 logits of the last positions. rope.json holds RoPE frequencies. The parity test (tests/parity) compares ours with them. Needs
 torch, transformers, peft, safetensors."""
 import argparse
 import json
@@ -29,10 +29,10 @@ def llama3_rope():
             "original_max_position_embeddings": 64, "rope_theta": 10000.0}
 
 
-def long_rope():
-    return {"rope_type": "longrope", "short_factor": [1.0 + 0.05 * i for i in range(8)],
-            "long_factor": [1.5 + 0.5 * i for i in range(8)], "rope_theta": 10000.0,
-            "original_max_position_embeddings": 128}
+def long_rope(pairs=8, original=128):
+    return {"rope_type": "longrope", "short_factor": [1.0 + 0.05 * i for i in range(pairs)],
+            "long_factor": [1.5 + 0.5 * i for i in range(pairs)], "rope_theta": 10000.0,
+            "original_max_position_embeddings": original}
 
 
 MODELS = {
@@ -83,11 +83,42 @@ def add_adapter(model, folder):
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
 
 
+def rope_cases():
+    """RoPE objects of config.json, and their frequencies and attention factor."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    yarn = {"rope_type": "yarn", "factor": 8.0, "rope_theta": 1000000.0, "original_max_position_embeddings": 4096}
+    objects = {
+        "linear": {"rope_type": "linear", "factor": 2.5, "rope_theta": 10000.0},
+        "llama3": llama3_rope(),
+        "yarn": yarn,
+        "yarn-betas": {**yarn, "beta_fast": 16.0, "beta_slow": 2.0},
+        "yarn-mscale": {**yarn, "mscale": 0.7, "mscale_all_dim": 1.3},
+        "yarn-one-mscale": {**yarn, "mscale": 0.7},
+        "yarn-attention-factor": {**yarn, "attention_factor": 1.25},
+        "yarn-no-rounding": {**yarn, "truncate": False},
+        "yarn-short-original": {**yarn, "original_max_position_embeddings": 48},
+        "yarn-factor-one": {**yarn, "factor": 1.0},
+        "longrope-short": long_rope(8, 32768),
+        "longrope-long": long_rope(8, 4096),
+        "longrope-factor": {**long_rope(8, 4096), "factor": 3.0},
+        "longrope-attention-factor": {**long_rope(8, 4096), "attention_factor": 1.5},
+    }
+    for name, rope in objects.items():
+        config = transformers.LlamaConfig(**{**common(rope_parameters=dict(rope)), "max_position_embeddings": 32768})
+        frequencies, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu", seq_len=32768)
+        yield {"name": name, "head_dim": 16, "max_positions": 32768, "rope": rope,
+               "frequencies": frequencies.tolist(), "attention_factor": factor}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    out = parser.parse_args().out
-    for name, config in MODELS.items():
+    parser.add_argument("--only", nargs="*", metavar="MODEL", help="make these alone; without a name: rope.json alone")
+    options = parser.parse_args()
+    out = options.out
+    (out / "rope.json").write_text(json.dumps(list(rope_cases()), indent=1))
+    for name in MODELS if options.only is None else options.only:
+        config = MODELS[name]
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -220,7 +220,8 @@ void run_serve(const ServeOptions& options) {
   std::unique_ptr<Device> device = make_device(options.common.device);
   std::unique_ptr<Ops> ops = make_ops(*device, options.common);
   FamilyFile file = read_family_file(options.common.family);
-  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(file.base.path);
+  std::unique_ptr<Tokenizer> tokenizer =
+      load_tokenizer(file.base.path, load_config(file.base.path));
   Engine engine(*ops, file, engine_options(options, *device));
   ServerOptions http = server_options(options, file);
   http.api_keys = std::move(keys);

@@ -25,6 +25,17 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
   return load_gguf_tokenizer(GgufFile(model_path));
 }
 
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path,
+                                          const ModelConfig& config) {
+  auto tokenizer = load_tokenizer(model_path);
+  if (tokenizer->vocab_size() > config.vocab_size) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: its tokenizer has ids up to {}: the model has {} embeddings",
+                              model_path.string(), tokenizer->vocab_size() - 1, config.vocab_size));
+  }
+  return tokenizer;
+}
+
 Precision parse_precision(const std::string& name) {
   return name == "exact" ? Precision::kExact : Precision::kFast;
 }
@@ -68,7 +79,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   Precision precision = parse_precision(options.precision);
   family = std::make_unique<ModelFamily>(*ops, file,
                                          FamilyOptions{precision, options.max_model_len}, models);
-  tokenizer = load_tokenizer(file.base.path);
+  tokenizer = load_tokenizer(file.base.path, family->config());
   KvLayout layout =
       family->config().kv_layout(parse_kv_dtype(options.kv_dtype, *device, precision));
   int32_t max_positions = family->base()->transformer->max_positions();

@@ -23,6 +23,10 @@ std::unique_ptr<Device> make_device(const std::string& name);
 std::unique_ptr<Ops> make_ops(Device& device, const CommonOptions& options);
 // Tokenizer of a GGUF file or Hugging Face folder.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path);
+// The same for a model of this config. Throws Failure when it makes ids that the model has no
+// embedding for.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path,
+                                          const ModelConfig& config);
 DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision);
 Precision parse_precision(const std::string& name);
 // 0 for "auto": what kv_budget() finds right.

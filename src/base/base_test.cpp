@@ -1,4 +1,5 @@
 #include <array>
+#include <cstring>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -43,15 +44,18 @@ TEST(Hash, FieldsDoNotRunTogether) {
   EXPECT_NE(one.finish(), two.finish());
 }
 
-TEST(File, WritesWholeFilesAndMapsThem) {
+TEST(File, WritesWholeFilesAndReadsPieces) {
   TemporaryFolder folder;
   auto path = folder.path() / "file";
   write_file_atomically(path, "hello");
   EXPECT_EQ(read_file(path), "hello");
-  MappedFile mapped(path);
-  EXPECT_EQ(mapped.bytes().size(), 5u);
-  EXPECT_THROW(MappedFile(folder.path() / "missing"), Failure);
-  EXPECT_THROW(MappedFile(folder.path()), Failure);
+  InputFile input(path);
+  EXPECT_EQ(input.size(), 5u);
+  std::array<std::byte, 3> piece{};
+  input.read(2, piece);
+  EXPECT_EQ(std::memcmp(piece.data(), "llo", 3), 0);
+  EXPECT_THROW(InputFile(folder.path() / "missing"), Failure);
+  EXPECT_THROW(InputFile(folder.path()), Failure);
   EXPECT_THROW(read_file(path, 3), Failure);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -40,7 +39,7 @@ class FileDescriptor {
   int fd_;
 };
 
-size_t size_of_regular_file(int fd, const std::filesystem::path& path) {
+FileStamp stamp_of_regular_file(int fd, const std::filesystem::path& path) {
   struct stat status {};
 
   if (::fstat(fd, &status) != 0) fail(path, "cannot stat");
@@ -48,51 +47,66 @@ size_t size_of_regular_file(int fd, const std::filesystem::path& path) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: not a regular file", path.string()));
   }
-  return static_cast<size_t>(status.st_size);
+  auto nanoseconds = [](const timespec& time) {
+    return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  };
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = static_cast<uint64_t>(status.st_size),
+          .modified_ns = nanoseconds(status.st_mtim),
+          .changed_ns = nanoseconds(status.st_ctim)};
 }
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) fail(path, "cannot open");
-  size_ = size_of_regular_file(fd.get(), path);
-  if (size_ == 0) {
-    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: file is empty", path.string()));
+InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) fail(path, "cannot open");
+  try {
+    stamp_ = stamp_of_regular_file(fd_, path);
+    if (stamp_.size == 0) {
+      throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: file is empty", path.string()));
+    }
+  } catch (...) {
+    ::close(fd_);
+    throw;
   }
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (data == MAP_FAILED) fail(path, "cannot map");
-  data_ = static_cast<const std::byte*>(data);
 }
 
-MappedFile::~MappedFile() {
-  unmap();
+InputFile::~InputFile() {
+  ::close(fd_);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  if (this != &other) {
-    unmap();
-    path_ = std::move(other.path_);
-    data_ = std::exchange(other.data_, nullptr);
-    size_ = std::exchange(other.size_, 0);
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    ssize_t got =
+        ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path_, "cannot read");
+    if (got == 0) {
+      throw Failure(
+          ErrorCode::kDataCorrupt,
+          fmt::format("{}: ends before byte {} where it had {} bytes: it was cut while it "
+                      "was read",
+                      path_.string(), offset + done + 1, stamp_.size));
+    }
+    done += static_cast<size_t>(got);
   }
-  return *this;
 }
 
-void MappedFile::unmap() noexcept {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-  data_ = nullptr;
+void InputFile::check_unchanged() const {
+  if (stamp_of_regular_file(fd_, path_) == stamp_) return;
+  throw Failure(ErrorCode::kUnavailable,
+                fmt::format("{}: has been changed while it was read; try again when it is complete",
+                            path_.string()));
 }
 
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking: a pipe under that name would be waited for, not refused.
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) fail(path, "cannot open");
-  size_t size = size_of_regular_file(fd.get(), path);
+  size_t size = stamp_of_regular_file(fd.get(), path).size;
   if (size > max_bytes) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: {} bytes, at most {} are read", path.string(), size, max_bytes));

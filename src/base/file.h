@@ -1,7 +1,8 @@
-// Whole files: mapped for reading, written so that a reader never sees half of one.
+// Files: read whole or piece by piece, written so that a reader never sees half of one.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -9,27 +10,44 @@
 
 namespace droidspeak {
 
-// Read-only memory map of a whole file. Movable; unmaps when destroyed.
-class MappedFile {
+// What tells one content of a file from another without reading it.
+struct FileStamp {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;  // set by the system on every write, rename or change of attributes
+
+  bool operator==(const FileStamp&) const = default;
+};
+
+// A regular file that is open for reading at any place. Bytes are copied out, never mapped: a file
+// that is cut or overwritten meanwhile gives an error or other bytes, not a signal. Safe to use
+// from many threads.
+class InputFile {
  public:
   // Throws Failure naming the path when it cannot be opened or is empty.
-  explicit MappedFile(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  explicit InputFile(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
- private:
-  void unmap() noexcept;
+  // Both as they were when the file was opened.
+  uint64_t size() const { return stamp_.size; }
 
+  const FileStamp& stamp() const { return stamp_; }
+
+  // Fills `out`. Throws Failure naming the path when the file ends before.
+  void read(uint64_t offset, std::span<std::byte> out) const;
+  // Throws Failure when the file has changed since it was opened.
+  void check_unchanged() const;
+
+ private:
   std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  int fd_ = -1;
+  FileStamp stamp_;
 };
 
 // Throws Failure naming the path. Refuses files over `max_bytes`.

@@ -55,12 +55,15 @@ void Sha256::add(std::span<const std::byte> bytes) {
   check(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, "SHA-256 update");
 }
 
-void Sha256::add_field(char tag, std::span<const std::byte> bytes) {
-  uint64_t length = bytes.size();
+void Sha256::begin_field(char tag, uint64_t length) {
   std::byte header[9];
   header[0] = static_cast<std::byte>(tag);
   std::memcpy(header + 1, &length, 8);
   add(header);
+}
+
+void Sha256::add_field(char tag, std::span<const std::byte> bytes) {
+  begin_field(tag, bytes.size());
   add(bytes);
 }
 

@@ -36,6 +36,8 @@ class Sha256 {
   void add_field(char tag, std::span<const std::byte> bytes);
   void add_field(char tag, std::string_view text);
   void add_field(char tag, uint64_t value);
+  // The start of such a field, whose `length` bytes follow through add().
+  void begin_field(char tag, uint64_t length);
   Digest finish();
 
  private:

@@ -1,5 +1,7 @@
 #include "formats/byte_reader.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -21,19 +23,26 @@ std::string in_quotes(std::string_view text) {
   return result;
 }
 
-std::span<const std::byte> ByteReader::take(size_t size, std::string_view field) {
-  if (size > remaining()) {
+void ByteReader::fill(uint64_t size, std::string_view field) {
+  constexpr uint64_t kWindowBytes = 1 << 20;
+  const uint64_t begin = position();
+  if (size > file_.size() - begin) {
     fail(
         fmt::format("{}: {} bytes at offset {} reach past the end of the file ({} bytes); the file "
                     "is truncated or damaged",
-                    field, size, position_, bytes_.size()));
+                    field, size, begin, file_.size()));
   }
-  std::span<const std::byte> taken = bytes_.subspan(position_, size);
-  position_ += size;
-  return taken;
+  if (size > remaining()) {
+    fail(fmt::format("{}: {} bytes at offset {}: the header may take {} bytes in all", field, size,
+                     begin, kMaxHeaderBytes));
+  }
+  window_.resize(std::min(std::max(size, kWindowBytes), remaining()));
+  window_begin_ = begin;
+  next_ = 0;
+  file_.read(begin, window_);
 }
 
-std::string_view ByteReader::read_string(std::string_view field) {
+std::string ByteReader::read_string(std::string_view field) {
   auto length = read<uint64_t>(field);
   std::span<const std::byte> text = take(length, field);
   return {reinterpret_cast<const char*>(text.data()), text.size()};
@@ -49,7 +58,7 @@ size_t ByteReader::read_count(size_t item_bytes, std::string_view field) {
 }
 
 void ByteReader::fail(std::string_view message) const {
-  throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}", file_, message));
+  throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}", file_.path().string(), message));
 }
 
 }  // namespace droidspeak

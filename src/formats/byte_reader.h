@@ -1,7 +1,8 @@
-// Little-endian reading inside a byte range, for untrusted files: nothing is read, and no length
-// believed, beyond the end. Every failure says which file and what was being read.
+// Little-endian reading from the start of an untrusted file, piece by piece: nothing is read, and
+// no length believed, beyond the end. Every failure says which file and what was being read.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
+
+#include "base/file.h"
 
 namespace droidspeak {
 
@@ -19,13 +23,16 @@ std::string in_quotes(std::string_view text);
 
 class ByteReader {
  public:
-  // `file` is named in messages. Both outlive the reader.
-  ByteReader(std::span<const std::byte> bytes, std::string_view file)
-      : bytes_(bytes), file_(file) {}
+  // Headers of model files are a few MiB; a longer one is refused before memory is taken for it.
+  static constexpr uint64_t kMaxHeaderBytes = uint64_t{256} << 20;
 
-  size_t position() const { return position_; }
+  // `file` outlives the reader.
+  explicit ByteReader(const InputFile& file) : file_(file) {}
 
-  size_t remaining() const { return bytes_.size() - position_; }
+  uint64_t position() const { return window_begin_ + next_; }
+
+  // Bytes that the header may still take.
+  uint64_t remaining() const { return std::min(file_.size(), kMaxHeaderBytes) - position(); }
 
   // `field` says what is read: "tensor count", "value of key 'x'".
   template <class T>
@@ -36,10 +43,15 @@ class ByteReader {
     return value;
   }
 
-  std::span<const std::byte> take(size_t size, std::string_view field);
+  // Valid until the next call.
+  std::span<const std::byte> take(uint64_t size, std::string_view field) {
+    if (size > window_.size() - next_) fill(size, field);
+    next_ += size;
+    return std::span<const std::byte>(window_).subspan(next_ - size, size);
+  }
 
-  // A 64-bit length and as many bytes, valid while the file is mapped.
-  std::string_view read_string(std::string_view field);
+  // A 64-bit length and as many bytes.
+  std::string read_string(std::string_view field);
 
   // A 64-bit count of items that take at least `item_bytes` each; refused when they cannot fit into
   // what is left of the file, so that the count is safe to reserve.
@@ -48,9 +60,13 @@ class ByteReader {
   [[noreturn]] void fail(std::string_view message) const;  // "FILE: message"
 
  private:
-  std::span<const std::byte> bytes_;
-  std::string_view file_;
-  size_t position_ = 0;
+  // Moves the window so that `size` bytes at the position are in it.
+  void fill(uint64_t size, std::string_view field);
+
+  const InputFile& file_;
+  std::vector<std::byte> window_;
+  uint64_t window_begin_ = 0;  // in the file
+  size_t next_ = 0;            // in the window
 };
 
 }  // namespace droidspeak

@@ -49,8 +49,8 @@ uint64_t round_up(uint64_t value, uint64_t alignment) {
 // The entries of one file, in file order.
 class GgufParser {
  public:
-  GgufParser(std::span<const std::byte> bytes, std::string_view file)
-      : bytes_(bytes), reader_(bytes, file) {}
+  explicit GgufParser(std::shared_ptr<const InputFile> file)
+      : file_(std::move(file)), reader_(*file_) {}
 
   void read_header();
   std::pair<std::string, GgufValue> read_entry();
@@ -73,7 +73,7 @@ class GgufParser {
   std::vector<int64_t> read_shape(const std::string& field);
   size_t checked_bytes(DType dtype, const std::vector<int64_t>& shape, const std::string& field);
 
-  std::span<const std::byte> bytes_;
+  std::shared_ptr<const InputFile> file_;
   ByteReader reader_;
   size_t num_keys_ = 0;
   size_t num_tensors_ = 0;
@@ -99,7 +99,7 @@ void GgufParser::read_header() {
 }
 
 std::pair<std::string, GgufValue> GgufParser::read_entry() {
-  std::string key(reader_.read_string("metadata key"));
+  std::string key = reader_.read_string("metadata key");
   if (key.empty() || key.size() > kMaxKeyBytes) {
     reader_.fail(fmt::format("metadata key {} has {} bytes; 1 to {} are allowed", in_quotes(key),
                              key.size(), kMaxKeyBytes));
@@ -133,7 +133,7 @@ GgufValue GgufParser::read_scalar(ValueType type, const std::string& field) {
     case ValueType::kFloat32:
       return double{reader_.read<float>(field)};
     case ValueType::kString:
-      return std::string(reader_.read_string(field));
+      return reader_.read_string(field);
     case ValueType::kUint64:
       return reader_.read<uint64_t>(field);
     case ValueType::kInt64:
@@ -194,8 +194,7 @@ GgufValue GgufParser::read_array(const std::string& field) {
     case ValueType::kFloat64:
       return doubles(double{});
     case ValueType::kString:
-      return read_items<std::string>(8, field,
-                                     [&] { return std::string(reader_.read_string(field)); });
+      return read_items<std::string>(8, field, [&] { return reader_.read_string(field); });
     case ValueType::kArray:
       reader_.fail(field + ": an array of arrays is not supported");
   }
@@ -217,7 +216,7 @@ void GgufParser::set_alignment(const GgufValue* value) {
 }
 
 FileTensor GgufParser::read_tensor() {
-  std::string_view name = reader_.read_string("tensor name");
+  std::string name = reader_.read_string("tensor name");
   if (name.empty() || name.size() > kMaxNameBytes) {
     reader_.fail(fmt::format("tensor name {} has {} bytes; 1 to {} are allowed", in_quotes(name),
                              name.size(), kMaxNameBytes));
@@ -234,7 +233,7 @@ FileTensor GgufParser::read_tensor() {
   }
   tensor_bytes_.push_back(checked_bytes(*type.dtype, shape, field));
   offsets_.push_back(reader_.read<uint64_t>(field));
-  return {std::string(name), *type.dtype, std::move(shape), {}};
+  return {std::move(name), *type.dtype, std::move(shape), {}};
 }
 
 std::vector<int64_t> GgufParser::read_shape(const std::string& field) {
@@ -268,16 +267,16 @@ size_t GgufParser::checked_bytes(DType dtype,
   int64_t blocks = 1;
   for (int64_t size : shape) blocks *= size;
   blocks /= type.block_elements;
-  if (blocks > static_cast<int64_t>(bytes_.size()) / type.block_bytes) {
+  if (blocks > static_cast<int64_t>(file_->size()) / type.block_bytes) {
     reader_.fail(fmt::format("{}: shape [{}] needs more bytes than the file has ({})", field,
-                             fmt::join(shape, ", "), bytes_.size()));
+                             fmt::join(shape, ", "), file_->size()));
   }
   return static_cast<size_t>(blocks * type.block_bytes);
 }
 
 void GgufParser::place_tensors(std::vector<FileTensor>& tensors) {
   uint64_t begin = round_up(reader_.position(), alignment_);
-  uint64_t available = bytes_.size() - std::min<uint64_t>(begin, bytes_.size());
+  uint64_t available = file_->size() - std::min(begin, file_->size());
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     order[i] = i;
@@ -292,7 +291,7 @@ void GgufParser::place_tensors(std::vector<FileTensor>& tensors) {
                       "tensors); the file is truncated or damaged",
                       field, tensor_bytes_[i], offsets_[i], available));
     }
-    tensors[i].bytes = bytes_.subspan(begin + offsets_[i], tensor_bytes_[i]);
+    tensors[i].bytes = {file_, begin + offsets_[i], tensor_bytes_[i]};
   }
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return offsets_[a] < offsets_[b]; });
@@ -307,13 +306,12 @@ void GgufParser::place_tensors(std::vector<FileTensor>& tensors) {
 
 }  // namespace
 
-GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
+GgufFile::GgufFile(const std::filesystem::path& path) : file_(std::make_shared<InputFile>(path)) {
   parse();
 }
 
 void GgufFile::parse() {
-  std::string file = path().string();
-  GgufParser parser(file_.bytes(), file);
+  GgufParser parser(file_);
   parser.read_header();
   metadata_.reserve(parser.num_keys());
   for (size_t i = 0; i < parser.num_keys(); ++i) {

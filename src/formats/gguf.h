@@ -1,18 +1,17 @@
-// GGUF v2/v3 files, memory-mapped. Everything is validated while opening: counts, lengths, offsets
-// and sizes lie inside the file, so that reading a tensor later cannot fail.
+// GGUF v2/v3 files. Everything is validated while opening: counts, lengths, offsets and sizes lie
+// inside the file. Tensors are read when they are asked for.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
-#include "base/file.h"
-#include "tensor/dtype.h"
+#include "formats/file_tensor.h"
 
 namespace droidspeak {
 
@@ -26,20 +25,14 @@ using GgufValue = std::variant<uint64_t,
                                std::vector<double>,
                                std::vector<std::string>>;
 
-// A tensor as it lies in a file: `bytes` is valid while the file object lives.
-struct FileTensor {
-  std::string name;
-  DType dtype;
-  std::vector<int64_t> shape;  // outermost first: a matrix is [rows, columns]
-  std::span<const std::byte> bytes;
-};
-
 class GgufFile {
  public:
   // Throws Failure naming file, field and value when anything is wrong or unsupported.
   explicit GgufFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return file_->path(); }
+
+  const InputFile& file() const { return *file_; }
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
 
@@ -62,7 +55,7 @@ class GgufFile {
  private:
   void parse();
 
-  MappedFile file_;
+  std::shared_ptr<const InputFile> file_;
   std::unordered_map<std::string, GgufValue> metadata_;
   std::vector<FileTensor> tensors_;
   std::unordered_map<std::string, size_t> tensor_index_;

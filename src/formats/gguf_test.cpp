@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tensor/dequantize.h"
 
 namespace droidspeak {
 namespace {
@@ -133,13 +132,10 @@ TEST_P(GgufGolden, DequantisesToTheValuesOfTheReference) {
   ASSERT_NE(expected, nullptr);
   EXPECT_EQ(weight->dtype, GetParam());
   EXPECT_EQ(weight->shape, expected->shape);
-  std::vector<float> values(expected->bytes.size() / sizeof(float));
-  dequantize(weight->dtype, weight->bytes, values);
-  for (size_t i = 0; i < values.size(); ++i) {
-    float wanted = 0;
-    std::memcpy(&wanted, expected->bytes.data() + i * sizeof wanted, sizeof wanted);
-    ASSERT_EQ(values[i], wanted) << "element " << i;
-  }
+  std::vector<float> values = weight->read_floats();
+  std::vector<float> wanted = expected->read_floats();
+  ASSERT_EQ(values.size(), wanted.size());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], wanted[i]) << "element " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTypes,
@@ -193,9 +189,7 @@ TEST_F(Gguf, TensorsHaveTheOutermostDimensionFirstAndFollowTheAlignment) {
   EXPECT_THAT(file.tensors()[0].shape, ElementsAre(2, 3, 4));
   const FileTensor* vector = file.find_tensor("vector");
   ASSERT_NE(vector, nullptr);
-  std::vector<float> values(5);
-  dequantize(vector->dtype, vector->bytes, values);
-  EXPECT_THAT(values, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(vector->read_floats(), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(file.find_tensor("other"), nullptr);
 }
 
@@ -232,9 +226,11 @@ TEST_F(Gguf, MissingKeysFallBack) {
 
 TEST_F(Gguf, TensorsStayValidWhenTheFileObjectMoves) {
   GgufFile first(golden_path("f32.gguf"));
-  const std::byte* data = first.find_tensor("weight")->bytes.data();
+  FileTensor tensor = *first.find_tensor("weight");
+  std::vector<std::byte> bytes = tensor.read();
   GgufFile second = std::move(first);
-  EXPECT_EQ(second.find_tensor("weight")->bytes.data(), data);
+  EXPECT_EQ(second.find_tensor("weight")->read(), bytes);
+  EXPECT_EQ(tensor.read(), bytes) << "a tensor keeps its file open";
 }
 
 TEST_F(Gguf, AFileWithoutTensorsOpens) {

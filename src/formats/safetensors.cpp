@@ -174,13 +174,13 @@ void check_layout(const std::vector<TensorEntry>& entries,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(std::make_shared<InputFile>(path)) {
   parse();
 }
 
 void SafetensorsFile::parse() {
-  std::string file = path().string();
-  ByteReader reader(file_.bytes(), file);
+  ByteReader reader(*file_);
   auto header_bytes = reader.read<uint64_t>("header length");
   if (header_bytes > kMaxHeaderBytes) {
     reader.fail(fmt::format("header length {}; at most {} is allowed (is it a safetensors file?)",
@@ -205,8 +205,8 @@ void SafetensorsFile::parse() {
   std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  check_layout(entries, reader.remaining(), reader);
-  std::span<const std::byte> data = reader.take(reader.remaining(), "tensors");
+  const uint64_t data_begin = reader.position();
+  check_layout(entries, file_->size() - data_begin, reader);
   for (TensorEntry& entry : entries) {
     const FileDType* dtype = find_dtype(entry.dtype);
     if (dtype == nullptr || !dtype->dtype) {
@@ -214,8 +214,10 @@ void SafetensorsFile::parse() {
       continue;
     }
     index_.emplace(entry.name, tensors_.size());
-    tensors_.push_back({std::move(entry.name), *dtype->dtype, std::move(entry.shape),
-                        data.subspan(entry.begin, entry.end - entry.begin)});
+    tensors_.push_back({std::move(entry.name),
+                        *dtype->dtype,
+                        std::move(entry.shape),
+                        {file_, data_begin + entry.begin, entry.end - entry.begin}});
   }
 }
 
@@ -229,6 +231,13 @@ const FileTensor* SafetensorsFile::find_tensor(std::string_view name) const {
                               path().string(), in_quotes(name), in_quotes(found->second)));
   }
   return nullptr;
+}
+
+std::vector<std::string> SafetensorsFile::unsupported_tensors() const {
+  std::vector<std::string> names;
+  for (const auto& [name, dtype] : unsupported_) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
 }
 
 bool SafetensorsFile::contains(std::string_view name) const {
@@ -270,7 +279,9 @@ void write_safetensors(const std::filesystem::path& path,
   content.reserve(sizeof header_bytes + header.size() + offset);
   content += header;
   for (const FileTensor& tensor : tensors) {
-    content.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    tensor.bytes.for_each_piece([&](std::span<const std::byte> piece) {
+      content.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    });
   }
   write_file_atomically(path, content);
 }

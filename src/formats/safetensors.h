@@ -3,13 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.h"
-#include "formats/gguf.h"
+#include "formats/file_tensor.h"
 
 namespace droidspeak {
 
@@ -20,7 +20,9 @@ class SafetensorsFile {
   // buffers).
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return file_->path(); }
+
+  const InputFile& file() const { return *file_; }
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
 
@@ -34,10 +36,13 @@ class SafetensorsFile {
 
   const std::unordered_map<std::string, std::string>& metadata() const { return metadata_; }
 
+  // Names of tensors of other dtypes.
+  std::vector<std::string> unsupported_tensors() const;
+
  private:
   void parse();
 
-  MappedFile file_;
+  std::shared_ptr<const InputFile> file_;
   std::vector<FileTensor> tensors_;  // by position in the file
   std::unordered_map<std::string, size_t> index_;
   std::unordered_map<std::string, std::string> metadata_;

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tensor/dequantize.h"
 
 namespace droidspeak {
 namespace {
@@ -23,9 +22,7 @@ std::filesystem::path golden_path(const std::string& name) {
 
 std::vector<float> values_of(const FileTensor* tensor) {
   if (tensor == nullptr) return {};
-  std::vector<float> values(tensor->bytes.size() / bytes_of(tensor->dtype, 1));
-  dequantize(tensor->dtype, tensor->bytes, values);
-  return values;
+  return tensor->read_floats();
 }
 
 // -1.5, -1.25, ... 1.25: what every 3 x 4 tensor of the goldens holds.
@@ -248,7 +245,6 @@ TEST_F(Safetensors, WhatIsWrittenReadsBackAlike) {
     EXPECT_EQ(values_of(&copy.tensors()[i]), values_of(&source.tensors()[i]));
   }
   EXPECT_EQ(copy.metadata().at("note"), "\"quoted\"\n");
-  EXPECT_EQ(copy.find_tensor("scalar")->bytes.data() - copy.tensors()[0].bytes.data(), 48);
 }
 
 TEST_F(Safetensors, AFileWithoutTensorsCanBeWritten) {

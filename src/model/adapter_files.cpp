@@ -208,7 +208,7 @@ class AdapterReader {
 
   // Each once, so that the digest is that of what is packed whatever happens to the file.
   void read_tensors() {
-    for (const FileTensor& tensor : file_.tensors()) bytes_.push_back(bytes_of(tensor.bytes));
+    for (const FileTensor& tensor : file_.tensors()) bytes_.push_back(tensor.read());
   }
 
   Digest digest() const {

@@ -7,7 +7,10 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "formats/byte_reader.h"
 #include "model/digest_cache.h"
+#include "model/read_rope.h"
+#include "model/supported_fields.h"
 
 namespace droidspeak {
 namespace {
@@ -56,6 +59,22 @@ const Architecture& find_architecture(const std::filesystem::path& path,
                            fmt::join(known, ", ")));
 }
 
+// Whatever scales it, RoPE turns every pair a little with every position.
+void check_rotation(const std::filesystem::path& path, const ModelConfig& config) {
+  auto is_sound = [](double number) { return number > 0 && number < 1e6; };
+  for (int32_t length : {1, config.max_positions}) {
+    Rotation rotation = rotation_of(config, length);
+    for (size_t i = 0; i < rotation.frequencies.size(); ++i) {
+      if (!is_sound(static_cast<double>(rotation.frequencies[i])))
+        refuse(path, fmt::format("RoPE scaling makes frequency {} {}: expected a positive number",
+                                 i, rotation.frequencies[i]));
+    }
+    if (!is_sound(rotation.attention_factor))
+      refuse(path, fmt::format("RoPE attention factor is {}: expected a positive number",
+                               rotation.attention_factor));
+  }
+}
+
 // Sizes every later product relies on.
 void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   auto require = [&](bool holds, std::string_view what) {
@@ -80,18 +99,15 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   require(within(c.rotary_dim, c.head_dim) && c.rotary_dim % 2 == 0,
           "rotary size must be even and at most the head size");
   require(c.norm_epsilon > 0 && c.norm_epsilon < 1, "norm epsilon must lie between 0 and 1");
-  require(c.rope_theta > 0 && c.rope_theta < 1e12, "RoPE theta must be positive");
-  const RopeScaling& s = c.rope_scaling;
-  if (s.kind == RopeScaling::Kind::kLongRope) {
-    auto expected = static_cast<size_t>(c.rotary_dim / 2);
-    require(s.short_factors.size() == expected && s.long_factors.size() == expected,
-            "RoPE factors must have one number per frequency");
-    auto positive = [](float f) { return f > 0; };
-    require(std::ranges::all_of(s.short_factors, positive) &&
-                std::ranges::all_of(s.long_factors, positive),
-            "RoPE factors must be positive");
-  }
-  require(s.factor > 0, "RoPE scaling factor must be positive");
+  require(c.rope_theta > 1 && c.rope_theta < 1e12, "RoPE theta must be more than 1");
+  check_rotation(path, c);
+}
+
+// Tables that follow from the configuration; RoPE's divisors of GGUF files have been read with it.
+bool is_harmless(std::string_view tensor, bool is_gguf) {
+  if (!is_gguf) return tensor.ends_with("rotary_emb.inv_freq");
+  return tensor == "rope_freqs.weight" || tensor == "rope_factors_short.weight" ||
+         tensor == "rope_factors_long.weight";
 }
 
 int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
@@ -105,12 +121,15 @@ int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
 Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
   if (std::filesystem::is_directory(path)) {
     folder_.emplace(path);
-    read_hf_config();
+    HfConfig read = read_hf_config(path / "config.json");
+    architecture_ = read.architecture;
+    config_ = std::move(read.config);
+    is_tied_ = read.is_tied;
   } else {
     gguf_.emplace(path);
     read_gguf_config();
+    check_config(path_, config_);
   }
-  check_config(path_, config_);
 }
 
 void Checkpoint::read_gguf_config() {
@@ -118,6 +137,7 @@ void Checkpoint::read_gguf_config() {
   std::string name = file.get_string("general.architecture");
   architecture_ =
       &find_architecture(path_, "general.architecture", name, &Architecture::gguf_architectures);
+  refuse_other_keys(file, name);
   auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   auto get = [&](std::string_view suffix) {
     return to_int32(file, key(suffix), file.get_int(key(suffix)));
@@ -137,27 +157,30 @@ void Checkpoint::read_gguf_config() {
   c.head_dim = get_or("attention.key_length", c.d_model / c.num_heads);
   c.ffn_dim = get("feed_forward_length");
   c.max_positions = get("context_length");
-  c.norm_epsilon =
-      static_cast<float>(file.get_double("" + key("attention.layer_norm_rms_epsilon")));
-  c.rope_theta = file.get_double_or(key("rope.freq_base"), 10000);
-  c.rotary_dim = get_or("rope.dimension_count", c.head_dim);
+  c.norm_epsilon = static_cast<float>(file.get_double(key("attention.layer_norm_rms_epsilon")));
+  if (int32_t size = get_or("attention.value_length", c.head_dim); size != c.head_dim)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected {}, the size of keys",
+                              key("attention.value_length"), size, c.head_dim));
   const FileTensor* embedding = find(TensorRole::kEmbedding, 0, "weight");
   if (embedding == nullptr || embedding->shape.size() != 2)
     refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
+  read_gguf_rope(file, name, c);
   architecture_->read_gguf(file, c);
 }
 
-void Checkpoint::read_hf_config() {
-  JsonFields json(path_ / "config.json");
-  architecture_ = &find_architecture(json.path(), "model_type", json.get_string("model_type"),
-                                     &Architecture::hf_model_types);
+HfConfig read_hf_config(const std::filesystem::path& path) {
+  JsonFields json(path);
+  HfConfig read;
+  read.architecture = &find_architecture(json.path(), "model_type", json.get_string("model_type"),
+                                         &Architecture::hf_model_types);
+  refuse_other_fields(json, *read.architecture);
   auto get = [&](std::string_view field) {
     return static_cast<int32_t>(json.get_int(field, 1, INT32_MAX));
   };
-  ModelConfig& c = config_;
-  c.architecture = architecture_->name;
+  ModelConfig& c = read.config;
+  c.architecture = read.architecture->name;
   c.num_layers = get("num_hidden_layers");
   c.d_model = get("hidden_size");
   c.num_heads = get("num_attention_heads");
@@ -168,16 +191,16 @@ void Checkpoint::read_hf_config() {
   c.ffn_dim = get("intermediate_size");
   c.vocab_size = get("vocab_size");
   c.max_positions = get("max_position_embeddings");
-  c.norm_epsilon = static_cast<float>(json.get_double_or("rms_norm_eps", 1e-6));
-  c.rope_theta = json.get_double_or("rope_theta", 10000);
-  double rotary = json.get_double_or("partial_rotary_factor", 1);
-  if (auto rope = json.find_object("rope_parameters"))
-    rotary = rope->get_double_or("partial_rotary_factor", rotary);
-  c.rotary_dim = static_cast<int32_t>(c.head_dim * std::clamp(rotary, 0.0, 1.0));
+  c.norm_epsilon = static_cast<float>(json.get_double("rms_norm_eps"));
+  read_hf_rope(json, c);
+  if (c.rotary_dim != c.head_dim && !read.architecture->has_partial_rotation)
+    json.refuse("partial_rotary_factor", fmt::format("1 for {}", read.architecture->name));
   std::string activation = json.get_string_or("hidden_act", "silu");
   if (activation != "silu") json.refuse("hidden_act", "silu");
-  is_tied_ = json.get_bool_or("tie_word_embeddings", false);
-  architecture_->read_hf(json, c);
+  read.is_tied = json.get_bool_or("tie_word_embeddings", false);
+  read.architecture->read_hf(json, c);
+  check_config(path, c);
+  return read;
 }
 
 std::string Checkpoint::name_of(TensorRole role, int32_t layer, std::string_view suffix) const {
@@ -231,15 +254,52 @@ std::vector<const FileTensor*> Checkpoint::all_tensors() const {
   return tensors;
 }
 
-std::vector<std::filesystem::path> Checkpoint::files() const {
-  if (is_gguf()) return {path_};
-  std::vector<std::filesystem::path> paths;
-  for (const SafetensorsFile& file : folder_->files()) paths.push_back(file.path());
-  return paths;
+std::vector<const InputFile*> Checkpoint::files() const {
+  if (is_gguf()) return {&gguf_->file()};
+  std::vector<const InputFile*> files;
+  for (const SafetensorsFile& file : folder_->files()) files.push_back(&file.file());
+  return files;
 }
 
 Digest Checkpoint::digest() const {
   return cached_digest(files(), [&] { return digest_of_tensors(all_tensors()); });
+}
+
+void Checkpoint::check_unchanged() const {
+  for (const InputFile* file : files()) file->check_unchanged();
+}
+
+void Checkpoint::refuse_other_tensors(const std::set<const FileTensor*>& used) const {
+  for (const FileTensor* tensor : all_tensors()) {
+    if (used.contains(tensor) || is_harmless(tensor->name, is_gguf())) continue;
+    if (is_tied_ && tensor->name == name_of(TensorRole::kOutput, 0, "weight")) {
+      check_tied(*tensor);
+      continue;
+    }
+    refuse_tensor(tensor->name);
+  }
+  if (is_gguf()) return;
+  for (const SafetensorsFile& file : folder_->files()) {
+    for (const std::string& name : file.unsupported_tensors()) {
+      if (!is_harmless(name, is_gguf())) refuse_tensor(name);
+    }
+  }
+}
+
+void Checkpoint::refuse_tensor(const std::string& name) const {
+  refuse(path_, fmt::format("tensor {} belongs to no part of a {} model of {} layers: its meaning "
+                            "would be lost",
+                            in_quotes(name), architecture_->name, config_.num_layers));
+}
+
+// A tied output matrix may be in the file if it is the embedding once more.
+void Checkpoint::check_tied(const FileTensor& output) const {
+  const FileTensor* embedding = find(TensorRole::kEmbedding, 0, "weight");
+  if (embedding != nullptr && embedding->shape == output.shape &&
+      embedding->dtype == output.dtype && embedding->read() == output.read())
+    return;
+  refuse(path_, fmt::format("tensor {} is not the embedding though \"tie_word_embeddings\" is true",
+                            in_quotes(output.name)));
 }
 
 }  // namespace droidspeak

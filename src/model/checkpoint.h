@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/hash.h"
@@ -33,6 +34,16 @@ enum class TensorRole {
   kKeyNorm,
 };
 
+// What a config.json says.
+struct HfConfig {
+  const Architecture* architecture = nullptr;
+  ModelConfig config;
+  bool is_tied = false;
+};
+
+// Throws Failure naming file, field and value.
+HfConfig read_hf_config(const std::filesystem::path& path);
+
 class Checkpoint {
  public:
   // Throws Failure when the path is neither, or the architecture is not supported.
@@ -58,16 +69,22 @@ class Checkpoint {
                            std::string_view suffix) const;
   const FileTensor* find(TensorRole role, int32_t layer, std::string_view suffix) const;
 
-  // SHA-256 over names, shapes and bytes of all tensors; cached beside the file with size and
-  // mtime.
+  // Throws Failure naming a tensor that is neither used nor known to be without meaning.
+  void refuse_other_tensors(const std::set<const FileTensor*>& used) const;
+
+  // SHA-256 over names, shapes and bytes of all tensors; remembered beside the file.
   Digest digest() const;
+  // Throws Failure when a file has changed since it was opened: what was read may be of two
+  // contents, and the digest of neither.
+  void check_unchanged() const;
 
  private:
   void read_gguf_config();
-  void read_hf_config();
   std::string name_of(TensorRole role, int32_t layer, std::string_view suffix) const;
   std::vector<const FileTensor*> all_tensors() const;
-  std::vector<std::filesystem::path> files() const;
+  std::vector<const InputFile*> files() const;
+  [[noreturn]] void refuse_tensor(const std::string& name) const;
+  void check_tied(const FileTensor& output) const;
 
   std::filesystem::path path_;
   std::optional<GgufFile> gguf_;

@@ -1,23 +1,28 @@
 #include "model/digest_cache.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
 
 namespace droidspeak {
 namespace {
 
 // Changes whenever one of the files does.
-std::string describe(const std::vector<std::filesystem::path>& files) {
-  std::string text = "droidspeak digest 1\n";
-  for (const auto& file : files) {
-    std::error_code error;
-    auto size = std::filesystem::file_size(file, error);
-    auto time = std::filesystem::last_write_time(file, error).time_since_epoch().count();
-    text += fmt::format("{} {} {}\n", file.filename().string(), size, time);
+std::string describe(const std::vector<const InputFile*>& files) {
+  std::string text = "droidspeak digest 2\n";
+  for (const InputFile* file : files) {
+    const FileStamp& stamp = file->stamp();
+    text += fmt::format("{} {} {} {} {} {}\n", file->path().filename().string(), stamp.device,
+                        stamp.inode, stamp.size, stamp.modified_ns, stamp.changed_ns);
   }
   return text;
+}
+
+bool is_settled(const InputFile& file, std::chrono::system_clock::time_point now) {
+  const std::chrono::nanoseconds changed(file.stamp().changed_ns);
+  return now.time_since_epoch() - changed > std::chrono::seconds(2);
 }
 
 }  // namespace
@@ -28,14 +33,16 @@ Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors) {
     hash.add_field('n', tensor->name);
     hash.add_field('t', name_of(tensor->dtype));
     hash.add_field('s', std::as_bytes(std::span(tensor->shape)));
-    hash.add_field('b', tensor->bytes);
+    hash.begin_field('b', tensor->bytes.size());
+    tensor->bytes.for_each_piece([&](std::span<const std::byte> piece) { hash.add(piece); });
   }
   return hash.finish();
 }
 
-Digest cached_digest(const std::vector<std::filesystem::path>& files,
-                     const std::function<Digest()>& compute) {
-  std::filesystem::path remembered = files.front().string() + ".digest";
+Digest cached_digest(const std::vector<const InputFile*>& files,
+                     const std::function<Digest()>& compute,
+                     std::chrono::system_clock::time_point now) {
+  std::filesystem::path remembered = files.front()->path().string() + ".digest";
   std::string description = describe(files);
   try {
     std::string content = read_file(remembered, 1 << 20);
@@ -46,6 +53,9 @@ Digest cached_digest(const std::vector<std::filesystem::path>& files,
     // Not there or damaged: computed again.
   }
   Digest digest = compute();
+  for (const InputFile* file : files) file->check_unchanged();
+  if (!std::ranges::all_of(files, [&](const InputFile* file) { return is_settled(*file, now); }))
+    return digest;
   try {
     write_file_atomically(remembered, description + digest.hex() + "\n");
   } catch (const Failure&) {

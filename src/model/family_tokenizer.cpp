@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -51,10 +50,8 @@ std::string merge_text(const Json& merge) {
 }
 
 TokenizerDefinition from_json(const std::filesystem::path& path) {
-  MappedFile file(path);
+  std::string text = read_file(path);
   try {
-    auto text =
-        std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     Json json = Json::parse(text);
     TokenizerDefinition definition;
     const Json& model = json.at("model");

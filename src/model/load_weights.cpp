@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "model/checkpoint.h"
 #include "model/weights.h"
-#include "tensor/dequantize.h"
 
 namespace droidspeak {
 namespace {
@@ -23,95 +23,149 @@ std::vector<int32_t> half_split_rows(int32_t num_heads, int32_t head_dim) {
   return order;
 }
 
-MatrixPart as_part(const FileTensor& tensor, std::span<const int32_t> row_order = {}) {
-  return {tensor.dtype, tensor.shape[0], tensor.shape[1], tensor.bytes, row_order};
-}
+// Rows of a linear layer as they lie in one tensor of the file.
+struct FilePart {
+  const FileTensor* tensor;
+  std::span<const int32_t> row_order = {};
+};
 
-class WeightLoader {
+using FileParts = std::vector<FilePart>;
+
+// Where the weights of one layer are.
+struct LayerTensors {
+  const FileTensor* attention_norm = nullptr;
+  const FileTensor* ffn_norm = nullptr;
+  const FileTensor* q_norm = nullptr;  // null: the architecture has none
+  const FileTensor* k_norm = nullptr;
+  FileParts qkv;
+  FileParts qkv_bias;  // empty: the architecture has none
+  FileParts output;
+  FileParts gate_up;
+  FileParts down;
+};
+
+// Finds every tensor of a checkpoint and checks its shape before any of them is read.
+class TensorFinder {
  public:
-  WeightLoader(Ops& ops, const Checkpoint& checkpoint, Precision precision)
-      : ops_(ops), checkpoint_(checkpoint), config_(checkpoint.config()), precision_(precision) {
+  explicit TensorFinder(const Checkpoint& checkpoint)
+      : checkpoint_(checkpoint), config_(checkpoint.config()) {
     if (checkpoint.permutes_qk()) {
       query_order_ = half_split_rows(config_.num_heads, config_.head_dim);
       key_order_ = half_split_rows(config_.num_kv_heads, config_.head_dim);
     }
+    embedding = {matrix(TensorRole::kEmbedding, 0, config_.vocab_size, config_.d_model)};
+    if (!checkpoint.is_tied())
+      output = {matrix(TensorRole::kOutput, 0, config_.vocab_size, config_.d_model)};
+    output_norm = vector(TensorRole::kOutputNorm, 0, config_.d_model);
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+      layers.push_back(find_layer(layer));
+    checkpoint.refuse_other_tensors(used_);
   }
+
+  FileParts embedding;
+  FileParts output;  // empty: tied to the embedding
+  const FileTensor* output_norm = nullptr;
+  std::vector<LayerTensors> layers;
+
+ private:
+  LayerTensors find_layer(int32_t layer) {
+    const Architecture& architecture = checkpoint_.architecture();
+    const int64_t d = config_.d_model;
+    const int64_t q = config_.q_columns();
+    const int64_t kv = config_.kv_columns();
+    LayerTensors found;
+    found.attention_norm = vector(TensorRole::kAttentionNorm, layer, d);
+    found.ffn_norm = vector(TensorRole::kFfnNorm, layer, d);
+    found.output = {matrix(TensorRole::kAttentionOutput, layer, d, q)};
+    found.down = {matrix(TensorRole::kDown, layer, d, config_.ffn_dim)};
+    if (architecture.fusion == Fusion::kFused) {
+      found.qkv = {matrix(TensorRole::kFusedQkv, layer, q + 2 * kv, d)};
+      found.gate_up = {matrix(TensorRole::kFusedGateUp, layer, 2 * config_.ffn_dim, d)};
+    } else {
+      found.qkv = {in_order(matrix(TensorRole::kQuery, layer, q, d), query_order_),
+                   in_order(matrix(TensorRole::kKey, layer, kv, d), key_order_),
+                   matrix(TensorRole::kValue, layer, kv, d)};
+      found.gate_up = {matrix(TensorRole::kGate, layer, config_.ffn_dim, d),
+                       matrix(TensorRole::kUp, layer, config_.ffn_dim, d)};
+    }
+    if (architecture.has_qkv_bias) {
+      found.qkv_bias = {FilePart{vector(TensorRole::kQuery, layer, q, "bias"), query_order_},
+                        FilePart{vector(TensorRole::kKey, layer, kv, "bias"), key_order_},
+                        FilePart{vector(TensorRole::kValue, layer, kv, "bias")}};
+    }
+    if (architecture.has_qk_norm) {
+      found.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
+      found.k_norm = vector(TensorRole::kKeyNorm, layer, config_.head_dim);
+    }
+    return found;
+  }
+
+  static FilePart in_order(FilePart part, std::span<const int32_t> order) {
+    return {part.tensor, order};
+  }
+
+  FilePart matrix(TensorRole role, int32_t layer, int64_t rows, int64_t columns) {
+    return {use(checkpoint_.matrix(role, layer, rows, columns))};
+  }
+
+  const FileTensor* vector(TensorRole role,
+                           int32_t layer,
+                           int64_t size,
+                           std::string_view suffix = "weight") {
+    return use(checkpoint_.vector(role, layer, size, suffix));
+  }
+
+  const FileTensor* use(const FileTensor& tensor) {
+    used_.insert(&tensor);
+    return &tensor;
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelConfig& config_;
+  std::vector<int32_t> query_order_;
+  std::vector<int32_t> key_order_;
+  std::set<const FileTensor*> used_;
+};
+
+class WeightLoader {
+ public:
+  WeightLoader(Ops& ops, const Checkpoint& checkpoint, Precision precision)
+      : ops_(ops), checkpoint_(checkpoint), tensors_(checkpoint), precision_(precision) {}
 
   std::shared_ptr<const Weights> load() {
     auto weights = std::make_shared<Weights>();
-    weights->config = config_;
+    weights->config = checkpoint_.config();
+    weights->precision = precision_;
     weights->digest = checkpoint_.digest();
-    weights->embedding = pack({as_part(checkpoint_.matrix(TensorRole::kEmbedding, 0,
-                                                          config_.vocab_size, config_.d_model))},
-                              "the embedding", most_felt());
-    if (!checkpoint_.is_tied()) {
-      weights->output = pack({as_part(checkpoint_.matrix(TensorRole::kOutput, 0, config_.vocab_size,
-                                                         config_.d_model))},
-                             "the output matrix", most_felt());
-    }
-    weights->output_norm = vector(TensorRole::kOutputNorm, 0, config_.d_model);
-    for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+    weights->embedding = pack(tensors_.embedding, "the embedding", most_felt());
+    if (!tensors_.output.empty())
+      weights->output = pack(tensors_.output, "the output matrix", most_felt());
+    weights->output_norm = upload(*tensors_.output_norm);
+    for (size_t layer = 0; layer < tensors_.layers.size(); ++layer)
       weights->layers.push_back(load_layer(layer));
+    checkpoint_.check_unchanged();
     return weights;
   }
 
  private:
-  LayerWeights load_layer(int32_t layer) {
-    const Architecture& architecture = checkpoint_.architecture();
-    LayerWeights w;
-    w.attention_norm = vector(TensorRole::kAttentionNorm, layer, config_.d_model);
-    w.ffn_norm = vector(TensorRole::kFfnNorm, layer, config_.d_model);
-    std::string where = fmt::format("layer {}", layer);
-    const bool is_end = layer == 0 || layer == config_.num_layers - 1;
+  LayerWeights load_layer(size_t layer) {
+    const LayerTensors& tensors = tensors_.layers[layer];
+    const std::string where = fmt::format("layer {}", layer);
+    const bool is_end = layer == 0 || layer == tensors_.layers.size() - 1;
     const Precision precision = is_end ? most_felt() : precision_;
-    w.qkv = pack(qkv_parts(layer), where + " q/k/v", most_felt());
-    w.output = pack({as_part(checkpoint_.matrix(TensorRole::kAttentionOutput, layer,
-                                                config_.d_model, config_.q_columns()))},
-                    where + " attention output", precision);
-    w.gate_up = pack(gate_up_parts(layer), where + " gate/up", precision);
-    w.down = pack(
-        {as_part(checkpoint_.matrix(TensorRole::kDown, layer, config_.d_model, config_.ffn_dim))},
-        where + " down", precision);
-    if (architecture.has_qkv_bias) w.qkv_bias = qkv_bias(layer);
-    if (architecture.has_qk_norm) {
-      w.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
-      w.k_norm = vector(TensorRole::kKeyNorm, layer, config_.head_dim);
+    LayerWeights w;
+    w.attention_norm = upload(*tensors.attention_norm);
+    w.ffn_norm = upload(*tensors.ffn_norm);
+    w.qkv = pack(tensors.qkv, where + " q/k/v", most_felt());
+    w.output = pack(tensors.output, where + " attention output", precision);
+    w.gate_up = pack(tensors.gate_up, where + " gate/up", precision);
+    w.down = pack(tensors.down, where + " down", precision);
+    if (!tensors.qkv_bias.empty()) w.qkv_bias = upload_bias(tensors.qkv_bias);
+    if (tensors.q_norm != nullptr) {
+      w.q_norm = upload(*tensors.q_norm);
+      w.k_norm = upload(*tensors.k_norm);
     }
     return w;
-  }
-
-  std::vector<MatrixPart> qkv_parts(int32_t layer) const {
-    int64_t d = config_.d_model;
-    if (checkpoint_.architecture().fusion == Fusion::kFused) {
-      return {as_part(checkpoint_.matrix(TensorRole::kFusedQkv, layer, config_.qkv_columns(), d))};
-    }
-    return {
-        as_part(checkpoint_.matrix(TensorRole::kQuery, layer, config_.q_columns(), d),
-                query_order_),
-        as_part(checkpoint_.matrix(TensorRole::kKey, layer, config_.kv_columns(), d), key_order_),
-        as_part(checkpoint_.matrix(TensorRole::kValue, layer, config_.kv_columns(), d))};
-  }
-
-  std::vector<MatrixPart> gate_up_parts(int32_t layer) const {
-    int64_t d = config_.d_model;
-    if (checkpoint_.architecture().fusion == Fusion::kFused) {
-      return {as_part(checkpoint_.matrix(TensorRole::kFusedGateUp, layer, 2 * config_.ffn_dim, d))};
-    }
-    return {as_part(checkpoint_.matrix(TensorRole::kGate, layer, config_.ffn_dim, d)),
-            as_part(checkpoint_.matrix(TensorRole::kUp, layer, config_.ffn_dim, d))};
-  }
-
-  Tensor qkv_bias(int32_t layer) {
-    std::vector<float> bias;
-    auto append = [&](TensorRole role, int32_t size, const std::vector<int32_t>& order) {
-      std::vector<float> values = read(checkpoint_.vector(role, layer, size, "bias"));
-      for (size_t i = 0; i < values.size(); ++i)
-        bias.push_back(values[order.empty() ? i : static_cast<size_t>(order[i])]);
-    };
-    append(TensorRole::kQuery, config_.q_columns(), query_order_);
-    append(TensorRole::kKey, config_.kv_columns(), key_order_);
-    append(TensorRole::kValue, config_.kv_columns(), {});
-    return upload(bias);
   }
 
   // Rounded activations are felt most in K and V, which all later tokens read, in the first layer,
@@ -120,11 +174,19 @@ class WeightLoader {
     return precision_ == Precision::kFast ? Precision::kFine : precision_;
   }
 
-  std::unique_ptr<WeightMatrix> pack(const std::vector<MatrixPart>& parts,
+  std::unique_ptr<WeightMatrix> pack(const FileParts& parts,
                                      const std::string& what,
                                      Precision precision) {
+    buffers_.resize(std::max(buffers_.size(), parts.size()));
+    std::vector<MatrixPart> in_memory;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const FileTensor& tensor = *parts[i].tensor;
+      tensor.read(buffers_[i]);
+      in_memory.push_back(
+          {tensor.dtype, tensor.shape[0], tensor.shape[1], buffers_[i], parts[i].row_order});
+    }
     try {
-      return ops_.pack(parts, precision);
+      return ops_.pack(in_memory, precision);
     } catch (const Failure& failure) {
       throw Failure(failure.code(),
                     fmt::format("{}: {}: {}", checkpoint_.path().string(), what, failure.what()));
@@ -132,8 +194,7 @@ class WeightLoader {
   }
 
   std::vector<float> read(const FileTensor& tensor) const {
-    std::vector<float> values(static_cast<size_t>(tensor.shape[0]));
-    dequantize(tensor.dtype, tensor.bytes, values);
+    std::vector<float> values = tensor.read_floats();
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) {
       throw Failure(ErrorCode::kDataCorrupt,
                     fmt::format("{}: tensor \"{}\" holds a value that is not finite",
@@ -149,16 +210,23 @@ class WeightLoader {
     return tensor;
   }
 
-  Tensor vector(TensorRole role, int32_t layer, int64_t size) {
-    return upload(read(checkpoint_.vector(role, layer, size, "weight")));
+  Tensor upload(const FileTensor& tensor) { return upload(read(tensor)); }
+
+  Tensor upload_bias(const FileParts& parts) {
+    std::vector<float> bias;
+    for (const FilePart& part : parts) {
+      std::vector<float> values = read(*part.tensor);
+      for (size_t i = 0; i < values.size(); ++i)
+        bias.push_back(values[part.row_order.empty() ? i : static_cast<size_t>(part.row_order[i])]);
+    }
+    return upload(bias);
   }
 
   Ops& ops_;
   const Checkpoint& checkpoint_;
-  const ModelConfig& config_;
+  TensorFinder tensors_;
   Precision precision_;
-  std::vector<int32_t> query_order_;
-  std::vector<int32_t> key_order_;
+  std::vector<std::vector<std::byte>> buffers_;  // bytes of the matrices that are being packed
 };
 
 }  // namespace
@@ -177,6 +245,11 @@ std::shared_ptr<const Weights> load_weights(Ops& ops,
                                             const std::filesystem::path& path,
                                             Precision precision) {
   Checkpoint checkpoint(path);
+  if (checkpoint.config().head_dim > ops.max_head_dim()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: head size {}: this device takes at most {}", path.string(),
+                              checkpoint.config().head_dim, ops.max_head_dim()));
+  }
   return WeightLoader(ops, checkpoint, precision).load();
 }
 

@@ -1,69 +1,80 @@
 #include "model/model_config.h"
 
-#include <cmath>
-#include <numbers>
+#include <algorithm>
+#include <concepts>
 
 #include <fmt/format.h>
 
 namespace droidspeak {
 namespace {
 
-// Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended.
-double llama3_frequency(double frequency, const RopeScaling& scaling) {
-  double wavelength = 2 * std::numbers::pi / frequency;
-  double low = scaling.original_max_positions / scaling.low_frequency_factor;
-  double high = scaling.original_max_positions / scaling.high_frequency_factor;
-  if (wavelength < high) return frequency;
-  if (wavelength > low) return frequency / scaling.factor;
-  double smooth = (scaling.original_max_positions / wavelength - scaling.low_frequency_factor) /
-                  (scaling.high_frequency_factor - scaling.low_frequency_factor);
-  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
-}
+// Fields in a fixed order, each with a tag of its type.
+class FieldHash {
+ public:
+  void add(const std::string& text) { hash_.add_field('t', text); }
 
-std::vector<double> frequencies(const ModelConfig& config, int32_t max_positions) {
-  const RopeScaling& scaling = config.rope_scaling;
-  bool is_long = max_positions > scaling.original_max_positions;
-  const auto& factors = is_long ? scaling.long_factors : scaling.short_factors;
-  std::vector<double> result;
-  for (int32_t i = 0; i < config.rotary_dim / 2; ++i) {
-    // Single precision, as the reference implementations compute it.
-    double frequency =
-        1.0f / std::pow(static_cast<float>(config.rope_theta),
-                        static_cast<float>(2 * i) / static_cast<float>(config.rotary_dim));
-    switch (scaling.kind) {
-      case RopeScaling::Kind::kNone:
-        break;
-      case RopeScaling::Kind::kLinear:
-        frequency /= scaling.factor;
-        break;
-      case RopeScaling::Kind::kLlama3:
-        frequency = llama3_frequency(frequency, scaling);
-        break;
-      case RopeScaling::Kind::kLongRope:
-        frequency /= static_cast<double>(factors[static_cast<size_t>(i)]);
-        break;
-    }
-    result.push_back(frequency);
+  void add(std::integral auto value) { hash_.add_field('i', static_cast<uint64_t>(value)); }
+
+  void add(std::floating_point auto value) { add_bytes('f', std::span(&value, 1)); }
+
+  void add(const std::vector<float>& values) { add_bytes('v', std::span(values)); }
+
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+
+  void add(Enum value) { hash_.add_field('e', static_cast<uint64_t>(value)); }
+
+  void add(const Rotation& rotation) {
+    const auto& [frequencies, attention_factor] = rotation;
+    add_all(frequencies, attention_factor);
   }
-  return result;
-}
 
-double attention_factor(const ModelConfig& config) {
-  const RopeScaling& scaling = config.rope_scaling;
-  if (scaling.kind != RopeScaling::Kind::kLongRope) return 1;
-  if (scaling.attention_factor > 0) return scaling.attention_factor;
-  double ratio = static_cast<double>(config.max_positions) / scaling.original_max_positions;
-  return ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(scaling.original_max_positions));
-}
+  void add(const RopeScaling& scaling) {
+    const auto& [kind, factor, low, high, original, short_factors, long_factors, fast, slow, rounds,
+                 attention_factor] = scaling;
+    add_all(kind, factor, low, high, original, short_factors, long_factors, fast, slow, rounds,
+            attention_factor);
+  }
+
+  template <class... Fields>
+  void add_all(const Fields&... fields) {
+    (add(fields), ...);
+  }
+
+  Digest finish() { return hash_.finish(); }
+
+ private:
+  template <class T>
+  void add_bytes(char tag, std::span<T> values) {
+    hash_.add_field(tag, std::as_bytes(values));
+  }
+
+  Sha256 hash_;
+};
 
 }  // namespace
 
+Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
+  FieldHash hash;
+  {
+    const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
+                 vocab_size, max_positions, norm_epsilon, rope_theta, rotary_dim, rope_scaling,
+                 sliding_window, activation] = config;
+    hash.add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
+                 vocab_size, max_positions, norm_epsilon, rope_theta, rotary_dim, rope_scaling,
+                 sliding_window, activation);
+  }
+  const auto& [precision, max_positions] = use;
+  hash.add_all(precision, max_positions, rotation_of(config, max_positions));
+  return hash.finish();
+}
+
 std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant) {
   std::string text;
+  auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
   auto compare = [&](std::string_view what, const auto& expected, const auto& actual) {
     if (expected == actual) return;
-    text += fmt::format("{}{} is {} where the base has {}", text.empty() ? "" : "; ", what, actual,
-                        expected);
+    add(fmt::format("{} is {} where the base has {}", what, actual, expected));
   };
   compare("architecture", base.architecture, variant.architecture);
   compare("number of layers", base.num_layers, variant.num_layers);
@@ -73,28 +84,20 @@ std::string describe_mismatch(const ModelConfig& base, const ModelConfig& varian
   compare("head size", base.head_dim, variant.head_dim);
   compare("FFN size", base.ffn_dim, variant.ffn_dim);
   compare("vocabulary size", base.vocab_size, variant.vocab_size);
+  compare("norm epsilon", base.norm_epsilon, variant.norm_epsilon);
+  compare("sliding window", base.sliding_window, variant.sliding_window);
   compare("RoPE theta", base.rope_theta, variant.rope_theta);
   compare("rotary size", base.rotary_dim, variant.rotary_dim);
-  if (!(base.rope_scaling == variant.rope_scaling))
-    text += text.empty() ? "RoPE scaling differs" : "; RoPE scaling differs";
-  return text;
-}
-
-std::vector<float> make_rope_table(const ModelConfig& config, int32_t max_positions) {
-  std::vector<double> frequency = frequencies(config, max_positions);
-  double factor = attention_factor(config);
-  auto half = static_cast<size_t>(config.rotary_dim / 2);
-  std::vector<float> table(static_cast<size_t>(max_positions) * 2 * half);
-  for (size_t position = 0; position < static_cast<size_t>(max_positions); ++position) {
-    float* row = table.data() + position * 2 * half;
-    for (size_t i = 0; i < half; ++i) {
-      double angle =
-          static_cast<double>(static_cast<float>(position) * static_cast<float>(frequency[i]));
-      row[i] = static_cast<float>(std::cos(angle) * factor);
-      row[half + i] = static_cast<float>(std::sin(angle) * factor);
-    }
+  if (!text.empty()) return text;
+  // Files say in different ways how they scale RoPE: what comes out counts, at short contexts and
+  // at long ones.
+  for (int32_t length : {1, std::max(base.max_positions, variant.max_positions)}) {
+    if (is_close(rotation_of(base, length), rotation_of(variant, length))) continue;
+    add(fmt::format("its RoPE scaling turns positions otherwise than the base's (contexts of {})",
+                    length));
+    break;
   }
-  return table;
+  return text;
 }
 
 }  // namespace droidspeak

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "kv/kv_cache.h"
+#include "model/rope.h"
 #include "ops/ops.h"
 
 namespace droidspeak {
@@ -19,22 +21,9 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-struct RopeScaling {
-  enum class Kind { kNone, kLinear, kLlama3, kLongRope } kind = Kind::kNone;
-  double factor = 1;
-  // kLlama3
-  double low_frequency_factor = 1;
-  double high_frequency_factor = 4;
-  int32_t original_max_positions = 0;  // also kLongRope
-  // kLongRope: one divisor per frequency, for contexts within and beyond the original length
-  std::vector<float> short_factors;
-  std::vector<float> long_factors;
-  double attention_factor = 0;  // 0: from the ratio of lengths
-  bool operator==(const RopeScaling&) const = default;
-};
-
+// A new field belongs into configuration_digest(), too; it does not compile without.
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "phi3"
+  std::string architecture = {};  // "llama", "mistral", "qwen2", "qwen3", "phi3"
   int32_t num_layers = 0;
   int32_t d_model = 0;
   int32_t num_heads = 0;
@@ -46,7 +35,7 @@ struct ModelConfig {
   float norm_epsilon = 1e-5f;
   double rope_theta = 10000;
   int32_t rotary_dim = 0;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling = {};
   int32_t sliding_window = 0;  // 0: none
   Activation activation = Activation::kSilu;
 
@@ -59,10 +48,18 @@ struct ModelConfig {
   KvLayout kv_layout(DType dtype) const { return {num_layers, num_kv_heads, head_dim, dtype}; }
 };
 
-// Empty when `variant` fits `base` (same architecture, dimensions, RoPE), else what does not.
-std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant);
+// How one process uses a model's weights.
+struct ModelUse {
+  Precision precision = Precision::kFast;
+  int32_t max_positions = 0;  // the length limit in force
+};
 
-// cos then sin of every position's rotary frequencies: [max_positions, rotary_dim].
-std::vector<float> make_rope_table(const ModelConfig& config, int32_t max_positions);
+// Digest of everything besides weights that shapes K/V and layer inputs: what the config says and
+// how it is used. Part of the keys of caches.
+Digest configuration_digest(const ModelConfig& config, const ModelUse& use);
+
+// Empty when `variant` fits `base` (same architecture, dimensions, attention window, epsilon and
+// rotation), else what does not.
+std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant);
 
 }  // namespace droidspeak

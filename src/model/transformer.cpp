@@ -36,8 +36,13 @@ void set_sequences(std::span<const BatchSlice> slices, std::vector<SequenceSlice
 }  // namespace
 
 Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32_t max_positions)
-    : ops_(ops), weights_(std::move(weights)), max_positions_(max_positions) {
-  std::vector<float> table = make_rope_table(config(), max_positions);
+    : ops_(ops),
+      weights_(std::move(weights)),
+      max_positions_(max_positions),
+      configuration_(configuration_digest(
+          config(), {.precision = weights_->precision, .max_positions = max_positions})),
+      attention_factor_(static_cast<float>(config().rope_scaling.attention_factor)) {
+  std::vector<float> table = make_rope_table(rotation_of(config(), max_positions), max_positions);
   rope_table_ = Tensor(ops.device(), DType::kF32, max_positions, config().rotary_dim);
   ops.device().to_device(rope_table_.view().data, table.data(), table.size() * sizeof(float));
   ops.device().synchronize();
@@ -51,6 +56,7 @@ RopeOptions Transformer::rope_options(int32_t layer) const {
           .head_dim = c.head_dim,
           .rotary_dim = c.rotary_dim,
           .table = static_cast<const float*>(rope_table_.view().data),
+          .attention_factor = attention_factor_,
           .q_norm = data_or_null(w.q_norm),
           .k_norm = data_or_null(w.k_norm),
           .norm_epsilon = c.norm_epsilon};

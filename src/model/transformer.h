@@ -35,6 +35,9 @@ class Transformer {
 
   int32_t max_positions() const { return max_positions_; }
 
+  // Of everything besides weights that shapes what this transformer computes.
+  const Digest& configuration() const { return configuration_; }
+
   RopeOptions rope_options(int32_t layer) const;
 
   // hidden: [tokens, d_model] of the ops' activation dtype.
@@ -71,6 +74,8 @@ class Transformer {
   Ops& ops_;
   std::shared_ptr<const Weights> weights_;
   int32_t max_positions_;
+  Digest configuration_;
+  float attention_factor_;
   Tensor rope_table_;
   // Scratch, reused from call to call.
   Tensor normed_;

@@ -27,6 +27,7 @@ struct LayerWeights {
 // Immutable after loading; shared by every variant that uses these weights.
 struct Weights {
   ModelConfig config;
+  Precision precision = Precision::kFast;   // they were packed for
   Digest digest;                            // over the weights, not the file name
   std::unique_ptr<WeightMatrix> embedding;  // [vocab_size, d_model]
   std::unique_ptr<WeightMatrix> output;     // [vocab_size, d_model]; null: tied to the embedding

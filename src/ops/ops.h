@@ -69,6 +69,7 @@ struct RopeOptions {
   int32_t head_dim = 0;
   int32_t rotary_dim = 0;         // first rotary_dim elements of a head rotate, half-split pairs
   const float* table = nullptr;   // device memory, [max_positions, rotary_dim]: cosines then sines
+  float attention_factor = 1;     // that the table's numbers were multiplied by
   const float* q_norm = nullptr;  // [head_dim] f32 RMS norm weights before RoPE, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 1e-6f;
@@ -139,6 +140,9 @@ class Ops {
 
   virtual Device& device() = 0;
   virtual DType activation_dtype() const = 0;  // f32 on the CPU, bf16 on CUDA (f32 with kExact)
+
+  // Largest head size that attention() takes.
+  virtual int32_t max_head_dim() const { return 1024; }
 
   // Rows that a pass over the layers should have to keep the device busy.
   virtual int32_t prefill_rows() const = 0;

@@ -150,14 +150,14 @@ void TranslationFit::save(const std::filesystem::path& path) const {
 }
 
 void TranslationFit::load(const std::filesystem::path& path) {
-  MappedFile file(path);
-  std::span<const std::byte> rest = file.bytes();
+  InputFile file(path);
+  uint64_t done = 0;
   auto read = [&](void* data, size_t bytes) {
-    if (rest.size() < bytes)
+    if (file.size() - done < bytes)
       throw Failure(ErrorCode::kDataCorrupt,
                     fmt::format("{}: too short for this pair", path.string()));
-    std::memcpy(data, rest.data(), bytes);
-    rest = rest.subspan(bytes);
+    file.read(done, {static_cast<std::byte*>(data), bytes});
+    done += bytes;
   };
   for_each_sum(*this, [&](FitSums& sums) {
     double count = 0;
@@ -167,7 +167,7 @@ void TranslationFit::load(const std::filesystem::path& path) {
     read(values.data(), values.size() * sizeof(float));
     sums.restore(count, values);
   });
-  if (!rest.empty())
+  if (done < file.size())
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: too long for this pair", path.string()));
 }

@@ -22,6 +22,7 @@ CacheIdentity exact_identity(const Variant& variant,
                              const KvLayout& layout,
                              DType input_dtype) {
   return {.model = variant.model_digest,
+          .configuration = variant.transformer->configuration(),
           .adapter = variant.adapter_digest,
           .salt = std::move(salt),
           .provenance = {},

@@ -6,12 +6,16 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "formats/file_tensor.h"
 
 namespace droidspeak {
 namespace {
 
 Digest digest_of(const std::filesystem::path& path) {
-  return sha256(MappedFile(path).bytes());
+  auto file = std::make_shared<InputFile>(path);
+  Sha256 hash;
+  TensorBytes(file, 0, file->size()).for_each_piece([&](auto piece) { hash.add(piece); });
+  return hash.finish();
 }
 
 Digest checked_digest(const std::filesystem::path& path, const LazyTranslator::Shape& shape) {

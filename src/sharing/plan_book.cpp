@@ -166,8 +166,14 @@ std::vector<int32_t> PlanBook::transition_layers() const {
 }
 
 PlanBook load_plan_book(const std::filesystem::path& path) {
-  json in = json::parse(read_file(path, size_t{64} << 20), nullptr, false);
+  // Nothing of a book is nested so deeply, and functions over values recurse.
+  constexpr int kMaxDepth = 16;
+  auto is_shallow = [&](int depth, json::parse_event_t, const json&) {
+    if (depth <= kMaxDepth) return true;
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("JSON nested deeper than {}", kMaxDepth));
+  };
   try {
+    json in = json::parse(read_file(path, size_t{64} << 20), is_shallow, false);
     if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
     return from_json(in, path);
   } catch (const json::exception& error) {

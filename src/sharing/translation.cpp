@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "formats/safetensors.h"
-#include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace droidspeak {
@@ -33,9 +32,7 @@ const FileTensor& find_floats(const SafetensorsFile& file,
 }
 
 std::vector<float> read_floats(const SafetensorsFile& file, const FileTensor& tensor) {
-  size_t bytes_each = tensor.dtype == DType::kF16 ? sizeof(uint16_t) : sizeof(float);
-  std::vector<float> values(tensor.bytes.size() / bytes_each);
-  dequantize(tensor.dtype, tensor.bytes, values);
+  std::vector<float> values = tensor.read_floats();
   if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); }))
     refuse(file.path(), fmt::format("tensor \"{}\" holds a value that is not finite", tensor.name));
   return values;

@@ -6,7 +6,7 @@ namespace droidspeak {
 namespace {
 
 // Part of every key: raise it when the meaning of stored bytes changes.
-constexpr uint64_t kKeyVersion = 1;
+constexpr uint64_t kKeyVersion = 2;
 
 void add_digest(Sha256& hash, char tag, const Digest& digest) {
   hash.add_field(tag, std::as_bytes(std::span(digest.bytes)));
@@ -18,6 +18,7 @@ Digest identity_digest(const CacheIdentity& identity) {
   hash.add_field('v', kKeyVersion);
   hash.add_field('s', identity.salt);
   add_digest(hash, 'm', identity.model);
+  add_digest(hash, 'u', identity.configuration);
   add_digest(hash, 'a', identity.adapter);
   hash.add_field('p', identity.provenance);
   hash.add_field('b', static_cast<uint64_t>(kBlockTokens));

@@ -16,6 +16,7 @@ namespace droidspeak {
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {
   Digest model;            // base or full checkpoint
+  Digest configuration;    // how its weights are used: see configuration_digest()
   Digest adapter;          // all zero: none
   std::string salt;        // tenant
   std::string provenance;  // empty: exact. Otherwise what mixed it, e.g. "0,16,24 from <sender

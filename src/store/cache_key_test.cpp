@@ -18,6 +18,7 @@ std::vector<int32_t> some_tokens(size_t count) {
 CacheIdentity some_identity() {
   CacheIdentity identity;
   identity.model.bytes[0] = 1;
+  identity.configuration.bytes[0] = 3;
   identity.adapter.bytes[0] = 2;
   identity.salt = std::string("tenant");
   identity.layout = {.num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
@@ -50,6 +51,8 @@ TEST(BlockKeys, DifferWhenAnyFieldOfTheIdentityDiffers) {
       [](CacheIdentity& i) { i.model.bytes[31] ^= 1; },
       [](CacheIdentity& i) { i.adapter.bytes[31] ^= 1; },
       [](CacheIdentity& i) { i.adapter = {}; },
+      [](CacheIdentity& i) { i.configuration.bytes[31] ^= 1; },
+      [](CacheIdentity& i) { i.configuration = {}; },
       [](CacheIdentity& i) { std::swap(i.model, i.adapter); },
       [](CacheIdentity& i) { i.salt += '2'; },
       [](CacheIdentity& i) { i.salt.clear(); },
@@ -104,7 +107,7 @@ TEST(BlockKeys, KeepFieldsApart) {
 // Stored caches must stay findable: a change of this value needs a new key version.
 TEST(BlockKeys, AreStableAcrossReleases) {
   EXPECT_EQ(block_keys(some_identity(), some_tokens(kBlockTokens))[0].hex(),
-            "a52f3ccf6eccb51cfe15020979be41c6c7abe344bc5b9b7bf98c2c2f0ac56054");
+            "76b41e208d44bbbb4ddccb78d02ff085ebc40e52135007502d7895688fa2c0d9");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include "formats/safetensors.h"
 #include "model/json_fields.h"
 #include "model/weights.h"
-#include "tensor/dequantize.h"
 
 namespace droidspeak {
 namespace {
@@ -15,8 +14,7 @@ namespace {
 std::vector<Row> to_matrix(const FileTensor& tensor) {
   size_t rows = tensor.shape.size() == 2 ? static_cast<size_t>(tensor.shape[0]) : 1;
   size_t columns = static_cast<size_t>(tensor.shape.back());
-  std::vector<float> values(rows * columns);
-  dequantize(tensor.dtype, tensor.bytes, values);
+  std::vector<float> values = tensor.read_floats();
   std::vector<Row> matrix(rows);
   for (size_t i = 0; i < rows; ++i)
     matrix[i].assign(values.begin() + static_cast<int64_t>(i * columns),

@@ -5,72 +5,36 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "tensor/dequantize.h"
 
 namespace droidspeak {
-namespace {
 
-// Transformers 5 keeps theta and scaling together in "rope_parameters"; before, scaling had its own
-// "rope_scaling" object.
-std::optional<JsonFields> find_rope_object(const JsonFields& json) {
-  auto found = json.find_object("rope_scaling");
-  return found ? found : json.find_object("rope_parameters");
-}
-
-void read_long_rope(const JsonFields& json, const JsonFields& rope, ModelConfig& config) {
-  RopeScaling& scaling = config.rope_scaling;
-  scaling.kind = RopeScaling::Kind::kLongRope;
-  const JsonFields& holder = rope.has("original_max_position_embeddings") ? rope : json;
-  scaling.original_max_positions =
-      static_cast<int32_t>(holder.get_int("original_max_position_embeddings", 1, INT32_MAX));
-  scaling.short_factors = rope.get_floats("short_factor");
-  scaling.long_factors = rope.get_floats("long_factor");
-  scaling.attention_factor = rope.get_double_or("attention_factor", 0);
-  auto expected = static_cast<size_t>(config.rotary_dim / 2);
-  if (scaling.short_factors.size() != expected || scaling.long_factors.size() != expected) {
-    rope.refuse("short_factor",
-                fmt::format("{} numbers in short_factor and in long_factor", expected));
+void read_hf_window(const JsonFields& json, ModelConfig& config) {
+  config.sliding_window = static_cast<int32_t>(json.get_int_or("sliding_window", 0, 0, INT32_MAX));
+  if (!json.has("layer_types")) return;
+  const std::string_view expected =
+      config.sliding_window > 0 ? "sliding_attention" : "full_attention";
+  for (const std::string& type : json.get_strings("layer_types")) {
+    if (type != expected)
+      json.refuse("layer_types", fmt::format("\"{}\" for every layer", expected));
   }
 }
 
-}  // namespace
-
-void read_hf_rope_scaling(const JsonFields& json, ModelConfig& config) {
-  auto rope = find_rope_object(json);
-  if (!rope) return;
-  config.rope_theta = rope->get_double_or("rope_theta", config.rope_theta);
-  std::string kind = rope->get_string_or("rope_type", rope->get_string_or("type", "default"));
-  RopeScaling& scaling = config.rope_scaling;
-  if (kind == "default") return;
-  if (kind == "linear") {
-    scaling.kind = RopeScaling::Kind::kLinear;
-    scaling.factor = rope->get_double("factor");
-  } else if (kind == "llama3") {
-    scaling.kind = RopeScaling::Kind::kLlama3;
-    scaling.factor = rope->get_double("factor");
-    scaling.low_frequency_factor = rope->get_double("low_freq_factor");
-    scaling.high_frequency_factor = rope->get_double("high_freq_factor");
-    scaling.original_max_positions =
-        static_cast<int32_t>(rope->get_int("original_max_position_embeddings", 1, INT32_MAX));
-  } else if (kind == "longrope" || kind == "su") {
-    read_long_rope(json, *rope, config);
-  } else {
-    rope->refuse(rope->has("rope_type") ? "rope_type" : "type",
-                 "default, linear, llama3 or longrope");
+void refuse_hf_window(const JsonFields& json, std::string_view why) {
+  if (json.get_bool_or("use_sliding_window", false)) json.refuse("use_sliding_window", why);
+  if (!json.has("layer_types")) return;
+  for (const std::string& type : json.get_strings("layer_types")) {
+    if (type != "full_attention") json.refuse("layer_types", "\"full_attention\" for every layer");
   }
 }
 
-void read_gguf_rope_factors(const GgufFile& file,
-                            std::string_view tensor,
-                            std::vector<float>& factors) {
-  const FileTensor* found = file.find_tensor(tensor);
-  if (found == nullptr || found->dtype != DType::kF32 || found->shape.size() != 1) {
-    throw Failure(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: tensor \"{}\": expected a vector of f32", file.path().string(), tensor));
+void read_gguf_window(const GgufFile& file, std::string_view key, ModelConfig& config) {
+  int64_t window = file.get_int_or(key, 0);
+  if (window < 0 || window > INT32_MAX) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: key \"{}\" is {}: expected 0 to {}", file.path().string(), key,
+                              window, INT32_MAX));
   }
-  factors.resize(static_cast<size_t>(found->shape[0]));
-  dequantize(found->dtype, found->bytes, factors);
+  config.sliding_window = static_cast<int32_t>(window);
 }
 
 std::span<const Architecture* const> all_architectures() {

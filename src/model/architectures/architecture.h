@@ -23,7 +23,8 @@ struct Architecture {
   bool has_qk_norm = false;
   Fusion fusion = Fusion::kSeparate;  // how q/k/v and gate/up lie in files
   bool gguf_permutes_qk = false;      // GGUF stores q and k rows for adjacent-pair RoPE
-  // Fill in what the common readers do not: RoPE scaling, sliding window, refusals.
+  bool has_partial_rotation = false;  // RoPE may turn only the first part of a head
+  // Fill in what the common readers do not: sliding window, refusals.
   void (*read_hf)(const JsonFields& json, ModelConfig& config) = nullptr;
   void (*read_gguf)(const GgufFile& file, ModelConfig& config) = nullptr;
 };
@@ -37,9 +38,10 @@ const Architecture& phi3_architecture();
 std::span<const Architecture* const> all_architectures();
 
 // Shared pieces of the readers.
-void read_hf_rope_scaling(const JsonFields& json, ModelConfig& config);
-void read_gguf_rope_factors(const GgufFile& file,
-                            std::string_view tensor,
-                            std::vector<float>& factors);
+// One window for all layers, or none.
+void read_hf_window(const JsonFields& json, ModelConfig& config);
+void read_gguf_window(const GgufFile& file, std::string_view key, ModelConfig& config);
+// Refuses a window: `why` says who has none.
+void refuse_hf_window(const JsonFields& json, std::string_view why);
 
 }  // namespace droidspeak

@@ -5,8 +5,7 @@ namespace droidspeak {
 namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  config.sliding_window = static_cast<int32_t>(json.get_int_or("sliding_window", 0, 0, INT32_MAX));
-  read_hf_rope_scaling(json, config);
+  read_hf_window(json, config);
 }
 
 }  // namespace

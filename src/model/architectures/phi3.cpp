@@ -6,20 +6,11 @@ namespace droidspeak {
 namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  config.sliding_window = static_cast<int32_t>(json.get_int_or("sliding_window", 0, 0, INT32_MAX));
-  read_hf_rope_scaling(json, config);
+  read_hf_window(json, config);
 }
 
 void read_gguf(const GgufFile& file, ModelConfig& config) {
-  config.sliding_window = static_cast<int32_t>(file.get_int_or("phi3.attention.sliding_window", 0));
-  if (file.find_tensor("rope_factors_short.weight") == nullptr) return;
-  RopeScaling& scaling = config.rope_scaling;
-  scaling.kind = RopeScaling::Kind::kLongRope;
-  scaling.original_max_positions =
-      static_cast<int32_t>(file.get_int("phi3.rope.scaling.original_context_length"));
-  scaling.attention_factor = file.get_double_or("phi3.rope.scaling.attn_factor", 0);
-  read_gguf_rope_factors(file, "rope_factors_short.weight", scaling.short_factors);
-  read_gguf_rope_factors(file, "rope_factors_long.weight", scaling.long_factors);
+  read_gguf_window(file, "phi3.attention.sliding_window", config);
 }
 
 }  // namespace
@@ -29,6 +20,7 @@ const Architecture& phi3_architecture() {
                                          .hf_model_types = {"phi3"},
                                          .gguf_architectures = {"phi3"},
                                          .fusion = Fusion::kFused,
+                                         .has_partial_rotation = true,
                                          .read_hf = read_hf,
                                          .read_gguf = read_gguf};
   return architecture;

@@ -4,12 +4,8 @@
 namespace droidspeak {
 namespace {
 
-void read_hf(const JsonFields& json, ModelConfig& config) {
-  if (json.get_bool_or("attention_bias", false)) json.refuse("attention_bias", "false for qwen3");
-  if (json.get_bool_or("use_sliding_window", false)) {
-    json.refuse("use_sliding_window", "false (a window on some layers only is not supported)");
-  }
-  read_hf_rope_scaling(json, config);
+void read_hf(const JsonFields& json, ModelConfig&) {
+  refuse_hf_window(json, "false (a window on some layers only is not supported)");
 }
 
 void read_gguf(const GgufFile&, ModelConfig&) {}

@@ -82,13 +82,15 @@ inline Floats identity_table(int32_t positions, int32_t rotary_dim) {
   return table;
 }
 
-inline Floats rope_table(int32_t positions, int32_t rotary_dim) {
+// Every number times `factor`, as models with an attention factor have it.
+inline Floats rope_table(int32_t positions, int32_t rotary_dim, float factor = 1) {
   Floats table;
   for (int32_t p = 0; p < positions; ++p) {
     for (int part = 0; part < 2; ++part) {
       for (int32_t i = 0; i < rotary_dim / 2; ++i) {
         const double angle = p * std::pow(10000.0, -2.0 * i / rotary_dim);
-        table.push_back(static_cast<float>(part == 0 ? std::cos(angle) : std::sin(angle)));
+        table.push_back(static_cast<float>((part == 0 ? std::cos(angle) : std::sin(angle)) *
+                                           static_cast<double>(factor)));
       }
     }
   }

@@ -45,9 +45,13 @@ TEST_F(TranslateTest, AddsALowRankMapToRows) {
   }
 }
 
-TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
+// With a RoPE table whose numbers carry an attention factor, too.
+class TranslateScaledTest : public TranslateTest, public testing::WithParamInterface<float> {};
+
+TEST_P(TranslateScaledTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
   const int32_t tokens = 700;
-  const Floats table = rope_table(tokens, 32);
+  const float factor = GetParam();
+  const Floats table = rope_table(tokens, 32, factor);
   for (DType dtype : {DType::kF32, DType::kF16, DType::kI8}) {
     for (const NamedOps& named : all_ops(*device_, 2)) {
       SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << name_of(dtype));
@@ -60,7 +64,8 @@ TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
                              .num_kv_heads = 2,
                              .head_dim = 32,
                              .rotary_dim = 32,
-                             .table = table.data()};
+                             .table = table.data(),
+                             .attention_factor = factor};
       const SequenceSlice all{0, tokens, 0, blocks};
       ops.rotate_and_store(view_of(rows, tokens, 6 * 32), rope, {&all, 1}, kv.view());
       const Floats k_before = kv.k_rows(blocks, tokens);
@@ -99,6 +104,35 @@ TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
     }
   }
 }
+
+TEST_P(TranslateScaledTest, AMapOfNothingLeavesKeysAsTheyAre) {
+  const int32_t tokens = 100;
+  const Floats table = rope_table(tokens, 32, GetParam());
+  const RopeOptions rope{.num_heads = 2,
+                         .num_kv_heads = 2,
+                         .head_dim = 32,
+                         .rotary_dim = 32,
+                         .table = table.data(),
+                         .attention_factor = GetParam()};
+  for (const NamedOps& named : all_ops(*device_, 2)) {
+    SCOPED_TRACE(name_of(named.set));
+    KvFixture kv(*device_, DType::kF32, 2, 32, 4);
+    const auto blocks = kv.take_blocks(tokens);
+    const SequenceSlice all{0, tokens, 0, blocks};
+    Floats rows = random_floats(random_, tokens * 6 * 32);
+    named.ops->rotate_and_store(view_of(rows, tokens, 6 * 32), rope, {&all, 1}, kv.view());
+    const Floats k_before = kv.k_rows(blocks, tokens);
+    const Floats v_before = kv.v_rows(blocks, tokens);
+    const auto down = pack(*named.ops, random_floats(random_, 3 * 128), 3);
+    const auto up = pack(*named.ops, Floats(128 * 3), 128);
+    const Floats bias(128);
+    named.ops->translate_kv({down.get(), up.get(), bias.data()}, rope, all, kv.view());
+    expect_near(kv.k_rows(blocks, tokens), k_before, 1e-6f);
+    expect_near(kv.v_rows(blocks, tokens), v_before, 1e-6f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AttentionFactors, TranslateScaledTest, testing::Values(1.0f, 1.19f, 0.8f));
 
 }  // namespace
 }  // namespace droidspeak::cpu

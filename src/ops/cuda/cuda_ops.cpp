@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/attention.h"
+#include "ops/cuda/attention_plain.h"
 #include "ops/cuda/divergence.h"
 #include "ops/cuda/fast_paths.h"
 #include "ops/cuda/kernels.h"
@@ -68,6 +69,8 @@ class CudaOps final : public Ops {
   DType activation_dtype() const override { return activation_dtype_; }
 
   int32_t prefill_rows() const override { return 8192; }
+
+  int32_t max_head_dim() const override { return kLargestHeadDim; }
 
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {

@@ -124,18 +124,21 @@ __device__ void norm_head(float* head, const float* weight, float epsilon, int s
   __syncwarp();
 }
 
-// Pairs are (i, i + half). The table's row: cosines of the pairs, then sines.
+// Pairs are (i, i + half). The table's row: cosines of the pairs, then sines, all times the
+// attention factor, which turning back takes out again.
 template <Turn kTurn>
 __device__ void rotate(float* head, const RopeOptions& rope, int position, int lane) {
   const float* angles = rope.table + static_cast<int64_t>(position) * rope.rotary_dim;
   const int half = rope.rotary_dim / 2;
+  const float shrink =
+      kTurn == Turn::kForward ? 1.0f : 1.0f / (rope.attention_factor * rope.attention_factor);
   for (int i = lane; i < half; i += 32) {
     const float x = head[i];
     const float y = head[i + half];
     const float cosine = angles[i];
     const float sine = kTurn == Turn::kForward ? angles[i + half] : -angles[i + half];
-    head[i] = x * cosine - y * sine;
-    head[i + half] = y * cosine + x * sine;
+    head[i] = (x * cosine - y * sine) * shrink;
+    head[i + half] = (y * cosine + x * sine) * shrink;
   }
   __syncwarp();
 }

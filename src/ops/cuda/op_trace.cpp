@@ -39,6 +39,7 @@ void OpTrace::add(const RopeOptions& options) {
   add(options.head_dim);
   add(options.rotary_dim);
   add(static_cast<const void*>(options.table));
+  add(options.attention_factor);
   add(static_cast<const void*>(options.q_norm));
   add(static_cast<const void*>(options.k_norm));
   add(options.norm_epsilon);

@@ -62,11 +62,18 @@ TEST_F(TranslateTest, AddsALowRankMapToRows) {
   }
 }
 
-TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
+// With a RoPE table whose numbers carry an attention factor, too.
+class TranslateScaledTest : public TranslateTest, public testing::WithParamInterface<float> {};
+
+TEST_P(TranslateScaledTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
   const int32_t tokens = 700;
-  const DeviceFloats table = f32(cpu::rope_table(tokens, 32));
-  const RopeOptions rope{
-      .num_heads = 2, .num_kv_heads = 2, .head_dim = 32, .rotary_dim = 32, .table = table.f32()};
+  const DeviceFloats table = f32(cpu::rope_table(tokens, 32, GetParam()));
+  const RopeOptions rope{.num_heads = 2,
+                         .num_kv_heads = 2,
+                         .head_dim = 32,
+                         .rotary_dim = 32,
+                         .table = table.f32(),
+                         .attention_factor = GetParam()};
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
     SCOPED_TRACE(name_of(dtype));
     const KvLayout layout{.num_layers = 1, .num_kv_heads = 2, .head_dim = 32, .dtype = dtype};
@@ -107,6 +114,33 @@ TEST_F(TranslateTest, MapsUnrotatedKeysAndValuesOfARangeOnly) {
         std::equal(k_before.begin() + 640 * 64, k_before.end(), k_after.begin() + 640 * 64));
   }
 }
+
+TEST_P(TranslateScaledTest, AMapOfNothingLeavesKeysAsTheyAre) {
+  const int32_t tokens = 100;
+  const DeviceFloats table = f32(cpu::rope_table(tokens, 32, GetParam()));
+  const RopeOptions rope{.num_heads = 2,
+                         .num_kv_heads = 2,
+                         .head_dim = 32,
+                         .rotary_dim = 32,
+                         .table = table.f32(),
+                         .attention_factor = GetParam()};
+  const KvLayout layout{.num_layers = 1, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF32};
+  DeviceKv kv(*host_, *device_, layout, 4);
+  const auto blocks = kv.take_blocks(tokens);
+  const SequenceSlice all{0, tokens, 0, blocks};
+  const Floats raw = random_values(DType::kF32, tokens * 6 * 32);
+  exact_->rotate_and_store(on_device(DType::kF32, raw, tokens).view(), rope, {&all, 1}, kv.view());
+  const Floats k_before = kv.k_rows(blocks, tokens);
+  const Floats v_before = kv.v_rows(blocks, tokens);
+  const auto down = pack(random_values(DType::kF32, 3 * 128), 3);
+  const auto up = pack(Floats(128 * 3), 128);
+  const DeviceFloats bias = f32(Floats(128));
+  exact_->translate_kv({down.get(), up.get(), bias.f32()}, rope, all, kv.view());
+  expect_near(kv.k_rows(blocks, tokens), k_before, 2e-6f);
+  expect_near(kv.v_rows(blocks, tokens), v_before, 2e-6f);
+}
+
+INSTANTIATE_TEST_SUITE_P(AttentionFactors, TranslateScaledTest, testing::Values(1.0f, 1.19f, 0.8f));
 
 }  // namespace
 }  // namespace droidspeak::cuda

@@ -17,16 +17,22 @@ namespace {
 
 enum class Turn { kForward, kBack };
 
-// Pairs are (i, i + half). angles: cosines of the pairs, then sines.
+// Pairs are (i, i + half). angles: cosines of the pairs, then sines, all times the attention
+// factor, which turning back takes out again.
 template <Turn kTurn>
-void rotate(float* head, int32_t rotary_dim, const float* angles) {
+void rotate(float* head, const RopeOptions& options, const float* angles) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t half = rotary_dim / 2;
+  const int64_t half = options.rotary_dim / 2;
+  const auto shrink = hn::Set(d, 1.0f / (options.attention_factor * options.attention_factor));
   auto turn = [&](auto x, auto y, auto c, auto s, auto& out_x, auto& out_y) HWY_ATTR {
     if constexpr (kTurn == Turn::kBack) s = hn::Neg(s);
     out_x = hn::NegMulAdd(y, s, hn::Mul(x, c));
     out_y = hn::MulAdd(x, s, hn::Mul(y, c));
+    if constexpr (kTurn == Turn::kBack) {
+      out_x = hn::Mul(out_x, shrink);
+      out_y = hn::Mul(out_y, shrink);
+    }
   };
   auto x = hn::Zero(d);
   auto y = hn::Zero(d);
@@ -108,11 +114,11 @@ void rotate_and_store(const StoreTask& task) {
     float* head = task.qkv.f32_row(task.slice->first_row + i);
     for (int32_t h = 0; h < o.num_heads; ++h, head += o.head_dim) {
       if (o.q_norm != nullptr) rms_norm(head, o.q_norm, o.norm_epsilon, o.head_dim, head);
-      rotate<Turn::kForward>(head, o.rotary_dim, angles);
+      rotate<Turn::kForward>(head, o, angles);
     }
     for (int32_t h = 0; h < o.num_kv_heads; ++h, head += o.head_dim) {
       if (o.k_norm != nullptr) rms_norm(head, o.k_norm, o.norm_epsilon, o.head_dim, head);
-      rotate<Turn::kForward>(head, o.rotary_dim, angles);
+      rotate<Turn::kForward>(head, o, angles);
       store_head(kv, kv.k, kv.k_scale, slot_of(kv, task.slice->blocks, position, h), head);
     }
     for (int32_t h = 0; h < o.num_kv_heads; ++h, head += o.head_dim) {
@@ -129,7 +135,7 @@ void gather_kv(const KvRowsTask& task) {
     const float* angles = o.table + static_cast<int64_t>(position) * o.rotary_dim;
     for (int32_t h = 0; h < kv.num_kv_heads; ++h, head += kv.head_dim) {
       load_head(kv, kv.k, kv.k_scale, slot_of(kv, task.blocks, position, h), head);
-      rotate<Turn::kBack>(head, o.rotary_dim, angles);
+      rotate<Turn::kBack>(head, o, angles);
     }
     for (int32_t h = 0; h < kv.num_kv_heads; ++h, head += kv.head_dim) {
       load_head(kv, kv.v, kv.v_scale, slot_of(kv, task.blocks, position, h), head);
@@ -144,7 +150,7 @@ void scatter_kv(const KvRowsTask& task) {
   for (int32_t position = task.begin; position < task.end; ++position) {
     const float* angles = o.table + static_cast<int64_t>(position) * o.rotary_dim;
     for (int32_t h = 0; h < kv.num_kv_heads; ++h, head += kv.head_dim) {
-      rotate<Turn::kForward>(head, o.rotary_dim, angles);
+      rotate<Turn::kForward>(head, o, angles);
       store_head(kv, kv.k, kv.k_scale, slot_of(kv, task.blocks, position, h), head);
     }
     for (int32_t h = 0; h < kv.num_kv_heads; ++h, head += kv.head_dim) {

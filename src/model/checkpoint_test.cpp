@@ -1,0 +1,314 @@
+// What the loaders refuse, and how they say it. Answers of what they take: tests/parity.
+#include "model/checkpoint.h"
+
+#include <fstream>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/weights.h"
+#include "support/gguf_writer.h"
+#include "support/tiny_model.h"
+
+namespace droidspeak {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+class Checkpoints : public testing::Test {
+ protected:
+  // Empty: it loads.
+  std::string refusal() {
+    try {
+      load_weights(*ops_, path_, Precision::kExact);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
+  }
+
+  TemporaryFolder folder_;
+  std::filesystem::path path_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
+};
+
+class HfCheckpoint : public Checkpoints {
+ protected:
+  HfCheckpoint() {
+    path_ = folder_.path() / "model";
+    write_tiny_checkpoint(path_);
+    config_ = Json::parse(read_file(path_ / "config.json"));
+  }
+
+  // With one field of config.json set so.
+  std::string refusal_with(const char* field, const Json& value) {
+    Json changed = config_;
+    changed[field] = value;
+    std::ofstream(path_ / "config.json") << changed;
+    return refusal();
+  }
+
+  // With tensors as `change` leaves them.
+  std::string refusal_with(const std::function<void(std::vector<FileTensor>&)>& change) {
+    std::vector<FileTensor> tensors = SafetensorsFile(path_ / "model.safetensors").tensors();
+    change(tensors);
+    write_safetensors(path_ / "model.safetensors", tensors, {});
+    return refusal();
+  }
+
+  Json config_;
+};
+
+TEST_F(HfCheckpoint, LoadsAsItIs) {
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
+  const std::vector<std::pair<const char*, Json>> refused = {
+      {"model_type", "gemma2"},
+      {"hidden_act", "gelu"},
+      {"attention_bias", true},
+      {"mlp_bias", true},
+      {"sliding_window", 128},
+      {"use_sliding_window", true},
+      {"layer_types", {"full_attention", "sliding_attention"}},
+      {"quantization_config", {{"quant_method", "gptq"}}},
+      {"num_local_experts", 8},
+      {"num_experts", 8},
+      {"attn_logit_softcapping", 50.0},
+      {"final_logit_softcapping", 30.0},
+      {"embedding_multiplier", 12.0},
+      {"residual_multiplier", 0.22},
+      {"attention_multiplier", 0.0078125},
+      {"logits_scaling", 8.0},
+      {"partial_rotary_factor", 0.5},
+      {"no_rope_layers", {1, 1, 0}},
+      {"clip_qkv", 8.0},
+      {"rope_theta", 0.5},
+      {"rms_norm_eps", 0},
+      {"num_hidden_layers", 0},
+      {"hidden_size", 65},
+      {"num_attention_heads", 3},
+      {"head_dim", 2048},
+      {"vocab_size", "many"},
+      {"max_position_embeddings", -1},
+  };
+  for (const auto& [field, value] : refused) {
+    std::string message = refusal_with(field, value);
+    EXPECT_THAT(message, HasSubstr(path_.string())) << field;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  for (const char* field : {"attention_bias", "quantization_config", "num_experts", "layer_types",
+                            "final_logit_softcapping", "partial_rotary_factor"}) {
+    auto found = std::ranges::find(refused, std::string_view(field),
+                                   [](const auto& entry) { return std::string_view(entry.first); });
+    EXPECT_THAT(refusal_with(field, found->second),
+                HasSubstr(std::string("field \"") + field + "\""));
+  }
+}
+
+TEST_F(HfCheckpoint, TakesTheSameFieldsWithTheirNeutralValue) {
+  const std::vector<std::pair<const char*, Json>> taken = {
+      {"attention_bias", false},        {"num_local_experts", 0},
+      {"logits_scaling", 1.0},          {"clip_qkv", nullptr},
+      {"quantization_config", nullptr}, {"sliding_window", nullptr},
+      {"use_sliding_window", false},    {"layer_types", {"full_attention"}},
+      {"attention_dropout", 0.1},       {"partial_rotary_factor", 1.0}};
+  for (const auto& [field, value] : taken) EXPECT_EQ(refusal_with(field, value), "") << field;
+}
+
+TEST_F(HfCheckpoint, RefusesAConfigWithoutEpsilon) {
+  config_.erase("rms_norm_eps");
+  EXPECT_THAT(refusal_with("torch_dtype", "float32"),
+              HasSubstr("field \"rms_norm_eps\" is missing"));
+}
+
+TEST_F(HfCheckpoint, RefusesTensorsThatNobodyUses) {
+  std::vector<float> bias(64);
+  EXPECT_THAT(refusal_with([&](auto& tensors) {
+                tensors.push_back({"model.layers.1.self_attn.q_proj.bias",
+                                   DType::kF32,
+                                   {64},
+                                   std::as_bytes(std::span(bias))});
+              }),
+              HasSubstr("tensor 'model.layers.1.self_attn.q_proj.bias' belongs to no part of a "
+                        "llama model of 4 layers"));
+}
+
+TEST_F(HfCheckpoint, RefusesLayersBeyondTheLast) {
+  EXPECT_THAT(refusal_with("num_hidden_layers", 3), HasSubstr("'model.layers.3."));
+}
+
+TEST_F(HfCheckpoint, IgnoresRotaryTables) {
+  std::vector<float> table(8);
+  EXPECT_EQ(refusal_with([&](auto& tensors) {
+              tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq",
+                                 DType::kF32,
+                                 {8},
+                                 std::as_bytes(std::span(table))});
+            }),
+            "");
+}
+
+TEST_F(HfCheckpoint, RefusesAnOutputMatrixThatShouldBeTheEmbedding) {
+  EXPECT_THAT(refusal_with("tie_word_embeddings", true),
+              HasSubstr("tensor 'lm_head.weight' is not the embedding"));
+  std::vector<std::byte> same;
+  EXPECT_EQ(refusal_with([&](auto& tensors) {
+              auto named = [&](const char* name) {
+                return std::ranges::find(tensors, name, &FileTensor::name);
+              };
+              same = named("model.embed_tokens.weight")->read();
+              named("lm_head.weight")->bytes = std::span<const std::byte>(same);
+            }),
+            "");
+}
+
+TEST_F(HfCheckpoint, NamesAMissingTensorAndAWrongShape) {
+  auto find = [](auto& tensors, const char* name) {
+    return std::ranges::find(tensors, name, &FileTensor::name);
+  };
+  EXPECT_THAT(refusal_with([&](auto& tensors) {
+                std::swap(find(tensors, "model.layers.2.mlp.up_proj.weight")->shape[0],
+                          find(tensors, "model.layers.2.mlp.up_proj.weight")->shape[1]);
+              }),
+              HasSubstr("tensor \"model.layers.2.mlp.up_proj.weight\" has shape [64, 128]: "
+                        "expected [128, 64]"));
+  EXPECT_THAT(
+      refusal_with([&](auto& tensors) { tensors.erase(find(tensors, "model.norm.weight")); }),
+      HasSubstr("tensor \"model.norm.weight\" is missing"));
+}
+
+TEST_F(HfCheckpoint, SaysWhichTensorCannotBeReadAnyMore) {
+  Checkpoint checkpoint(path_);
+  const FileTensor* tensor = checkpoint.find(TensorRole::kOutput, 0, "weight");
+  std::filesystem::resize_file(path_ / "model.safetensors", 5000);
+  try {
+    tensor->read();
+    FAIL() << "read beyond the end";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(
+        failure.what(),
+        AllOf(HasSubstr("tensor 'lm_head.weight'"),
+              HasSubstr("model.safetensors: ends before byte 678049 where it had 759968 bytes")));
+  }
+  EXPECT_THROW(checkpoint.check_unchanged(), Failure);
+  EXPECT_THROW(checkpoint.digest(), Failure);
+}
+
+// Weights that are written over while they are loaded would be cached under the digest of others.
+TEST_F(HfCheckpoint, IsRefusedWhenItChangesWhileItIsLoaded) {
+  Checkpoint checkpoint(path_);
+  EXPECT_NO_THROW(checkpoint.check_unchanged());
+  std::string content = read_file(path_ / "model.safetensors");
+  auto time = std::filesystem::last_write_time(path_ / "model.safetensors");
+  content.back() = static_cast<char>(content.back() ^ 1);
+  std::ofstream(path_ / "model.safetensors", std::ios::binary | std::ios::in) << content;
+  std::filesystem::last_write_time(path_ / "model.safetensors", time);
+  EXPECT_THROW(checkpoint.check_unchanged(), Failure);
+}
+
+class GgufCheckpoint : public Checkpoints {
+ protected:
+  explicit GgufCheckpoint(const char* golden = "llama.gguf")
+      : golden_(std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/gguf" / golden) {
+    path_ = folder_.path() / "model.gguf";
+    for (const auto& [key, value] : golden_.metadata()) entries_.emplace_back(key, value);
+    tensors_ = golden_.tensors();
+  }
+
+  std::string refusal_of_file() {
+    write_gguf(path_, entries_, tensors_);
+    return refusal();
+  }
+
+  // With one more entry, or another value of one.
+  std::string refusal_with(const std::string& key, const GgufValue& value) {
+    GgufEntries before = entries_;
+    std::erase_if(entries_, [&](const auto& entry) { return entry.first == key; });
+    entries_.emplace_back(key, value);
+    std::string message = refusal_of_file();
+    entries_ = before;
+    return message;
+  }
+
+  GgufFile golden_;
+  GgufEntries entries_;
+  std::vector<FileTensor> tensors_;
+};
+
+TEST_F(GgufCheckpoint, LoadsAsItIs) {
+  EXPECT_EQ(refusal_of_file(), "");
+}
+
+TEST_F(GgufCheckpoint, RefusesBiasesThatALlamaHasNot) {
+  std::vector<float> bias(32);
+  tensors_.push_back({"blk.0.attn_q.bias", DType::kF32, {32}, std::as_bytes(std::span(bias))});
+  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor 'blk.0.attn_q.bias' belongs to no part"));
+}
+
+TEST_F(GgufCheckpoint, RefusesKeysThatItDoesNotKnow) {
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
+              HasSubstr("key \"llama.expert_count\" is not 0"));
+  EXPECT_EQ(refusal_with("llama.expert_count", uint64_t{0}), "");
+  EXPECT_THAT(refusal_with("llama.attention.causal", false),
+              HasSubstr("key \"llama.attention.causal\" is not true"));
+  EXPECT_THAT(refusal_with("llama.logit_scale", 0.5), HasSubstr("llama.logit_scale"));
+  EXPECT_THAT(refusal_with("llama.attention.temperature_length", uint64_t{8192}),
+              HasSubstr("key \"llama.attention.temperature_length\" is not supported"));
+  EXPECT_THAT(refusal_with("llama.attention.value_length", uint64_t{24}),
+              HasSubstr("key \"llama.attention.value_length\" is 24: expected 8"));
+  EXPECT_EQ(refusal_with("general.license", std::string("mit")), "");
+  EXPECT_EQ(refusal_with("tokenizer.ggml.model", std::string("gpt2")), "");
+}
+
+TEST_F(GgufCheckpoint, RefusesNumbersOutOfRange) {
+  EXPECT_THAT(refusal_with("llama.attention.sliding_window", uint64_t{1} << 40),
+              HasSubstr("\"llama.attention.sliding_window\" is 1099511627776"));
+  EXPECT_THAT(refusal_with("llama.attention.head_count", uint64_t{0}),
+              HasSubstr("\"llama.attention.head_count\" is 0"));
+  EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1} << 33),
+              HasSubstr("\"llama.block_count\" is 8589934592"));
+  EXPECT_THAT(refusal_with("llama.rope.freq_base", 1e-3), HasSubstr("RoPE theta"));
+  EXPECT_THAT(refusal_with("llama.rope.scaling.factor", -2.0),
+              HasSubstr("RoPE scaling makes frequency 0 -0.5"));
+  EXPECT_THAT(refusal_with("llama.attention.layer_norm_rms_epsilon", 0.0),
+              HasSubstr("norm epsilon"));
+}
+
+TEST_F(GgufCheckpoint, NamesAPartOfASplitFile) {
+  entries_.emplace_back("split.no", uint64_t{1});
+  EXPECT_THAT(refusal_with("split.count", uint64_t{3}),
+              HasSubstr("is part 2 of a GGUF file split into 3"));
+}
+
+TEST_F(GgufCheckpoint, RefusesAnUnknownArchitecture) {
+  EXPECT_THAT(refusal_with("general.architecture", std::string("gemma3")),
+              AllOf(HasSubstr("\"gemma3\" is not supported"), HasSubstr("llama, qwen2, qwen3")));
+}
+
+class Qwen3GgufCheckpoint : public GgufCheckpoint {
+ protected:
+  Qwen3GgufCheckpoint() : GgufCheckpoint("qwen3.gguf") {}
+};
+
+TEST_F(Qwen3GgufCheckpoint, RefusesAWindow) {
+  EXPECT_EQ(refusal_of_file(), "");
+  EXPECT_THAT(refusal_with("qwen3.attention.sliding_window", uint64_t{4096}),
+              HasSubstr("key \"qwen3.attention.sliding_window\" is not supported"));
+}
+
+TEST_F(Qwen3GgufCheckpoint, NeedsItsNorms) {
+  std::erase_if(tensors_, [](const FileTensor& t) { return t.name == "blk.1.attn_k_norm.weight"; });
+  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor \"blk.1.attn_k_norm.weight\" is missing"));
+}
+
+}  // namespace
+}  // namespace droidspeak

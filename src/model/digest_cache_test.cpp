@@ -1,0 +1,138 @@
+#include "model/digest_cache.h"
+
+#include <fstream>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+
+namespace droidspeak {
+namespace {
+
+using namespace std::chrono_literals;
+
+// One file whose "digest" is that of its bytes.
+class RememberedDigest : public testing::Test {
+ protected:
+  RememberedDigest() { write("first"); }
+
+  void write(std::string_view content) const {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
+  }
+
+  struct stat status() const {
+    struct stat found {};
+
+    EXPECT_EQ(::stat(path_.c_str(), &found), 0);
+    return found;
+  }
+
+  // Writes until the file system's clock, which is coarse, has moved.
+  void rewrite(std::string_view content) const {
+    const timespec before = status().st_ctim;
+    do write(content);
+    while (status().st_ctim.tv_nsec == before.tv_nsec);
+  }
+
+  // As seen so long after now.
+  Digest digest(std::chrono::seconds later = 1h) {
+    InputFile file(path_);
+    return cached_digest(
+        {&file},
+        [&] {
+          ++times_computed_;
+          const std::string content = read_file(path_);
+          return sha256(std::as_bytes(std::span(content)));
+        },
+        std::chrono::system_clock::now() + later);
+  }
+
+  TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "model.safetensors";
+  int times_computed_ = 0;
+};
+
+TEST_F(RememberedDigest, IsComputedOnce) {
+  Digest first = digest();
+  EXPECT_EQ(digest(), first);
+  EXPECT_EQ(times_computed_, 1);
+}
+
+TEST_F(RememberedDigest, IsForgottenWhenContentOfEqualSizeAndTimeTakesItsPlace) {
+  Digest first = digest();
+  const struct stat before = status();
+  rewrite("other");
+  const timespec times[] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), times, 0), 0);
+  const struct stat after = status();
+  ASSERT_EQ(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+  ASSERT_EQ(before.st_size, after.st_size);
+  EXPECT_NE(digest(), first);
+  EXPECT_EQ(times_computed_, 2);
+}
+
+TEST_F(RememberedDigest, IsForgottenWhenAnotherFileTakesItsName) {
+  Digest first = digest();
+  std::filesystem::path other = folder_.path() / "other";
+  std::ofstream(other) << "other";
+  std::filesystem::last_write_time(other, std::filesystem::last_write_time(path_));
+  std::filesystem::rename(other, path_);
+  EXPECT_NE(digest(), first);
+}
+
+TEST_F(RememberedDigest, IsNotKeptOfAFileThatHasJustBeenWritten) {
+  digest(0s);
+  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".digest"));
+  digest(0s);
+  EXPECT_EQ(times_computed_, 2);
+}
+
+TEST_F(RememberedDigest, IsComputedAgainWhenTheMemoIsDamaged) {
+  Digest first = digest();
+  std::ofstream(path_.string() + ".digest") << "droidspeak digest 2\nnonsense";
+  EXPECT_EQ(digest(), first);
+  EXPECT_EQ(times_computed_, 2);
+}
+
+TEST_F(RememberedDigest, OfAFileThatChangesMeanwhileIsRefused) {
+  InputFile file(path_);
+  auto compute = [&] {
+    rewrite("other");
+    return Digest();
+  };
+  try {
+    cached_digest({&file}, compute, std::chrono::system_clock::now() + 1h);
+    FAIL() << "a digest of half a file";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), testing::HasSubstr("has been changed while it was read"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".digest"));
+}
+
+TEST(DigestOfTensors, DoesNotDependOnWhereTheBytesLie) {
+  std::vector<float> values(1 << 19, 1.5f);  // two pieces
+  values.back() = 2;
+  auto bytes = std::as_bytes(std::span(values));
+  TemporaryFolder folder;
+  std::ofstream(folder.path() / "file", std::ios::binary)
+      .write("12345", 5)
+      .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  auto file = std::make_shared<InputFile>(folder.path() / "file");
+  FileTensor memory{"a", DType::kF32, {1 << 19}, bytes};
+  FileTensor stored{"a", DType::kF32, {1 << 19}, {file, 5, bytes.size()}};
+  EXPECT_EQ(digest_of_tensors({&memory}), digest_of_tensors({&stored}));
+  // What was computed when files were mapped: plan books hold such digests.
+  Sha256 hash;
+  int64_t shape = 1 << 19;
+  hash.add_field('n', "a");
+  hash.add_field('t', "f32");
+  hash.add_field('s', std::as_bytes(std::span(&shape, 1)));
+  hash.add_field('b', bytes);
+  EXPECT_EQ(digest_of_tensors({&stored}), hash.finish());
+}
+
+}  // namespace
+}  // namespace droidspeak

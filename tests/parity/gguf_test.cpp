@@ -1,0 +1,117 @@
+// GGUF models against Hugging Face transformers: every architecture as a tiny random file
+// (tools/make_gguf_models.py), and the default model (tools/make_default_golden.py).
+#include <algorithm>
+#include <tuple>
+
+#include "model/family.h"
+#include "parity/golden.h"
+
+namespace droidspeak {
+namespace {
+
+using Case = std::tuple<const char*, DeviceKind>;
+
+class GgufParity : public testing::TestWithParam<Case> {};
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  std::string name = std::get<0>(info.param);
+  std::ranges::replace(name, '-', '_');
+  return name + "_" + device_name(std::get<1>(info.param));
+}
+
+std::filesystem::path gguf_models() {
+  return golden_models() / "gguf";
+}
+
+TEST_P(GgufParity, LogitsEqualTransformers) {
+  auto [name, device] = GetParam();
+  if (!has_device(device)) GTEST_SKIP() << "no CUDA device";
+  Golden golden = read_golden(gguf_models() / (std::string(name) + ".json"));
+  SingleModel model(gguf_models() / (std::string(name) + ".gguf"), {}, {.device = device});
+  for (int32_t chunk : {512, 7}) expect_golden(model, golden, chunk, 2e-3f);
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         GgufParity,
+                         testing::Combine(testing::Values("llama",
+                                                          "llama-q8_0",
+                                                          "llama-q4_1",
+                                                          "llama31",
+                                                          "mistral",
+                                                          "qwen2",
+                                                          "qwen2-yarn",
+                                                          "qwen3",
+                                                          "phi3",
+                                                          "phi3-long"),
+                                          testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
+                         name_of_case);
+
+// Llama 3.1's frequencies come as divisors in GGUF files, as a rule in config.json.
+TEST(GgufConfig, OfLlama31TurnsAsTheSameModelFromHuggingFace) {
+  ModelConfig gguf = load_config(gguf_models() / "llama31.gguf");
+  ModelConfig hf = gguf;
+  hf.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+                     .factor = 8,
+                     .low_frequency_factor = 1,
+                     .high_frequency_factor = 4,
+                     .original_max_positions = 64};
+  EXPECT_EQ(describe_mismatch(hf, gguf), "");
+}
+
+// What is served by default: packed weights, activations in 8 bits, K/V in 16.
+constexpr SingleModel::Options kServed = {
+    .device = DeviceKind::kCpu, .precision = Precision::kFast, .kv_dtype = DType::kF16};
+
+TEST(FastParity, TinyLogitsStayWithinTwoPercentOfTheLargest) {
+  for (const char* name : {"llama-q8_0", "llama-q4_1", "llama31", "qwen2", "qwen3", "phi3-long"}) {
+    SCOPED_TRACE(name);
+    Golden golden = read_golden(gguf_models() / (std::string(name) + ".json"));
+    SingleModel model(gguf_models() / (std::string(name) + ".gguf"), {}, kServed);
+    expect_golden(model, golden, 512, 0.02f * largest_logit(golden));
+  }
+}
+
+class DefaultModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is not there: make models";
+  }
+
+  // Feeds transformers' greedy answer and compares the largest logits before each of its tokens.
+  void expect_golden_answer(const SingleModel::Options& options, float tolerance) const {
+    nlohmann::json golden = nlohmann::json::parse(read_file(golden_models() / "default.json"));
+    auto tokens = golden["prompt"].get<std::vector<int32_t>>();
+    auto greedy = golden["greedy"].get<std::vector<int32_t>>();
+    const size_t first = tokens.size() - 1;
+    tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
+    SingleModel model(path_, {}, options);
+    auto logits = model.logits(tokens, 512);
+    float largest = 0;
+    for (size_t i = 0; i < greedy.size(); ++i) {
+      const std::vector<float>& row = logits[first + i];
+      auto ids = golden["rows"][i]["ids"].get<std::vector<size_t>>();
+      auto values = golden["rows"][i]["logits"].get<std::vector<float>>();
+      for (size_t j = 0; j < ids.size(); ++j)
+        largest = std::max(largest, std::abs(row[ids[j]] - values[j]));
+      const bool is_clear = values[0] - values[1] > 2 * tolerance;
+      const auto best = std::ranges::max_element(row) - row.begin();
+      EXPECT_TRUE(best == greedy[i] || !is_clear) << "token " << i;
+    }
+    EXPECT_LE(largest, tolerance);
+    std::printf("largest difference of a logit: %g\n", static_cast<double>(largest));
+  }
+
+  std::filesystem::path path_ = std::filesystem::path(DROIDSPEAK_SOURCE_DIR) /
+                                "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+};
+
+TEST_F(DefaultModel, AnswersAsTransformersDoesInExactPrecision) {
+  expect_golden_answer({.precision = Precision::kExact}, 0.01f);
+}
+
+TEST_F(DefaultModel, AnswersCloselyAsServed) {
+  expect_golden_answer(kServed, 0.5f);
+}
+
+}  // namespace
+}  // namespace droidspeak

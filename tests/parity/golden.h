@@ -1,0 +1,54 @@
+// Logits that another program computed for a model.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "parity/single_model.h"
+
+namespace droidspeak {
+
+struct Golden {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;  // of the last positions
+};
+
+inline Golden read_golden(const std::filesystem::path& path) {
+  nlohmann::json json = nlohmann::json::parse(read_file(path));
+  return {json["tokens"].get<std::vector<int32_t>>(),
+          json["logits"].get<std::vector<std::vector<float>>>()};
+}
+
+inline std::filesystem::path golden_models() {
+  return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models";
+}
+
+inline float largest_logit(const Golden& golden) {
+  float largest = 0;
+  for (const auto& row : golden.logits) {
+    for (float logit : row) largest = std::max(largest, std::abs(logit));
+  }
+  return largest;
+}
+
+inline void expect_golden(SingleModel& model,
+                          const Golden& golden,
+                          int32_t chunk,
+                          float tolerance) {
+  std::vector<std::vector<float>> logits = model.logits(golden.tokens, chunk);
+  size_t first = golden.tokens.size() - golden.logits.size();
+  for (size_t i = 0; i < golden.logits.size(); ++i) {
+    for (size_t j = 0; j < golden.logits[i].size(); ++j) {
+      ASSERT_NEAR(logits[first + i][j], golden.logits[i][j], tolerance)
+          << "position " << first + i << " token " << j << " chunk " << chunk;
+    }
+  }
+}
+
+}  // namespace droidspeak
