@@ -102,9 +102,7 @@ TEST_F(Erasure, AMixedCacheWithoutItsSendersLayersIsAMiss) {
     std::filesystem::remove_all(options_.store.disk_folder);
     auto engine = start();
     read_with_all(*engine);
-    Outcome again = ask(*engine, "beta", "alpha");
-    EXPECT_EQ(again.report.sender, "alpha");
-    EXPECT_EQ(again.report.recomputed_layers, 0) << "from its mixed cache";
+    EXPECT_EQ(ask(*engine, "beta", "alpha").report.sender, "alpha");
     ASSERT_TRUE(engine->unload_adapter("alpha"));
     if (is_restarted) {
       engine.reset();
