@@ -157,7 +157,7 @@ TEST(ChatTemplate, KeepsTheOrderOfJsonAndTheLastOfEqualKeys) {
 TEST(ChatTemplate, ReadsManyArgumentsInLinearTime) {
   ChatTemplateInput input;
   std::string& json = input.extra_json = "{";
-  for (int i = 0; i < 300000; ++i) json += "\"key" + std::to_string(i) + "\": 1, ";
+  for (int i = 0; i < 60000; ++i) json += "\"key" + std::to_string(i) + "\": 1, ";
   json += "\"last\": 2}";
   EXPECT_EQ(ChatTemplate("{{ last }}").render(input), "2");
   // Nor does a look at a variable pass all the others.
