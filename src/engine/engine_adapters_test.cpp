@@ -220,5 +220,30 @@ TEST_F(EngineAdapters, AreReplacedUnderLoad) {
   }
 }
 
+// The name of a replaced adapter is not the adapter: a request that began with the first version
+// never takes the second one's cache, though both go by one name.
+TEST_F(EngineAdapters, AQueuedRequestNeverTakesTheNextVersionsCache) {
+  std::vector<int32_t> expected = reference(alpha(), prompt_, 20);
+  EngineOptions options = tiny_options();
+  options.max_batch_sequences = 1;
+  Engine engine(family_.ops(), family_.file(), options);
+  ASSERT_TRUE(engine.load_adapter("gamma", other()));  // keeps the next version's caches
+  generate(engine, {.model = "gamma", .prompt = prompt_, .max_tokens = 2});
+  auto blocker = std::move(engine.submit({.model = "base", .prompt = {1, 2}, .max_tokens = 3000}))
+                     .take_or_throw();
+  ASSERT_TRUE(blocker->next(60s));
+  auto queued =
+      std::move(engine.submit({.model = "alpha",
+                               .prompt = prompt_,
+                               .max_tokens = 20,
+                               .sharing = {SharingRequest::Mode::kExplicit, "alpha", "reuse"}}))
+          .take_or_throw();
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  blocker->cancel();
+  Outcome outcome = collect(*queued);
+  EXPECT_EQ(outcome.tokens, expected);
+  EXPECT_EQ(outcome.report.reused_tokens, 0);
+}
+
 }  // namespace
 }  // namespace droidspeak
