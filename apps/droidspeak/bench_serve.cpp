@@ -53,6 +53,7 @@ class ServeBench {
         ops_(make_ops(*device_, options.common)),
         file_(read_family_file(options.common.family)),
         tokenizer_(load_tokenizer(file_.base.path)) {
+    if (!options.other.url.empty()) check_load_url(options.other.url);
     TraceOptions trace = options.trace;
     if (trace.sender.empty()) trace.sender = file_.base.name;
     if (trace.receivers.empty()) trace.receivers = default_receivers(file_, trace.sender);

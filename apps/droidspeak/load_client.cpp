@@ -186,6 +186,10 @@ int read_answer(const Socket& socket, EventReader& events) {
 
 }  // namespace
 
+void check_load_url(const std::string& url) {
+  address_of(url);
+}
+
 LoadResult run_load_request(const LoadTarget& target, const LoadRequest& request) {
   Address address = address_of(target.url);
   std::string body = body_of(target, request);

@@ -31,7 +31,10 @@ struct LoadResult {
   std::string plan;  // what the server says it did; empty: nothing
 };
 
-// Waits for the whole answer; safe to call from many threads.
+// Throws Failure when `url` is not like http://127.0.0.1:8080.
+void check_load_url(const std::string& url);
+
+// Of a URL that has been checked. Waits for the whole answer; safe to call from many threads.
 LoadResult run_load_request(const LoadTarget& target, const LoadRequest& request);
 
 }  // namespace droidspeak

@@ -148,9 +148,10 @@ class HttpTransport::Server {
 
   void turn_away(Connection& connection) {
     auto deadline = Clock::now() + kRefusalLimit;
-    if (connection.shake_hands(deadline)) {
-      refuse(connection, {}, {503, "The server has too many connections.", deadline});
-    }
+    HttpRequest unknown;
+    unknown.client = connection.client_address();
+    if (connection.shake_hands(deadline))
+      refuse(connection, unknown, {503, "The server has too many connections.", deadline});
   }
 
   void serve(Connection& connection) {

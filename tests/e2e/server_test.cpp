@@ -112,6 +112,7 @@ TEST(Server, CancelsWhenAStreamsClientLeaves) {
   EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().running == 0; }));
 }
 
+// Long enough that it is still running when the client is known to be gone, a second later.
 TEST(Server, CancelsWhenAWaitingClientLeaves) {
   TinyServer server;
   {
@@ -120,10 +121,10 @@ TEST(Server, CancelsWhenAWaitingClientLeaves) {
         {"POST",
          "/v1/completions",
          {},
-         R"({"model": "base", "prompt": "x", "max_tokens": 4000, "ignore_eos": true})"}));
-    ASSERT_TRUE(holds_soon([&] { return server.engine().metrics().running == 1; }));
+         R"({"model": "base", "prompt": "x", "max_tokens": 4000, "n": 16, "ignore_eos": true})"}));
+    ASSERT_TRUE(holds_soon([&] { return server.engine().metrics().running >= 1; }));
   }
-  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().requests_cancelled == 1; }));
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().requests_cancelled >= 1; }));
 }
 
 TEST(Server, AnswersAFullQueueWith429) {
@@ -350,7 +351,8 @@ TEST(Server, SpeaksTls) {
   TinyServer server(options);
   EXPECT_THAT(server.server().url(), StartsWith("https://"));
   std::string ask =
-      "printf 'GET /health HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nConnection: close\\r\\n\\r\\n' | timeout 10 openssl "
+      "printf 'GET /health HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nConnection: close\\r\\n\\r\\n' | "
+      "timeout 10 openssl "
       "s_client -quiet "
       "-connect 127.0.0.1:" +
       std::to_string(server.port()) + " -ign_eof 2>/dev/null > " + base + ".out";
@@ -363,7 +365,8 @@ TEST(Server, KeepsAnsweringWhileManyClientsWait) {
   std::vector<std::unique_ptr<ClientConnection>> idle;
   for (int i = 0; i < 200; ++i) {
     idle.push_back(std::make_unique<ClientConnection>(server.port()));
-    idle.back()->send("POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 50\r\n\r\n{");
+    idle.back()->send(
+        "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 50\r\n\r\n{");
   }
   EXPECT_EQ(
       server.post("/v1/completions", R"({"model": "base", "prompt": "x", "max_tokens": 1})").status,
