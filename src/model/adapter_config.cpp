@@ -131,7 +131,7 @@ ModulePattern read_pattern(const JsonFields& json,
                            const std::string& text,
                            std::string_view field,
                            const GetValue& get_value) {
-  ModulePattern pattern;
+  ModulePattern pattern(fmt::format("{}: field \"{}\"", json.path().string(), field));
   auto values = json.find_object(field);
   if (!values) return pattern;
   std::vector<std::string> keys = keys_in_order(text, field);
@@ -177,10 +177,14 @@ void ModulePattern::add(const JsonFields& values, const std::string& key, double
 
 std::optional<double> ModulePattern::find(const std::string& module) const {
   for (const Entry& entry : entries_) {
-    TextRange match;
-    bool fits = entry.expression ? Regex::Matches(*entry.expression, module).next(match)
-                                 : ends_with_name(module, entry.key);
-    if (fits) return entry.value;
+    try {
+      TextRange match;
+      bool fits = entry.expression ? Regex::Matches(*entry.expression, module).next(match)
+                                   : ends_with_name(module, entry.key);
+      if (fits) return entry.value;
+    } catch (const Failure& failure) {
+      throw Failure(failure.code(), fmt::format("{}: {}", where_, failure.what()));
+    }
   }
   return std::nullopt;
 }

@@ -28,14 +28,21 @@ class ModulePattern {
     std::optional<Regex> expression;  // none: the key is a plain name
   };
 
+  ModulePattern() = default;
+
+  // `where`: file and field, for messages.
+  explicit ModulePattern(std::string where) : where_(std::move(where)) {}
+
   // Throws Failure naming the field and the key.
   void add(const JsonFields& values, const std::string& key, double value);
-  // The number for a path like "model.layers.3.self_attn.q_proj".
+  // The number for a path like "model.layers.3.self_attn.q_proj". Throws Failure when a regular
+  // expression takes too long.
   std::optional<double> find(const std::string& module) const;
 
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
+  std::string where_;
   std::vector<Entry> entries_;
   size_t num_expressions_ = 0;
 };

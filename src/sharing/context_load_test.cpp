@@ -164,7 +164,7 @@ TEST_F(ContextLoading, EntryOfAnotherSizeIsAMissAndIsForgotten) {
       std::vector<EntryBytes> entries;
       for (EntryId entry : {kv(0), kv(2), input(kInputLayer)})
         entries.push_back({entry, entry == id ? bytes : right});
-      store_->put(other, entries);
+      ASSERT_TRUE(put_entries(*store_, {.key = other}, entries));
       LoadJob wrong = job();
       wrong.keys[3] = other;
       auto load = start(wrong);

@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kMostRows = 64;
 // Largest difference of a logit on CUDA; the tiny model's logits are of size 1 to 10.
 constexpr float kExactBound = 1e-4f;  // f32 activations
-constexpr float kFastBound = 5e-2f;   // f16 activations
+constexpr float kFastBound = 0.2f;    // bf16 activations; 0.087 seen on an H200
 
 struct Setting {
   DeviceKind device;

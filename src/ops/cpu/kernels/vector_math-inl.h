@@ -103,11 +103,15 @@ HWY_INLINE void store_from_float(D d, hn::Vec<D> value, float* to) {
 }
 
 template <class D>
-HWY_INLINE void store_from_float(D /*d*/, hn::Vec<D> value, hwy::float16_t* to) {
-#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void store_from_float([[maybe_unused]] D d, hn::Vec<D> value, hwy::float16_t* to) {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
   // Highway's own conversion cuts off here instead of rounding.
-  const uint16_t bits = f16_from_float(hn::GetLane(value));
-  std::memcpy(to, &bits, sizeof bits);
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::StoreU(value, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) {
+    const uint16_t bits = f16_from_float(lanes[i]);
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
 #else
   const hn::Rebind<hwy::float16_t, D> d16;
   hn::StoreU(hn::DemoteTo(d16, value), d16, to);
