@@ -49,13 +49,37 @@ def test_no_results_are_no_success(tmp_path):
 def test_a_skip_is_expected_on_its_machine_only():
     text = "# a comment\n\nno CUDA device | no-gpu\n"
     read = load("check_skips").read_expected
-    assert read(text, {"no-gpu": lambda: True}) == [("no CUDA device", True)]
-    assert read(text, {"no-gpu": lambda: False}) == [("no CUDA device", False)]
+    assert read(text, {"no-gpu": lambda _: True}, "results") == [("no CUDA device", True)]
+    assert read(text, {"no-gpu": lambda _: False}, "results") == [("no CUDA device", False)]
 
 
 def test_every_expected_skip_names_a_known_machine():
     tool = load("check_skips")
-    assert tool.read_expected(tool.EXPECTED.read_text(), tool.MACHINES)
+    assert tool.read_expected(tool.EXPECTED.read_text(), tool.MACHINES, tool.ROOT / "out" / "tests" / "build")
+
+
+def test_every_expected_skip_is_in_some_test():
+    """A reason that nobody gives any more is a leftover."""
+    sources = [path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*")
+               if path.suffix in (".cpp", ".h", ".cu", ".py") and path.name != "test_tools.py"]
+    tool = load("check_skips")
+    for reason, _ in tool.read_expected(tool.EXPECTED.read_text(), tool.MACHINES, ROOT):
+        assert any(reason in text for text in sources), reason
+
+
+@pytest.mark.parametrize("cache,has_gpu,lacks", [
+    ("DROIDSPEAK_CUDA:BOOL=ON", True, False), ("DROIDSPEAK_CUDA:BOOL=ON", False, True),
+    ("DROIDSPEAK_CUDA:BOOL=OFF", True, True), (None, True, False), (None, False, True)])
+def test_a_build_without_cuda_has_no_gpu(tmp_path, monkeypatch, cache, has_gpu, lacks):
+    tool = load("check_skips")
+    results = tmp_path / "out" / "tests" / "build-debug"
+    results.mkdir(parents=True)
+    if cache is not None:
+        (tmp_path / "build-debug").mkdir()
+        (tmp_path / "build-debug" / "CMakeCache.txt").write_text(f"A:BOOL=ON\n{cache}\n")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool.os.path, "exists", lambda path: has_gpu)
+    assert tool.lacks_gpu(results) == lacks
 
 
 # tools/mutate
