@@ -6,7 +6,7 @@ MODEL ?= models/smollm2/family.json
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-bench bundle clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -110,6 +110,12 @@ cuda-check: cuda-configure ## compile the CUDA code and its tests only; needs nv
 gpu-test: cuda-configure ## the tests that use a GPU
 	@cmake --build build-cuda -j $(JOBS) --target device_test ops_cuda_test parity_test
 	@ctest --test-dir build-cuda -R '^(device_test|ops_cuda_test|parity_test)$$' --output-on-failure
+
+gpu-sanitize: cuda-configure ## the GPU operations' tests under compute-sanitizer: memory, then races
+	@cmake --build build-cuda -j $(JOBS) --target device_test ops_cuda_test
+	@for tool in memcheck racecheck; do for test in ops_cuda_test device_test; do \
+	  echo "$$tool $$test"; compute-sanitizer --tool $$tool --error-exitcode 1 build-cuda/bin/$$test --gtest_brief=1 || exit 1; \
+	done; done
 
 bundle: ## collect into .cache/bundle what a GPU machine without network lacks
 	@tools/setup cuda
