@@ -59,7 +59,7 @@ StoreOptions store_options(const CommonOptions& options, Device& device) {
   store.host_bytes = parse_size(options.cache_memory);
   store.disk_folder = options.cache_dir;
   store.disk_bytes = parse_size(options.cache_disk);
-  if (options.cache_format == "int8") store.disk_format = StoreOptions::DiskFormat::kInt8;
+  if (options.cache_format == "int8") store.disk_format = DiskFormat::kInt8;
   return store;
 }
 

@@ -142,7 +142,7 @@ void measure_host(Context& context) {
 void measure_disk(Context& context,
                   const std::filesystem::path& folder,
                   const std::string& name,
-                  StoreOptions::DiskFormat format) {
+                  DiskFormat format) {
   SteadyClock clock;
   StoreOptions options;
   options.disk_folder = folder / name;
@@ -184,6 +184,6 @@ int main(int argc, char** argv) {
   }
   measure_memcpy(context);
   measure_host(context);
-  measure_disk(context, base, "raw", StoreOptions::DiskFormat::kRaw);
-  measure_disk(context, base, "int8", StoreOptions::DiskFormat::kInt8);
+  measure_disk(context, base, "raw", DiskFormat::kRaw);
+  measure_disk(context, base, "int8", DiskFormat::kInt8);
 }

@@ -601,9 +601,9 @@ TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
   GenerationRequest request = by_name("alpha", prompt, "reuse");
   request.max_tokens = 1;
   request.num_top_logprobs = 0;
-  std::map<StoreOptions::DiskFormat, float> logprobs;
-  std::map<StoreOptions::DiskFormat, uint64_t> bytes;
-  for (auto format : {StoreOptions::DiskFormat::kRaw, StoreOptions::DiskFormat::kInt8}) {
+  std::map<DiskFormat, float> logprobs;
+  std::map<DiskFormat, uint64_t> bytes;
+  for (auto format : {DiskFormat::kRaw, DiskFormat::kInt8}) {
     TemporaryFolder disk;
     EngineOptions options = tiny_options();
     options.store.disk_folder = disk.path();
@@ -620,7 +620,7 @@ TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
     ASSERT_EQ(outcome.sampled.size(), 1u);
     logprobs[format] = outcome.sampled[0].logprob;
   }
-  using Format = StoreOptions::DiskFormat;
+  using Format = DiskFormat;
   EXPECT_LT(bytes[Format::kInt8], bytes[Format::kRaw] * 2 / 3);
   EXPECT_NEAR(logprobs[Format::kInt8], logprobs[Format::kRaw], 0.1);
   EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";

@@ -231,12 +231,12 @@ bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequen
   bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
   if (is_explicit) {
     auto named = family_.find(sharing.sender);
-    if (sharing.plan == "full" || !named || !has_same_weights(*named, *sender.variant))
+    if (sharing.plan == "full" || !named || !is_same_model(*named, *sender.variant))
       return false;
   }
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
   if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
-  bool is_self = has_same_weights(*sender.variant, *sequence.variant);
+  bool is_self = is_same_model(*sender.variant, *sequence.variant);
   if (sender.request.cache_salt != sequence.request.cache_salt ||
       (!is_self && library_.find(*sender.variant, *sequence.variant) == nullptr))
     return false;

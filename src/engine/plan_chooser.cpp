@@ -42,8 +42,10 @@ std::string provenance_of(const ReusePlan& plan,
                           int32_t num_layers,
                           const Variant& sender,
                           const LazyTranslator* maps) {
-  return fmt::format("{} from {} {} maps {}", plan.to_string(num_layers), sender.model_digest.hex(),
-                     sender.adapter_digest.hex(), maps != nullptr ? maps->digest().hex() : "none");
+  return fmt::format("{} from {} {} {} maps {}", plan.to_string(num_layers),
+                     sender.model_digest.hex(), sender.adapter_digest.hex(),
+                     sender.transformer->configuration().hex(),
+                     maps != nullptr ? maps->digest().hex() : "none");
 }
 
 Error invalid(std::string message) {
@@ -102,7 +104,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
     return invalid(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
   if (sharing.plan == "full") return {};
-  if (!has_same_weights(*sender, receiver) && library_.find(*sender, receiver) == nullptr) {
+  if (!is_same_model(*sender, receiver) && library_.find(*sender, receiver) == nullptr) {
     return invalid(fmt::format(
         "sharing.sender \"{}\": no plan book was measured for it and receiver \"{}\" as they are "
         "loaded now",
@@ -171,6 +173,7 @@ std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
+  identity.disk_format = store_.disk_format();
   auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
   return block_keys(identity, prompt.first(std::min(prompt.size(), num_blocks * kBlockTokens)));
 }
@@ -216,7 +219,7 @@ void PlanChooser::add_auto(Search& search) const {
   if (sharing.mode == SharingRequest::Mode::kExplicit)
     return add_sender(search, family_.find(sharing.sender));
   for (const auto& variant : family_.variants()) {
-    if (!has_same_weights(*variant, *search.sequence.variant)) add_sender(search, variant);
+    if (!is_same_model(*variant, *search.sequence.variant)) add_sender(search, variant);
   }
 }
 
@@ -232,13 +235,11 @@ void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant
 
 PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
                                               const std::shared_ptr<const Variant>& sender) const {
-  auto known = std::ranges::find_if(sequence.writer_keys, [&](const WriterKeys& writer) {
-    return writer.model == sender->model_digest && writer.adapter == sender->adapter_digest;
+  auto known = std::ranges::find_if(sequence.writer_keys, [&](const WriterKeys& known_keys) {
+    return is_same_model(*known_keys.writer, *sender);
   });
-  if (known == sequence.writer_keys.end()) {
-    known = sequence.writer_keys.insert(
-        known, {sender->model_digest, sender->adapter_digest, exact_keys(sequence, *sender)});
-  }
+  if (known == sequence.writer_keys.end())
+    known = sequence.writer_keys.insert(known, {sender, exact_keys(sequence, *sender)});
   SenderCache cache{sender, library_.find(*sender, *sequence.variant), known->keys};
   cache.keys.resize(sequence.num_shareable_blocks());
   cache.keys.resize(stored_blocks(cache.keys));
@@ -338,7 +339,7 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   const PairBook* pair = sender ? library_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = named.maps == Maps::kUse && pair != nullptr && pair->maps != nullptr;
   Search search{sequence, disk};
-  if (pair != nullptr || (sender && has_same_weights(*sender, *sequence.variant))) {
+  if (pair != nullptr || (sender && is_same_model(*sender, *sequence.variant))) {
     SenderCache cache = look_up(sequence, sender);
     if (!cache.keys.empty())
       add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});

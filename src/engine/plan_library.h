@@ -18,9 +18,11 @@ struct PairBook {
   std::shared_ptr<const LazyTranslator> maps;  // null: it has none
 };
 
-// Whose cache it is follows from the weights, not from a name that may stand for others by now.
-inline bool has_same_weights(const Variant& a, const Variant& b) {
-  return a.model_digest == b.model_digest && a.adapter_digest == b.adapter_digest;
+// Whose cache it is follows from the weights and how they are used, not from a name that may stand
+// for others by now.
+inline bool is_same_model(const Variant& a, const Variant& b) {
+  return a.model_digest == b.model_digest && a.adapter_digest == b.adapter_digest &&
+         a.transformer->configuration() == b.transformer->configuration();
 }
 
 class PlanLibrary {

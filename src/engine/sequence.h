@@ -46,8 +46,7 @@ struct LayerPass {
 
 // Keys of a prompt's full blocks as a variant computes them.
 struct WriterKeys {
-  Digest model;
-  Digest adapter;
+  std::shared_ptr<const Variant> writer;
   std::vector<Digest> keys;
 };
 

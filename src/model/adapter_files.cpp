@@ -23,6 +23,7 @@ namespace droidspeak {
 namespace {
 
 constexpr uint64_t kHeaderAllowance = uint64_t{1} << 20;
+constexpr uint64_t kEntryBytes = 256;  // of a header; a tensor takes some 130
 constexpr float kLargestHalf = 65504;
 
 // One linear layer as PEFT names it, and where its output lies in our fused one.
@@ -132,6 +133,11 @@ std::filesystem::path check_size(const std::filesystem::path& path, uint64_t lim
   return path;
 }
 
+// For lora_A and lora_B of every target, and for metadata.
+uint64_t max_header_bytes(const ModelConfig& base, size_t num_targets) {
+  return kEntryBytes * (num_targets * 2 * static_cast<uint64_t>(base.num_layers) + 256);
+}
+
 }  // namespace
 
 // Reads the tensors of one folder into an AdapterFiles.
@@ -142,7 +148,8 @@ class AdapterReader {
         precision_(precision),
         targets_(targets_of(base)),
         config_(folder / "adapter_config.json"),
-        file_(check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base))) {}
+        file_(check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base)),
+              max_header_bytes(base, targets_.size())) {}
 
   void read(AdapterFiles& out) {
     place_tensors();
@@ -335,7 +342,7 @@ uint64_t max_adapter_bytes(const ModelConfig& base) {
     if (!is_fused)
       elements += static_cast<uint64_t>(target.rows) * static_cast<uint64_t>(target.columns);
   }
-  return elements * static_cast<uint64_t>(base.num_layers) * sizeof(uint16_t) + kHeaderAllowance;
+  return elements * static_cast<uint64_t>(base.num_layers) * sizeof(float) + kHeaderAllowance;
 }
 
 }  // namespace droidspeak

@@ -56,7 +56,7 @@ class AdapterFiles {
 using ReadAdapter =
     std::function<AdapterFiles(const std::filesystem::path&, const ModelConfig&, Precision)>;
 
-// The largest adapter_model.safetensors that is read: as large as what it corrects, in 16 bits.
+// The largest adapter_model.safetensors that is read: as large as what it corrects, in 32 bits.
 uint64_t max_adapter_bytes(const ModelConfig& base);
 
 }  // namespace droidspeak

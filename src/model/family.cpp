@@ -25,6 +25,26 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
   return member;
 }
 
+// The length of prompt and answer that every member allows: they read each other's caches, which
+// hold for one table of rotations, so the whole family has one length, whatever is loaded of it.
+int32_t common_length(const FamilyFile& file, int32_t wanted) {
+  const FamilyFile::Member* shortest = &file.base;
+  int32_t limit = load_config(file.base.path).max_positions;
+  for (const FamilyFile::Member& member : file.variants) {
+    if (!member.adapter.empty()) continue;
+    int32_t length = load_config(member.path).max_positions;
+    if (length >= limit) continue;
+    limit = length;
+    shortest = &member;
+  }
+  if (wanted > limit) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("--max-model-len {}: {} allows at most {}", wanted,
+                              shortest->path.string(), limit));
+  }
+  return wanted > 0 ? wanted : limit;
+}
+
 }  // namespace
 
 FamilyFile read_family_file(const std::filesystem::path& path) {
@@ -63,6 +83,7 @@ ModelFamily::ModelFamily(Ops& ops,
   auto is_wanted = [&](const std::string& name) {
     return only.empty() || std::ranges::find(only, name) != only.end();
   };
+  const int32_t length = common_length(file, options.max_model_len);
   auto load_full = [&](const FamilyFile::Member& member, const std::string& parent) {
     auto variant = std::make_shared<Variant>();
     variant->name = member.name;
@@ -70,14 +91,7 @@ ModelFamily::ModelFamily(Ops& ops,
     variant->path = member.path;
     auto weights = load_weights(ops, member.path, options.precision);
     variant->model_digest = weights->digest;
-    int32_t limit = weights->config.max_positions;
-    if (options.max_model_len > limit) {
-      throw Failure(ErrorCode::kInvalidArgument,
-                    fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
-                                member.path.string(), limit));
-    }
-    variant->transformer = std::make_shared<Transformer>(
-        ops, weights, options.max_model_len > 0 ? options.max_model_len : limit);
+    variant->transformer = std::make_shared<Transformer>(ops, weights, length);
     return variant;
   };
   base_ = load_full(file.base, "");

@@ -69,6 +69,21 @@ class Families : public testing::Test {
   FamilyOptions options_{.precision = Precision::kExact};
 };
 
+// Members read each other's caches and are served with one limit: the shortest.
+TEST_F(Families, HaveTheLengthOfTheirShortestMember) {
+  write_tiny_checkpoint(twin(), {.seed = 7, .max_positions = 256});
+  auto family = load();
+  for (const auto& variant : family->variants())
+    EXPECT_EQ(variant->transformer->max_positions(), 256) << variant->name;
+  ModelFamily part(*ops_, file_, options_, {"alpha"});
+  EXPECT_EQ(part.base()->transformer->max_positions(), 256) << "whatever is loaded of it";
+  options_.max_model_len = 257;
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("--max-model-len 257"), HasSubstr(twin().string()),
+                               HasSubstr("at most 256")));
+  options_.max_model_len = 200;
+  EXPECT_EQ(load()->get("twin")->transformer->max_positions(), 200);
+}
+
 TEST_F(Families, HoldFullCheckpointsBesideAdapters) {
   auto family = load();
   EXPECT_EQ(family->variants().size(), 4u);

@@ -66,9 +66,11 @@ class HfRope {
 
   void read_yarn() {
     only({"factor", "original_max_position_embeddings", "attention_factor", "beta_fast",
-          "beta_slow", "mscale", "mscale_all_dim", "truncate"});
+          "beta_slow", "mscale", "mscale_all_dim", "truncate", "finetuned"});
     scaling_.kind = Kind::kYarn;
     read_original_positions();
+    if (!rope_.has("factor") && scaling_.original_max_positions == config_.max_positions)
+      rope_.refuse("factor", "a number, or an original_max_position_embeddings to tell it from");
     scaling_.factor = rope_.has("factor") ? rope_.get_double("factor") : stretch();
     if (!(scaling_.factor > 0)) rope_.refuse("factor", "more than 0");
     scaling_.beta_fast = positive_or("beta_fast", scaling_.beta_fast);
@@ -93,9 +95,11 @@ class HfRope {
       if (rope_.get_floats(field).size() != expected)
         rope_.refuse(field, fmt::format("{} numbers, one per frequency", expected));
     }
+    const double factor = rope_.get_double_or("factor", stretch());
+    if (json_.has("original_max_position_embeddings") && std::abs(factor / stretch() - 1) > 1e-3)
+      rope_.refuse("factor", fmt::format("{}, the ratio of the lengths", stretch()));
     scaling_.attention_factor = positive_or(
-        "attention_factor", long_rope_attention_factor(rope_.get_double_or("factor", stretch()),
-                                                       scaling_.original_max_positions));
+        "attention_factor", long_rope_attention_factor(factor, scaling_.original_max_positions));
   }
 
   // Beside the scaling in newer files, beside all else in Phi's.

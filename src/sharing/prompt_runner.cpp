@@ -22,7 +22,9 @@ PromptRunner::PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chu
 std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
                                           std::span<const int32_t> tokens,
                                           const std::string& salt) const {
-  return block_keys(exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype()), tokens);
+  CacheIdentity identity = exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype());
+  identity.disk_format = store_.disk_format();
+  return block_keys(identity, tokens);
 }
 
 PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,

@@ -13,6 +13,9 @@
 
 namespace droidspeak {
 
+// How blocks lie on disk. What comes back from int8 is not what was put.
+enum class DiskFormat { kRaw, kInt8 };
+
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {
   Digest model;            // base or full checkpoint
@@ -24,6 +27,7 @@ struct CacheIdentity {
   KvLayout layout;
   DType input_dtype = DType::kF32;  // of layer inputs (E)
   int32_t input_columns = 0;        // d_model
+  DiskFormat disk_format = DiskFormat::kRaw;
 };
 
 // Keys of the full blocks of `tokens`, in order; a trailing part of fewer than kBlockTokens has

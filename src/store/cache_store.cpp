@@ -16,9 +16,8 @@ DiskTierOptions disk_options(const StoreOptions& options) {
   constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
   uint64_t queue_bytes = options.write_queue_bytes;
   if (queue_bytes == 0) queue_bytes = std::max(kMinQueueBytes, options.host_bytes / 2);
-  EntryEncoding encoding = options.disk_format == StoreOptions::DiskFormat::kInt8
-                               ? EntryEncoding::kInt8
-                               : EntryEncoding::kRaw;
+  EntryEncoding encoding =
+      options.disk_format == DiskFormat::kInt8 ? EntryEncoding::kInt8 : EntryEncoding::kRaw;
   return {.folder = options.disk_folder,
           .budget_bytes = options.disk_bytes,
           .queue_bytes = queue_bytes,
@@ -75,7 +74,7 @@ struct CacheStore::State {
 };
 
 CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
-    : state_(std::make_shared<State>(options, clock)) {
+    : disk_format_(options.disk_format), state_(std::make_shared<State>(options, clock)) {
   if (state_->disk) state_->disk->start(state_);
 }
 

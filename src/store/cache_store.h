@@ -33,7 +33,7 @@ struct StoreOptions {
   std::filesystem::path disk_folder{};  // empty: no disk tier
   uint64_t disk_bytes = uint64_t{8} << 30;
   std::string eviction = "s3fifo";  // or "lru"; bench/micro/store_eviction_bench compares
-  enum class DiskFormat { kRaw, kInt8 } disk_format = DiskFormat::kRaw;
+  DiskFormat disk_format = DiskFormat::kRaw;
   // Of what is put; files that hold something else are misses. Without layers: not known, every
   // size will do, and kInt8 stores raw.
   KvLayout kv_layout{};
@@ -140,6 +140,8 @@ class CacheStore {
   // added later. Drops them when something was erased since the room's erase_count. Disk writes
   // happen on a writer thread; until they are done the entries are served from memory.
   void put(EntryRoom room);
+  DiskFormat disk_format() const { return disk_format_; }
+
   // Number of calls so far that erased something, or would have.
   uint64_t erase_count() const;
 
@@ -170,6 +172,7 @@ class CacheStore {
 
  private:
   struct State;
+  const DiskFormat disk_format_;
   std::shared_ptr<State> state_;  // with a writer that hangs
 };
 

@@ -290,7 +290,7 @@ TEST_F(CacheStoreTest, WritesToDiskWhatOnlyHostMemoryHad) {
 
 TEST_F(CacheStoreTest, RestoresInt8EntriesCloselyAndLayerInputsExactly) {
   StoreOptions int8 = options();
-  int8.disk_format = StoreOptions::DiskFormat::kInt8;
+  int8.disk_format = DiskFormat::kInt8;
   int8.kv_layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF32};
   std::vector<float> values(int8.kv_layout.layer_bytes() / sizeof(float));
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));

@@ -50,7 +50,7 @@ void put_sample(CacheStore& store) {
 StoreOptions options_for(const fs::path& folder) {
   StoreOptions options;
   options.disk_folder = folder;
-  options.disk_format = StoreOptions::DiskFormat::kInt8;
+  options.disk_format = DiskFormat::kInt8;
   options.kv_layout = kLayout;
   return options;
 }
