@@ -63,17 +63,14 @@ class ChunkDecoder::Parser {
   size_t step(std::string_view bytes) {
     bool is_data = data_left_ > 0;
     // Beast asserts that the last chunk is not looked at twice before it can be whole.
-    if (!is_data && bytes.front() == '0' && bytes.size() < kShortestEnd) return 0;
+    if (!is_data && bytes.front() == '0' && bytes.size() < kShortestEnd) return wait(bytes);
     if (!is_data && has_quote(bytes)) {
       refuse("a quoted chunk extension");
       return 0;
     }
     ErrorCode error;
     size_t used = beast_.put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
-    if (error == http::error::need_more) {
-      if (bytes.size() > kMaxLineBytes) refuse("a line or trailers of more than 8 KiB");
-      return 0;
-    }
+    if (error == http::error::need_more) return wait(bytes);
     if (error == http::error::body_limit) {
       state_ = State::kTooLarge;
     } else if (error) {
@@ -82,6 +79,14 @@ class ChunkDecoder::Parser {
       if (beast_.is_done()) state_ = State::kDone;
     }
     return used;
+  }
+
+  // For the rest of these lines. What has come of them is judged: for Beast one that ends in LF
+  // alone goes on.
+  size_t wait(std::string_view lines) {
+    if (has_good_lines(lines) && lines.size() > kMaxLineBytes)
+      refuse("a line or trailers of more than 8 KiB");
+    return 0;
   }
 
   // In the line of a chunk's size. Beast looks for the other quote beyond the line.

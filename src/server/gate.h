@@ -27,7 +27,8 @@ class Gate {
 
   // 421 for a name that is not the server's. Names: the one listened on; any loopback address and
   // "localhost" when that is loopback; any address and the machine's name when it is every address;
-  // those allowed. Ports do not count, and a request without Host passes: browsers send it always.
+  // those allowed. Ports do not count. A request without Host (HTTP/1.0) passes, as browsers send
+  // it always, and so does one through the unix socket, which they cannot reach.
   std::optional<ApiError> check_host(const HttpRequest& head) const;
   // 403 for a request that changes something or computes, sent by a page of a foreign site.
   std::optional<ApiError> check_origin(const HttpRequest& head) const;

@@ -82,6 +82,13 @@ TEST(Gate, GoesByNamesThatWereAllowed) {
   EXPECT_THAT(error->message, HasSubstr("'evil'"));
 }
 
+TEST(Gate, AsksForNoNameOnTheUnixSocket) {
+  HttpRequest head = request_with("host", "some-container");
+  EXPECT_TRUE(Gate({"127.0.0.1", {}, {}}).check_host(head));
+  head.client = "unix";
+  EXPECT_FALSE(Gate({"127.0.0.1", {}, {}}).check_host(head));
+}
+
 TEST(Gate, LetsOnlyItsOwnPagesPost) {
   Gate gate({"127.0.0.1", {}, {}});
   EXPECT_TRUE(takes_origin(gate, "http://127.0.0.1:8080"));

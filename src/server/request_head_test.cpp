@@ -238,6 +238,7 @@ struct Decoded {
   ChunkDecoder::State state;
   std::string text;
   std::string rest;
+  std::string problem;
 };
 
 Decoded decode(std::string_view bytes, size_t piece_bytes, size_t max_bytes = 1000) {
@@ -249,6 +250,7 @@ Decoded decode(std::string_view bytes, size_t piece_bytes, size_t max_bytes = 10
   }
   decoded.state = decoder.state();
   decoded.rest = bytes;
+  decoded.problem = decoder.problem();
   return decoded;
 }
 
@@ -279,8 +281,11 @@ TEST(ChunkDecoder, WaitsForTheEnd) {
 class InvalidChunks : public testing::TestWithParam<std::string> {};
 
 TEST_P(InvalidChunks, AreRefused) {
-  for (size_t piece_bytes : {1, 3, 100000})
-    EXPECT_EQ(decode(GetParam(), piece_bytes).state, ChunkDecoder::State::kInvalid);
+  for (size_t piece_bytes : {1, 3, 100000}) {
+    Decoded decoded = decode(GetParam(), piece_bytes);
+    EXPECT_EQ(decoded.state, ChunkDecoder::State::kInvalid);
+    EXPECT_NE(decoded.problem, "");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies,
@@ -294,6 +299,11 @@ INSTANTIATE_TEST_SUITE_P(Bodies,
                                          "\r\n\r\n\r\n",
                                          ";x\r\n\r\n",
                                          "1\na\n0\n\n\r\n\r\n",
+                                         "2f\n",
+                                         "2f\n{}",
+                                         "0\n\n",
+                                         "1\r\na\r\n0\n",
+                                         "1\r\na\r\n0\r\nX: y\n",
                                          "1\r\nab\r\n0\r\n\r\n",
                                          "2\r\na\r\n0\r\n\r\n\r\n",
                                          "1\r\na0\r\n\r\n\r\n",
@@ -313,6 +323,14 @@ INSTANTIATE_TEST_SUITE_P(Bodies,
                                          "1;x=" + std::string(9000, 'a'),
                                          std::string(9000, '0'),
                                          "0\r\nX: " + std::string(9000, 'a')));
+
+TEST(ChunkDecoder, SaysWhatIsWrong) {
+  EXPECT_EQ(decode("1;x=\"a\"\r\na\r\n", 100).problem, "a quoted chunk extension");
+  EXPECT_EQ(decode("1;x=" + std::string(9000, 'a'), 100).problem,
+            "a line or trailers of more than 8 KiB");
+  EXPECT_THAT(decode("zz\r\n", 100).problem, HasSubstr("an invalid chunk size"));
+  EXPECT_EQ(decode("0\r\n\r\n", 100).problem, "");
+}
 
 TEST(ChunkDecoder, BoundsTheBody) {
   EXPECT_EQ(decode("3e8\r\n" + std::string(1000, 'a') + "\r\n0\r\n\r\n", 100).state,

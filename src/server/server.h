@@ -16,9 +16,9 @@ namespace droidspeak {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;               // 0: a free one
-  std::filesystem::path socket_path;      // a unix socket beside the port; empty: none
-  std::vector<ApiKey> api_keys;  // none: no key is asked for
+  int port = 8080;                    // 0: a free one
+  std::filesystem::path socket_path;  // a unix socket beside the port; empty: none
+  std::vector<ApiKey> api_keys;       // none: no key is asked for
   // Caches are kept apart by key, or only by the clients' cache_salt.
   enum class BetweenKeys { kNothing, kCaches } shared_between_keys = BetweenKeys::kNothing;
   std::vector<std::string> served_names;  // for the base model; empty: its own name

@@ -322,6 +322,8 @@ BODIES = {
     "bad chunk size": (CHUNKED + b"xyz\r\n", 400),
     "signed chunk size": (CHUNKED + b"+2\r\n{}\r\n0\r\n\r\n" + SMUGGLED, 400),
     "chunk lines that end in lf": (CHUNKED + b"2\n{}\n0\n\n" + SMUGGLED, 400),
+    "chunk line that ends in lf": (CHUNKED + b"2\n{}\n0\n\n", 400),
+    "last chunk that ends in lf": (CHUNKED + b"2\r\n{}\r\n0\n\n", 400),
     "chunk longer than its size": (CHUNKED + b"1\r\n{}\r\n0\r\n\r\n" + SMUGGLED, 400),
     "long chunk extension": (CHUNKED + b"2;x=" + b"a" * 100_000, 400),
     "many chunk extensions": (CHUNKED + (b"1;x=" + b"a" * 5_000 + b"\r\n \r\n") * 10, 400),

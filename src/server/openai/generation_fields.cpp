@@ -138,7 +138,7 @@ bool is_plan(std::string_view text) {
       return false;
     }
   }
-  return numbers == 3 && has_digit && text.size() < 32;
+  return numbers == 3 && has_digit;
 }
 
 void read_sharing(Fields& fields, GenerationFields& generation) {
@@ -164,7 +164,7 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
   Fields members = *fields.object("sharing");
   wanted.mode = SharingRequest::Mode::kExplicit;
   wanted.sender = members.required_string("sender", kMaxModelNameBytes);
-  wanted.plan = members.string("plan", kAnyLength).value_or("auto");
+  wanted.plan = members.string("plan", kMaxPlanBytes).value_or("auto");
   if (!is_plan(wanted.plan)) {
     members.invalid(
         "plan", fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",

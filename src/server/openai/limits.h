@@ -7,6 +7,7 @@
 namespace droidspeak::openai {
 
 inline constexpr size_t kMaxModelNameBytes = 256;  // also of a sender
+inline constexpr size_t kMaxPlanBytes = 64;
 inline constexpr size_t kMaxSaltBytes = 256;
 inline constexpr size_t kMaxUserBytes = 512;
 inline constexpr size_t kMaxMetadataEntries = 16;

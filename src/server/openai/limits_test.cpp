@@ -65,6 +65,11 @@ const Limit kLimits[] = {
      kMaxMetadataValueBytes, "metadata.a"},
     {"sender", [](size_t n) { return R"("sharing":{"plan":"reuse","sender":)" + quoted(n) + "}"; },
      kMaxModelNameBytes, "sharing.sender"},
+    {"plan",
+     [](size_t n) {
+       return R"("sharing":{"sender":"a","plan":"0,1,)" + std::string(n - 4, '0') + R"("})";
+     },
+     kMaxPlanBytes, "sharing.plan"},
     {"model", [](size_t n) { return R"("model":)" + quoted(n); }, kMaxModelNameBytes, "model"},
 };
 
