@@ -1,7 +1,5 @@
 // Damaged files: every truncation and every changed byte of the small goldens, and random damage in
 // several places. A reader may accept what is left or throw Failure; nothing else.
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/test_seed.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 
@@ -84,12 +83,8 @@ void change_every_byte(Mutant<File>& mutant) {
 
 template <class File>
 void damage_at_random(Mutant<File>& mutant, int rounds) {
-  uint32_t seed = std::random_device()();
-  if (const char* fixed = std::getenv("DROIDSPEAK_TEST_SEED")) {
-    seed = static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10));
-  }
+  uint32_t seed = test_seed();
   SCOPED_TRACE("DROIDSPEAK_TEST_SEED=" + std::to_string(seed));
-  std::printf("DROIDSPEAK_TEST_SEED=%u\n", seed);
   std::mt19937 random(seed);
   constexpr uint64_t kNasty[] = {0,          1,          0x7fffffff, 0xffffffff,
                                  1ull << 32, 1ull << 62, 1ull << 63, ~0ull};
