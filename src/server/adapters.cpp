@@ -54,6 +54,17 @@ HttpResponse success(const std::string& message) {
   return response;
 }
 
+// Files are named as the caller named them: where the server keeps them is its own business.
+std::string as_asked_for(std::string message,
+                         const std::filesystem::path& folder,
+                         const std::string& asked) {
+  const std::string here = folder.string();
+  for (size_t at = message.find(here); at != std::string::npos;
+       at = message.find(here, at + asked.size()))
+    message.replace(at, here.size(), asked);
+  return message;
+}
+
 }  // namespace
 
 HttpResponse load_adapter(Service& service, HttpRequest& request) {
@@ -77,6 +88,7 @@ HttpResponse load_adapter(Service& service, HttpRequest& request) {
   IfTaken if_taken = wanted->if_taken == Wanted::kRefuse ? IfTaken::kRefuse : IfTaken::kReplace;
   if (auto loaded = service.engine().load_adapter(wanted->name, *folder, if_taken); !loaded) {
     ApiError error = to_api_error(loaded.error());
+    error.message = as_asked_for(std::move(error.message), *folder, wanted->path);
     // What is wrong with the folder's content is the caller's fault, whatever the loader calls it.
     bool is_fault_of_ours = error.status >= 500 && loaded.error().code != ErrorCode::kDataCorrupt;
     if (!is_fault_of_ours && error.status != 429) error = bad_field(error.message, "lora_path");
