@@ -196,10 +196,11 @@ LoadResult run_load_request(const LoadTarget& target, const LoadRequest& request
   LoadResult result;
   EventReader events(result);
   Socket socket(address);
-  bool is_sent = socket.send(
-      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: "
-                  "application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                  address.host, address.port, body.size(), body));
+  bool is_v6 = address.host.find(':') != std::string::npos;
+  bool is_sent = socket.send(fmt::format(
+      "POST /v1/completions HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: "
+      "application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+      is_v6 ? fmt::format("[{}]", address.host) : address.host, address.port, body.size(), body));
   if (is_sent) result.status = read_answer(socket, events);
   events.finish();
   return result;

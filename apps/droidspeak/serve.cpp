@@ -45,6 +45,12 @@ struct ServeOptions {
   bool logs_requests = false;
 };
 
+// An empty value would mean the same as none: a server without keys or TLS where they were asked
+// for.
+const CLI::Validator kNotEmpty(
+    [](const std::string& value) { return value.empty() ? "an empty value; expected a path" : ""; },
+    "");
+
 void add_options(CLI::App& command, ServeOptions& options) {
   add_model_options(command, options.common);
   ServerOptions& server = options.server;
@@ -52,21 +58,27 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--port", server.port, "Port to listen on (0: a free one)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  command.add_option("--socket", server.socket_path,
-                     "Unix socket to listen on too; only this user may connect");
+  command
+      .add_option("--socket", server.socket_path,
+                  "Unix socket to listen on too; only this user may connect")
+      ->check(kNotEmpty);
   command.add_option("--api-key", options.api_keys,
-                     "Key that clients must send; may be repeated (or $DROIDSPEAK_API_KEY)");
-  command.add_option("--api-key-file", options.api_key_file, "File of keys, a line name:key each");
+                     "Key that clients must send; may be repeated (and $DROIDSPEAK_API_KEY)");
+  command.add_option("--api-key-file", options.api_key_file, "File of keys, a line name:key each")
+      ->check(kNotEmpty);
   command.add_option("--admin-key", options.admin_keys,
-                     "Key that loading and unloading adapters needs (or $DROIDSPEAK_ADMIN_KEY)");
+                     "Key that loading and unloading adapters needs (and $DROIDSPEAK_ADMIN_KEY)");
   command.add_flag("--share-between-keys", options.shares_between_keys,
                    "Let requests with different keys use each other's caches");
   command.add_option("--served-model-name", server.served_names,
                      "Name(s) of the base model in the API");
-  command.add_option("--adapter-root", server.adapter_root,
-                     "Adapters may be loaded from below this folder (default: the family's)");
-  command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS");
-  command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)");
+  command
+      .add_option("--adapter-root", server.adapter_root,
+                  "Adapters may be loaded from below this folder (default: the family's)")
+      ->check(kNotEmpty);
+  command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS")
+      ->check(kNotEmpty);
+  command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)")->check(kNotEmpty);
   command.add_option("--allowed-host", server.allowed_hosts,
                      "Name that clients may use for this server; may be repeated, * for any");
   command.add_option("--cors-origin", server.cors_origins,
@@ -99,7 +111,7 @@ void add_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_flag("--protect-metrics", options.protects_metrics,
-                   "Ask for the key on /metrics too");
+                   "Ask for a key on /metrics too: the admin key where there is one");
   command.add_flag("--log-requests", options.logs_requests, "One JSON line per request on stderr");
 }
 
@@ -145,6 +157,11 @@ std::vector<ApiKey> checked_api_keys(const ServeOptions& options) {
     keys.insert(keys.end(), from_file.begin(), from_file.end());
   }
   KeyRing checked(keys);
+  if (options.protects_metrics && keys.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "--protect-metrics: there is no key to ask for; expected one from --admin-key, "
+                  "--api-key, --api-key-file or the environment");
+  }
   return keys;
 }
 

@@ -47,6 +47,19 @@ def test_a_missing_key_file_is_refused(family):
     assert ended.returncode == 1 and "/no/such/file" in ended.stderr
 
 
+@pytest.mark.parametrize("flag", ["--api-key-file", "--tls-cert", "--tls-key", "--socket", "--adapter-root"])
+def test_empty_paths_are_refused(family, flag):
+    """They would mean the same as none: no keys, no TLS."""
+    ended = start(family, flag, "")
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert flag in ended.stderr and "empty" in ended.stderr
+
+
+def test_metrics_are_not_protected_without_a_key(family):
+    ended = start(family, "--protect-metrics")
+    assert ended.returncode == 1 and "--protect-metrics" in ended.stderr and "--admin-key" in ended.stderr
+
+
 def test_all_sources_at_once_and_names_in_the_log(family, tmp_path, monkeypatch):
     keys = tmp_path / "keys"
     keys.write_text("anna: annas-key\n")

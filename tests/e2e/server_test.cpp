@@ -187,7 +187,8 @@ TEST(Server, RefusesAWrongAdapterAndGoesOn) {
         R"({"lora_name": "alpha", "lora_path": "adapters/alpha", "load_inplace": true})");
     EXPECT_EQ(response.status, 400) << edited;
     EXPECT_EQ(Json::parse(response.body)["error"]["param"], "lora_path");
-    EXPECT_THAT(response.body, HasSubstr("adapter_"));
+    EXPECT_THAT(response.body, HasSubstr("adapters/alpha/adapter_"));
+    EXPECT_THAT(response.body, Not(HasSubstr(server.folder().string())));
     EXPECT_EQ(
         server.post("/v1/completions", R"({"model": "alpha", "prompt": "x", "max_tokens": 1})")
             .status,
@@ -300,11 +301,14 @@ TEST(Server, DrainsRunningRequestsAndRefusesNewOnes) {
 TEST(Server, StopsDrainingWhenTheTimeIsUp) {
   TinyServer server;
   ClientConnection client(server.port());
-  client.send(format_request({"POST", "/v1/completions", {}, kLongRequest}));
+  client.send(format_request(
+      {"POST",
+       "/v1/completions",
+       {},
+       R"({"model": "base", "prompt": "x", "max_tokens": 3000, "n": 128, "stream": true, "ignore_eos": true})"}));
   client.read_some();
-  auto start = std::chrono::steady_clock::now();
   server.server().drain(milliseconds(50));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_GT(server.engine().metrics().running, 0) << "minutes of work are left";
 }
 
 TEST(Server, AnswersEverybodyWith503WhenTheDeviceIsLost) {
@@ -333,9 +337,7 @@ TEST(Server, AnswersEverybodyWith503WhenTheDeviceIsLost) {
   EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "unavailable");
   EXPECT_EQ(Json::parse(server.get("/v1/droidspeak/state").body)["healthy"], false);
   EXPECT_EQ(server.get("/metrics").status, 200);
-  auto start = std::chrono::steady_clock::now();
-  server.server().drain(std::chrono::seconds(30));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  server.server().drain(std::chrono::hours(1));
 }
 
 TEST(Server, SpeaksTls) {
