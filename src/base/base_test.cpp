@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json_scan.h"
 #include "base/log_sink.h"
 #include "base/queue.h"
 #include "base/result.h"
@@ -58,6 +59,29 @@ TEST(File, WritesWholeFilesAndReadsPieces) {
   EXPECT_THROW(InputFile(folder.path()), Failure);
   EXPECT_THROW(read_file(path, 3), Failure);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(JsonScan, FindsWhatIsOverALimit) {
+  JsonLimits limits{.depth = 2, .values = 4, .keys = 2};
+  auto excess = [&](const char* text) { return find_json_excess(text, limits).value_or(""); };
+  EXPECT_EQ(excess(R"([[1, 2], 3])"), "");
+  EXPECT_EQ(excess(R"({"[[[{{{:::,,,": "\"[[[,,,,", "b\\": {}})"), "");
+  EXPECT_EQ(excess("[[[]]]"), "is nested deeper than 2 levels");
+  EXPECT_EQ(excess("[1,2,3,4,5]"), "has more than 4 values");
+  EXPECT_EQ(excess(R"({"a":1,"b":2,"c":3})"), "has more than 2 keys");
+}
+
+TEST(JsonScan, ShowsKeysInTheirOrder) {
+  auto keys_of = [](std::string_view text) {
+    std::vector<std::string> keys;
+    for_each_json_key(text, [&](int depth, const std::string& key) {
+      keys.push_back(std::to_string(depth) + key);
+    });
+    return keys;
+  };
+  EXPECT_EQ(keys_of(R"({"z":[{"b":null,"a":-1.5}],"z":true,"\u0041":{"x":"y"}})"),
+            (std::vector<std::string>{"1z", "3b", "3a", "1z", "1A", "2x"}));
+  EXPECT_EQ(keys_of(R"({"a":1,"b" 2,"c":3})"), std::vector<std::string>({"1a", "1b"}));
 }
 
 TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {

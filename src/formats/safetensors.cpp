@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json_scan.h"
 #include "formats/byte_reader.h"
 
 namespace droidspeak {
@@ -20,7 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr int kMaxHeaderDepth = 3;  // header object, tensor object, shape array
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -67,20 +68,17 @@ struct TensorEntry {
   uint64_t end = 0;
 };
 
-// Parses the header; names that repeat and deep nesting are refused while parsing.
+// Parses the header; names that repeat and deep nesting are refused before.
 json parse_header(std::string_view text, const ByteReader& reader) {
-  std::unordered_set<std::string> keys;
-  auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxHeaderDepth) reader.fail("header: JSON is nested too deeply");
-    if (event == json::parse_event_t::key && depth == 1 &&
-        !keys.insert(value.get_ref<const std::string&>()).second) {
-      reader.fail(fmt::format("header: tensor {} appears twice",
-                              in_quotes(value.get_ref<const std::string&>())));
-    }
-    return true;
-  };
+  if (auto excess = find_json_excess(text, {.depth = kMaxHeaderDepth}))
+    reader.fail("header: JSON " + *excess);
+  std::set<std::string> names;
+  for_each_json_key(text, [&](int depth, const std::string& name) {
+    if (depth == 1 && !names.insert(name).second)
+      reader.fail(fmt::format("header: tensor {} appears twice", in_quotes(name)));
+  });
   try {
-    json header = json::parse(text, watch);
+    json header = json::parse(text);
     if (!header.is_object()) reader.fail("header: a JSON object is needed");
     return header;
   } catch (const json::exception&) {
@@ -174,17 +172,17 @@ void check_layout(const std::vector<TensorEntry>& entries,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, uint64_t max_header_bytes)
     : file_(std::make_shared<InputFile>(path)) {
-  parse();
+  parse(max_header_bytes);
 }
 
-void SafetensorsFile::parse() {
+void SafetensorsFile::parse(uint64_t max_header_bytes) {
   ByteReader reader(*file_);
   auto header_bytes = reader.read<uint64_t>("header length");
-  if (header_bytes > kMaxHeaderBytes) {
+  if (header_bytes > max_header_bytes) {
     reader.fail(fmt::format("header length {}; at most {} is allowed (is it a safetensors file?)",
-                            header_bytes, kMaxHeaderBytes));
+                            header_bytes, max_header_bytes));
   }
   std::span<const std::byte> text = reader.take(header_bytes, "header");
   json header = parse_header({reinterpret_cast<const char*>(text.data()), text.size()}, reader);

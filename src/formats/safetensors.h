@@ -2,6 +2,7 @@
 // Everything is validated while opening. Tensor bytes may lie at any alignment.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,8 +18,10 @@ class SafetensorsFile {
  public:
   // Throws Failure naming file, tensor and value. F32, F16, BF16 are the dtypes it knows; others
   // are refused when their tensor is asked for by name (a checkpoint may carry unused integer
-  // buffers).
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  // buffers). A header takes some twenty times its bytes while it is read: `max_header_bytes`
+  // bounds what a file may cost.
+  explicit SafetensorsFile(const std::filesystem::path& path,
+                           uint64_t max_header_bytes = uint64_t{16} << 20);
 
   const std::filesystem::path& path() const { return file_->path(); }
 
@@ -40,7 +43,7 @@ class SafetensorsFile {
   std::vector<std::string> unsupported_tensors() const;
 
  private:
-  void parse();
+  void parse(uint64_t max_header_bytes);
 
   std::shared_ptr<const InputFile> file_;
   std::vector<FileTensor> tensors_;  // by position in the file

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_scan.h"
 #include "formats/byte_reader.h"
 #include "formats/safetensors.h"
 
@@ -16,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxIndexBytes = 100'000'000;
+constexpr size_t kMaxIndexBytes = size_t{16} << 20;
+constexpr int kMaxIndexDepth = 16;
 constexpr size_t kMaxShardNameBytes = 255;
 
 [[noreturn]] void fail(const std::filesystem::path& file, std::string_view message) {
@@ -38,13 +40,12 @@ void check_shard_name(const std::string& shard, const std::filesystem::path& ind
 
 // Tensor name -> shard file name.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
+  std::string text = read_file(index, kMaxIndexBytes);
+  if (auto excess = find_json_excess(text, {.depth = kMaxIndexDepth}))
+    fail(index, "JSON " + *excess);
   json content;
-  auto watch = [&](int depth, json::parse_event_t, json&) {
-    if (depth > 16) fail(index, "JSON is nested too deeply");
-    return true;
-  };
   try {
-    content = json::parse(read_file(index, kMaxIndexBytes), watch);
+    content = json::parse(text);
   } catch (const json::exception&) {
     fail(index, "not valid JSON");
   }

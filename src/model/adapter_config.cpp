@@ -3,21 +3,22 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_scan.h"
 #include "model/json_fields.h"
 
 namespace droidspeak {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+// Room for both patterns and for lists of modules by their whole names.
+constexpr JsonLimits kConfigLimits{.depth = 64, .values = 1 << 16, .keys = 1 << 14};
 constexpr int64_t kMaxRank = 65536;
 constexpr size_t kMaxPatterns = 4096;  // one for every linear layer of a large model
 constexpr size_t kMaxExpressions = 64;
@@ -109,20 +110,18 @@ void check_fields(const JsonFields& json) {
 // The keys of a nested object as Python's dictionaries order them: by first appearance.
 std::vector<std::string> keys_in_order(const std::string& text, std::string_view field) {
   std::vector<std::string> keys;
+  std::set<std::string> seen;
   bool is_inside = false;
-  auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event != Json::parse_event_t::key) return true;
-    const auto& key = value.get_ref<const std::string&>();
+  for_each_json_key(text, [&](int depth, const std::string& key) {
     if (depth == 1) {
       is_inside = key == field;
-      if (is_inside) keys.clear();  // the last of two objects counts
-    } else if (depth == 2 && is_inside && keys.size() <= kMaxPatterns &&
-               std::ranges::find(keys, key) == keys.end()) {
+      if (!is_inside) return;
+      keys.clear();  // the last of two objects counts
+      seen.clear();
+    } else if (depth == 2 && is_inside && keys.size() <= kMaxPatterns && seen.insert(key).second) {
       keys.push_back(key);
     }
-    return true;
-  };
-  [[maybe_unused]] Json parsed = Json::parse(text, watch, false);
+  });
   return keys;
 }
 
@@ -191,7 +190,7 @@ std::optional<double> ModulePattern::find(const std::string& module) const {
 
 AdapterConfig::AdapterConfig(const std::filesystem::path& path) {
   std::string text = read_config(path);
-  JsonFields json(path, text);
+  JsonFields json(path, text, kConfigLimits);
   check_fields(json);
   rank_ = static_cast<int32_t>(json.get_int("r", 1, kMaxRank));
   alpha_ = json.get_double_or("lora_alpha", 8);

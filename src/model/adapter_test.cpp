@@ -423,6 +423,10 @@ TEST_F(Adapters, RefuseTextThatIsNoConfig) {
   }
   config_text_ = R"({"r": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
   EXPECT_THAT(refusal(), HasSubstr("nested deeper than 64"));
+  std::string many;
+  for (int i = 0; i < 17'000; ++i) many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+  config_text_ = R"({"r": 2, "runtime_config": {)" + many + "}}";
+  EXPECT_THAT(refusal(), HasSubstr("adapter_config.json: JSON has more than 16384 keys"));
   config_text_ = R"({"x": ")" + std::string(2 << 20, 'x') + "\"}";
   EXPECT_THAT(refusal(), HasSubstr("adapter_config.json"));
 }

@@ -17,8 +17,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMaxDepth = 64;  // values are copied and printed by functions that call themselves
-
 int64_t int_of(const json& value, int64_t low, int64_t high, const std::function<void()>& refuse) {
   bool is_whole = value.is_number_integer() &&
                   (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
@@ -29,15 +27,15 @@ int64_t int_of(const json& value, int64_t low, int64_t high, const std::function
 }  // namespace
 
 JsonFields::JsonFields(const std::filesystem::path& path)
-    : JsonFields(path, read_file(path, size_t{256} << 20)) {}
+    : JsonFields(path, read_file(path, size_t{256} << 20), JsonLimits{}) {}
 
-JsonFields::JsonFields(const std::filesystem::path& path, std::string_view text) : path_(path) {
-  auto watch = [&](int depth, json::parse_event_t, json&) {
-    if (depth <= kMaxDepth) return true;
-    throw Failure(ErrorCode::kDataCorrupt,
-                  fmt::format("{}: JSON is nested deeper than {}", path.string(), kMaxDepth));
-  };
-  value_ = std::make_unique<json>(json::parse(text, watch, false));
+JsonFields::JsonFields(const std::filesystem::path& path,
+                       std::string_view text,
+                       const JsonLimits& limits)
+    : path_(path) {
+  if (auto excess = find_json_excess(text, limits))
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", path.string(), *excess));
+  value_ = std::make_unique<json>(json::parse(text, nullptr, false));
   if (value_->is_discarded() || !value_->is_object()) {
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: expected a JSON object", path.string()));

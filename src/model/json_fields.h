@@ -12,6 +12,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/json_scan.h"
+
 namespace droidspeak {
 
 class JsonFields {
@@ -19,7 +21,7 @@ class JsonFields {
   // Parses a file that holds one JSON object, nested at most 64 deep.
   explicit JsonFields(const std::filesystem::path& path);
   // Its content, read already; `path` is for messages.
-  JsonFields(const std::filesystem::path& path, std::string_view text);
+  JsonFields(const std::filesystem::path& path, std::string_view text, const JsonLimits& limits);
   JsonFields(const JsonFields& other);
   ~JsonFields();
 

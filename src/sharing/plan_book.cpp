@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_scan.h"
 
 namespace droidspeak {
 namespace {
@@ -167,13 +168,12 @@ std::vector<int32_t> PlanBook::transition_layers() const {
 
 PlanBook load_plan_book(const std::filesystem::path& path) {
   // Nothing of a book is nested so deeply, and functions over values recurse.
-  constexpr int kMaxDepth = 16;
-  auto is_shallow = [&](int depth, json::parse_event_t, const json&) {
-    if (depth <= kMaxDepth) return true;
-    throw Failure(ErrorCode::kDataCorrupt, fmt::format("JSON nested deeper than {}", kMaxDepth));
-  };
+  constexpr JsonLimits kLimits{.depth = 16};
   try {
-    json in = json::parse(read_file(path, size_t{64} << 20), is_shallow, false);
+    std::string text = read_file(path, size_t{64} << 20);
+    if (auto excess = find_json_excess(text, kLimits))
+      throw Failure(ErrorCode::kDataCorrupt, "JSON " + *excess);
+    json in = json::parse(text, nullptr, false);
     if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
     return from_json(in, path);
   } catch (const json::exception& error) {

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_scan.h"
+
 namespace droidspeak::openai {
 
 namespace {
@@ -17,46 +19,6 @@ const Json& as_json(const void* node) {
 
 ApiError unparsable(const std::string& message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
-}
-
-// Bounds what a parser would build from `text`: brackets, commas and colons outside of strings.
-// Says nothing about whether the text is JSON.
-std::optional<ApiError> check_limits(std::string_view text) {
-  int depth = 0;
-  size_t values = 0;
-  size_t keys = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-      continue;
-    }
-    if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      ++values;
-      if (++depth > JsonDocument::kMaxDepth) {
-        return unparsable("it is nested deeper than " + std::to_string(JsonDocument::kMaxDepth) +
-                          " levels.");
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',') {
-      ++values;
-    } else if (c == ':' && ++keys > JsonDocument::kMaxKeys) {
-      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxKeys) + " keys.");
-    }
-    if (values > JsonDocument::kMaxValues) {
-      return unparsable("it has more than " + std::to_string(JsonDocument::kMaxValues) +
-                        " values.");
-    }
-  }
-  return std::nullopt;
 }
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -214,7 +176,8 @@ std::string_view member_text(std::string_view object, std::string_view name) {
 
 ApiResult<JsonDocument> JsonDocument::parse(std::string_view text) {
   if (text.empty()) return unparsable("the body is empty.");
-  if (auto error = check_limits(text)) return *error;
+  if (auto excess = find_json_excess(text, {kMaxDepth, kMaxValues, kMaxKeys}))
+    return unparsable("it " + *excess + ".");
   try {
     auto tree = std::make_shared<Json>(Json::parse(text.begin(), text.end()));
     return JsonDocument(std::move(tree));
