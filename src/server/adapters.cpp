@@ -65,11 +65,23 @@ std::string as_asked_for(std::string message,
   return message;
 }
 
+// Like every body, in one of the places for that; the text is let go of.
+template <class Wanted>
+ApiResult<Wanted> parse(Service& service,
+                        HttpRequest& request,
+                        ApiResult<Wanted> (*parse_body)(std::string_view)) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return slot.error();
+  ApiResult<Wanted> wanted = parse_body(request.body);
+  request.release_body();
+  return wanted;
+}
+
 }  // namespace
 
 HttpResponse load_adapter(Service& service, HttpRequest& request) {
   using Wanted = openai::LoadAdapterRequest::IfTaken;
-  ApiResult<openai::LoadAdapterRequest> wanted = openai::parse_load_adapter_request(request.body);
+  auto wanted = parse(service, request, openai::parse_load_adapter_request);
   if (!wanted) return error_response(wanted.error());
   if (auto error = check_name(wanted->name)) return error_response(*error);
   ApiResult<std::filesystem::path> folder = resolve(service, wanted->path);
@@ -98,8 +110,7 @@ HttpResponse load_adapter(Service& service, HttpRequest& request) {
 }
 
 HttpResponse unload_adapter(Service& service, HttpRequest& request) {
-  ApiResult<openai::UnloadAdapterRequest> wanted =
-      openai::parse_unload_adapter_request(request.body);
+  auto wanted = parse(service, request, openai::parse_unload_adapter_request);
   if (!wanted) return error_response(wanted.error());
   std::optional<Service::Model> model = service.find_model(wanted->name);
   if (model && model->parent.empty()) {

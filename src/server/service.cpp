@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "server/openai/limits.h"
+
 namespace droidspeak {
 
 namespace {
@@ -20,6 +22,11 @@ ApiError surely_too_long(int32_t max_model_len, size_t bytes, const char* param)
 
 // So long a request waits for others to be parsed and tokenised.
 constexpr std::chrono::seconds kSlotLimit{30};
+// While they are parsed, bodies take several times their size: larger ones have one place together.
+constexpr size_t kLargeBody = size_t{1} << 20;
+
+// Texts from here on take turns: a word takes some twenty times its bytes while it is cut.
+constexpr size_t kLongText = size_t{1} << 20;
 
 int num_work_slots() {
   return 1 + static_cast<int>(std::thread::hardware_concurrency() / 2);
@@ -38,15 +45,15 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       options_(options),
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.config().vocab_size),
+      token_bound_(tokenizer),
       start_time_(std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count()),
       work_slots_(num_work_slots()),
+      prompt_budget_(openai::kAllPromptTokens),
+      logprob_budget_(openai::kAllLogprobValues),
       random_(unpredictable_number()) {
   if (!tokenizer.chat_template.empty()) chat_template_.emplace(tokenizer.chat_template);
-  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
-    max_token_bytes_ = std::max(max_token_bytes_, tokenizer.bytes_of(token).size());
-  }
 }
 
 std::vector<Service::Model> Service::models() const {
@@ -76,16 +83,19 @@ std::optional<Service::Model> Service::find_model(std::string_view id) const {
 }
 
 ApiResult<WorkSlots::Slot> Service::take_work_slot(const HttpRequest& request) {
-  WorkSlots::Slot slot = work_slots_.take(request.is_connected, kSlotLimit);
+  WorkSlots& slots = request.body.size() > kLargeBody ? large_work_slot_ : work_slots_;
+  WorkSlots::Slot slot = slots.take(request.is_connected, kSlotLimit);
   if (slot) return slot;
   if (!request.is_connected()) return status_error(499, "The client went away.");
   return status_error(503, "The server is busy with the text of other requests; try again later.");
 }
 
 ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
-  if (text.size() / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
+  if (token_bound_.fewest_tokens(text) > max_model_len_ + 1) {
     return surely_too_long(max_model_len_, text.size(), param);
   }
+  if (text.size() < kLongText) return tokenizer_.encode(text, SpecialTokens::kParse);
+  MutexLock lock(long_text_);
   return tokenizer_.encode(text, SpecialTokens::kParse);
 }
 
@@ -107,7 +117,7 @@ ApiResult<std::vector<int32_t>> Service::encode_chat(openai::ChatPrompt chat) co
   for (const ChatMessage& message : chat.messages) {
     bytes += message.role.size() + message.content.size() + message.extra_json.size();
   }
-  if (bytes / max_token_bytes_ > static_cast<size_t>(max_model_len_)) {
+  if (bytes / token_bound_.longest_token() > static_cast<size_t>(max_model_len_)) {
     return surely_too_long(max_model_len_, bytes, "messages");
   }
   ChatTemplateInput input;

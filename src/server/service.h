@@ -16,7 +16,9 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "server/api_error.h"
+#include "server/budget.h"
 #include "server/openai/requests.h"
+#include "server/token_bound.h"
 #include "server/work_slots.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -64,6 +66,11 @@ class Service {
 
   int32_t vocab_size() const { return vocab_size_; }
 
+  // What the requests in work hold together.
+  Budget& prompt_budget() { return prompt_budget_; }
+
+  Budget& logprob_budget() { return logprob_budget_; }
+
   // Bytes of a token, empty for ids beyond the vocabulary.
   std::string_view token_bytes(int32_t token) const;
 
@@ -89,9 +96,13 @@ class Service {
   std::optional<ChatTemplate> chat_template_;
   int32_t max_model_len_ = 0;
   int32_t vocab_size_ = 0;
-  size_t max_token_bytes_ = 1;
+  TokenBound token_bound_;
   int64_t start_time_ = 0;
   WorkSlots work_slots_;
+  Budget prompt_budget_;
+  Budget logprob_budget_;
+  mutable Mutex long_text_;  // held by who looks for the tokens of one
+  WorkSlots large_work_slot_{1};
   std::atomic<bool> is_draining_ = false;
   mutable Mutex mutex_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);

@@ -71,6 +71,21 @@ def test_memory_is_bounded_whatever_is_asked(large_server, first_peak, case):
     assert grown < MOST_GROWTH, f"{name}: {grown >> 20} MiB more at the peak"
 
 
+@pytest.mark.parametrize("path,fields", [
+    ("/v1/completions", {"model": "base", "prompt": "x", "max_tokens": 1}), ("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "x"})])
+def test_many_large_bodies_at_once(large_server, first_peak, path, fields):
+    """More than all bodies together may take: those that find no room hear so."""
+    body = json.dumps({**fields, "anything": "t" * (31 << 20)})
+
+    def send(_):
+        return httpx.post(large_server.url + path, content=body, headers={"Content-Type": "application/json"}, timeout=300)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        statuses = {answer.status_code for answer in pool.map(send, range(8))}
+    assert statuses <= {200, 400, 503} and statuses != {503}
+    grown = peak_bytes(large_server) - first_peak
+    assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
+
+
 def test_template_arguments_are_bounded(large_server):
     def ask(path, arguments):
         body = {"model": "base", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "chat_template_kwargs": arguments}
