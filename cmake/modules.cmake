@@ -43,11 +43,11 @@ function(add_module name)
   endif()
 endfunction()
 
-# add_test_binary(x_test LABEL unit SOURCES ... LINKS ...): GoogleTest binary, its cases run by ctest. The target
+# add_test_binary(x_test LABEL unit [e2e] SOURCES ... LINKS ...): GoogleTest binary, its cases run by ctest. The target
 # compiled_tests builds all that ctest runs, without the programs.
 add_custom_target(compiled_tests)
 function(add_test_binary name)
-  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LABEL;SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
@@ -55,7 +55,7 @@ function(add_test_binary name)
                              DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
   add_dependencies(compiled_tests ${name})
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 900)
 endfunction()
 
 # The declared dependencies, one line per module, read by the architecture test.

@@ -2,12 +2,14 @@
 // device whose bus is busy.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/mutex.h"
 #include "device/device.h"
 
@@ -18,6 +20,15 @@ class LateDevice final : public Device {
   void open() { set_open(true); }
 
   void close() { set_open(false); }
+
+  // Copies to the host fail after so many.
+  void fail_after(int copies) { copies_until_failure_ = copies; }
+
+  // How often somebody has waited for a lane.
+  int num_waits() const { return num_waits_; }
+
+  // Copies that nobody had waited for when their lane ended.
+  size_t num_left_copies() const { return num_left_copies_; }
 
   // Until then it passes for a CPU, so that CPU operations can be made for it.
   void become_late() { kind_ = DeviceKind::kCuda; }
@@ -54,27 +65,31 @@ class LateDevice final : public Device {
    public:
     explicit Lane(LateDevice& device) : device_(device) {}
 
-    ~Lane() override { synchronize(); }
+    ~Lane() override {
+      device_.num_left_copies_ += copies_.size();
+      copy_all();
+    }
 
     void to_device(void* device_data, const void* host_data, size_t bytes) override {
       copies_.push_back({device_data, host_data, bytes});
     }
 
     void to_host(void* host_data, const void* device_data, size_t bytes) override {
+      if (device_.copies_until_failure_-- == 0)
+        throw Failure(ErrorCode::kUnavailable, "a copy to the host failed");
       copies_.push_back({host_data, device_data, bytes});
     }
 
     std::unique_ptr<Event> record() override {
-      synchronize();
+      copy_all();
       return std::make_unique<PassedEvent>();
     }
 
     void wait_for_compute() override {}
 
     void synchronize() override {
-      device_.wait_until_open();
-      for (const Copy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
-      copies_.clear();
+      ++device_.num_waits_;
+      copy_all();
     }
 
    private:
@@ -83,6 +98,12 @@ class LateDevice final : public Device {
       const void* from;
       size_t bytes;
     };
+
+    void copy_all() {
+      device_.wait_until_open();
+      for (const Copy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+      copies_.clear();
+    }
 
     LateDevice& device_;
     std::vector<Copy> copies_;
@@ -101,6 +122,9 @@ class LateDevice final : public Device {
 
   const std::unique_ptr<Device> inner_ = make_cpu_device();
   DeviceKind kind_ = DeviceKind::kCpu;
+  std::atomic<int> copies_until_failure_ = -1;
+  std::atomic<int> num_waits_ = 0;
+  std::atomic<size_t> num_left_copies_ = 0;
   Mutex mutex_;
   Condition changed_;
   bool is_open_ GUARDED_BY(mutex_) = true;

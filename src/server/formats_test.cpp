@@ -20,6 +20,13 @@ TEST(JsonWriter, SetsCommasAndEscapes) {
             "{\"a\":[1,null,true],\"b\":\"\\\"\\\\\\n\\u0001\xC3\xA4\",\"c\":{}}");
 }
 
+TEST(JsonWriter, SetsCommasBehindObjectsAndArrays) {
+  JsonWriter json;
+  json.begin_array().begin_object().end_object().begin_object().end_object();
+  json.begin_array().end_array().begin_array().end_array().raw("{}").raw("[]").end_array();
+  EXPECT_EQ(std::move(json).take(), "[{},{},[],[],{},[]]");
+}
+
 TEST(JsonWriter, ReplacesInvalidUtf8) {
   JsonWriter json;
   json.text("a\xFF\xC3z");

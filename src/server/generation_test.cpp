@@ -152,11 +152,11 @@ TEST(Generation, GivesEveryChoiceOfAPromptASeedOfItsOwn) {
   ASSERT_EQ(engine.streams.size(), 4u);
   std::vector<std::pair<int32_t, uint64_t>> submitted;
   for (const GenerationRequest& request : engine.requests)
-    submitted.emplace_back(request.prompt[0], request.sampling.seed);
+    submitted.emplace_back(request.prompt->front(), request.sampling.seed);
   using Pair = std::pair<int32_t, uint64_t>;
   EXPECT_THAT(submitted, ElementsAre(Pair{1, 7}, Pair{1, 8}, Pair{2, 7}, Pair{2, 8}));
-  EXPECT_EQ(generation.request(1).prompt[0], 1);
-  EXPECT_EQ(generation.request(2).prompt[0], 2);
+  EXPECT_EQ(generation.request(1).prompt->front(), 1);
+  EXPECT_EQ(generation.request(2).prompt->front(), 2);
 }
 
 TEST(Generation, LeavesRoomInTheQueueForOthers) {
@@ -295,6 +295,23 @@ TEST(Generation, CancelsWhenDropped) {
     ASSERT_TRUE(generation.start());
   }
   EXPECT_TRUE(engine.streams[0]->is_cancelled());
+}
+
+TEST(Generation, LetsGoOfAllItsStreamsWhenOneFails) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}, {3}}), {});
+  ASSERT_TRUE(generation.start());
+  ASSERT_EQ(engine.streams.size(), 3u);
+  engine.streams[1]->push(Error{ErrorCode::kUnavailable, "broken"});
+  auto event = generation.next(milliseconds(0));
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(std::get<Error>(*event).message, "broken");
+  EXPECT_TRUE(generation.is_done());
+  for (const auto& stream : engine.streams) {
+    EXPECT_TRUE(stream->is_cancelled());
+    EXPECT_EQ(stream.use_count(), 1) << "held by nobody but this test";
+  }
 }
 
 }  // namespace

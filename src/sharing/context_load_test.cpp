@@ -145,6 +145,32 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
   }
 }
 
+// Who waits for E or for a layer is woken by each of them, and finds it there.
+TEST_F(ContextLoading, EveryArrivalIsProgress) {
+  struct Arrival {
+    uint64_t progress;
+    int32_t inputs;
+    bool has_layer;
+  };
+
+  std::vector<Arrival> arrivals;
+  ContextLoad* running = nullptr;
+  LoadJob told = job();
+  told.on_progress = [&] {
+    arrivals.push_back(
+        {running->progress(), running->input_blocks(), running->layer_event(0) != nullptr});
+  };
+  ContextLoad load(*device_, kv_, store_, std::move(told));
+  running = &load;
+  load.run();
+  ASSERT_EQ(arrivals.size(), kNumBlocks + 2 + 1u) << "inputs, layers, and the end";
+  for (size_t i = 0; i < kNumBlocks + 2; ++i) {
+    EXPECT_EQ(arrivals[i].progress, i + 1);
+    EXPECT_EQ(arrivals[i].inputs, std::min<size_t>(i + 1, kNumBlocks));
+    EXPECT_EQ(arrivals[i].has_layer, i >= kNumBlocks);
+  }
+}
+
 TEST_F(ContextLoading, MissingEntryIsAFailure) {
   LoadJob missing = job();
   missing.layers = {0, 1, 2};

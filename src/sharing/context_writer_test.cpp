@@ -217,6 +217,50 @@ TEST_F(LateWriting, ReadsRowsBackWhenThereIsNoMemoryToSetThemAside) {
   EXPECT_TRUE(holds_input(0, 1));
 }
 
+// Copies go into memory of the store, which must not be given back before they are done.
+TEST_F(LateWriting, WaitsForItsCopiesWhenOneFails) {
+  device_.fail_after(2 * kNumLayers + 1);
+  {
+    ContextWriter writer(parts(), {});
+    writer.store(keys_, blocks_, 0, 4 * kBlockTokens);
+    writer.wait();
+  }
+  EXPECT_GE(device_.num_waits(), 1);
+  EXPECT_EQ(device_.num_left_copies(), 0u);
+  for (int32_t block = 0; block < 4; ++block) EXPECT_FALSE(holds_kv(block, 0)) << block;
+  store_->check_integrity();
+  ContextWriter again(parts(), {});
+  again.store(keys_, blocks_, 0, 4 * kBlockTokens);
+  again.wait();
+  EXPECT_TRUE(holds_kv(3, 2));
+}
+
+// 20 blocks of 4 MiB: 64 MiB of them are under way at a time.
+TEST(ContextWriter, PutsLargeContextsInPieces) {
+  const KvLayout layout{1, 64, 128, DType::kF32};
+  ASSERT_EQ(layout.layer_bytes(), size_t{4} << 20);
+  LateDevice device;
+  device.become_late();
+  KvCache kv_memory(device, layout, 2 * layout.block_bytes());
+  FakeClock clock;
+  StoreOptions options;
+  options.host_bytes = uint64_t{96} << 20;
+  CacheStore store(options, clock);
+  auto cpu = make_cpu_device();
+  auto ops = make_cpu_ops(*cpu, 1);
+  WriteBack write_back(device);
+  std::vector<Digest> keys;
+  for (uint64_t i = 0; i < 20; ++i) keys.push_back(test_key(i));
+  const std::vector<int32_t> blocks(keys.size(), 1);  // the same content for all of them
+  const int waits_before = device.num_waits();
+  ContextWriter writer({*ops, kv_memory, store, write_back, Digest{}}, {});
+  writer.store(keys, blocks, 0, 20 * kBlockTokens);
+  writer.wait();
+  EXPECT_EQ(device.num_waits() - waits_before, 2);
+  EntryId id = kv(0);
+  EXPECT_EQ(store.longest_prefix(keys, std::span(&id, 1)), keys.size());
+}
+
 TEST_F(LateWriting, BuffersAreUsedAgain) {
   void* first = write_back_.take_buffer(4096)->data();
   EXPECT_EQ(write_back_.take_buffer(4096)->data(), first);

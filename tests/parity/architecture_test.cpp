@@ -62,9 +62,9 @@ TEST_P(DeviceParity, AdapterLogitsEqualPeft) {
 TEST_P(DeviceParity, HalfAndInt8CachesStayClose) {
   Golden golden = read_golden(golden_models() / "smollm2/golden.json");
   SingleModel half = smollm2({}, DType::kF16);
-  expect_golden(half, golden, 64, 0.05f);
+  EXPECT_LT(rms_difference(half, golden, 64), 3.5e-3);  // 1.75e-3 on the CPU
   SingleModel byte = smollm2({}, DType::kI8);
-  expect_golden(byte, golden, 64, 0.6f);
+  EXPECT_LT(rms_difference(byte, golden, 64), 6e-2);  // 3.0e-2 on the CPU
 }
 
 INSTANTIATE_TEST_SUITE_P(All,

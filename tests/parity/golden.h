@@ -37,6 +37,21 @@ inline float largest_logit(const Golden& golden) {
   return largest;
 }
 
+// Root mean square over all logits.
+inline double rms_difference(SingleModel& model, const Golden& golden, int32_t chunk) {
+  std::vector<std::vector<float>> logits = model.logits(golden.tokens, chunk);
+  size_t first = golden.tokens.size() - golden.logits.size();
+  double sum = 0;
+  double count = 0;
+  for (size_t i = 0; i < golden.logits.size(); ++i) {
+    for (size_t j = 0; j < golden.logits[i].size(); ++j, ++count) {
+      double difference = static_cast<double>(logits[first + i][j]) - golden.logits[i][j];
+      sum += difference * difference;
+    }
+  }
+  return std::sqrt(sum / count);
+}
+
 inline void expect_golden(SingleModel& model,
                           const Golden& golden,
                           int32_t chunk,

@@ -1,6 +1,7 @@
 // Partial prefill against the slow reference: random plans, lengths, splits and tiers on a tiny
 // model.
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -100,21 +101,30 @@ void expect_close(const std::vector<float>& ours, const Row& expected, double to
     ASSERT_NEAR(static_cast<double>(ours[i]), expected[i], tolerance) << "token " << i;
 }
 
+double rms_difference(const std::vector<float>& ours, const Row& expected) {
+  double sum = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    double difference = static_cast<double>(ours[i]) - expected[i];
+    sum += difference * difference;
+  }
+  return std::sqrt(sum / static_cast<double>(ours.size()));
+}
+
 // Random plans between random variants, of contexts of up to five blocks, of which the sender may
 // have read more; half of them translated; K/V in every format.
 TEST_P(SharingParity, EveryPlanEqualsTheDefinition) {
   struct Format {
     DType kv;
     int rounds;
-    double tolerance;
+    double tolerance;  // of the root mean square; of 100 runs the largest was half of it or less
   };
 
   uint32_t seed = test_seed();
   std::mt19937 random(seed);
   const std::vector<std::string> names{"base", "alpha", "beta"};
   int32_t layers = family_->config().num_layers;
-  for (Format format :
-       {Format{DType::kF32, 12, 2e-3}, Format{DType::kF16, 4, 3e-2}, Format{DType::kI8, 4, 0.5}}) {
+  for (Format format : {Format{DType::kF32, 12, 1e-4}, Format{DType::kF16, 4, 1.6e-3},
+                        Format{DType::kI8, 4, 3.4e-2}}) {
     use_kv(format.kv);
     for (int round = 0; round < format.rounds; ++round) {
       std::string sender_name = names[random() % 3];
@@ -158,7 +168,9 @@ TEST_P(SharingParity, EveryPlanEqualsTheDefinition) {
       ReferenceCache cache = is_full ? receiver.read(head)
                                      : mixed_cache(receiver, reference(sender_name).read(head),
                                                    head, plan.plan, reference_maps(maps));
-      expect_close(ours.back(), receiver.suffix_logits(tail, cache).back(), format.tolerance);
+      Row expected = receiver.suffix_logits(tail, cache).back();
+      ASSERT_EQ(ours.back().size(), expected.size());
+      EXPECT_LT(rms_difference(ours.back(), expected), format.tolerance);
     }
   }
 }
@@ -207,11 +219,14 @@ TEST_P(SharingParity, MissingCacheMeansFullPrefill) {
   full.receiver = family_->get("beta");
   PromptTimings timings;
   std::vector<float> expected = run(tokens, full, 64, timings).back();
-  PromptPlan plan{full.receiver, family_->get("base"), {0, 1, 3}, nullptr, 128};
-  std::vector<float> ours = run(tokens, plan, 64, timings).back();
-  EXPECT_NE(timings.fallback, "");
-  EXPECT_EQ(timings.reused_tokens, 0);
-  EXPECT_EQ(ours, expected);
+  // Noticed while E is waited for, and while the rest of the prompt is read.
+  for (ReusePlan cuts : {ReusePlan{0, 1, 3}, ReusePlan::reuse_all()}) {
+    PromptPlan plan{full.receiver, family_->get("base"), cuts, nullptr, 128};
+    std::vector<float> ours = run(tokens, plan, 64, timings).back();
+    EXPECT_NE(timings.fallback, "");
+    EXPECT_EQ(timings.reused_tokens, 0);
+    EXPECT_EQ(ours, expected);
+  }
 }
 
 // Prompts of several adapters as one batch.
