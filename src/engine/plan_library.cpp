@@ -10,12 +10,11 @@ namespace droidspeak {
 namespace {
 
 bool is_sender(const PlanBook& book, const Variant& variant) {
-  return book.sender == variant.name && book.sender_model == variant.model_digest &&
-         book.sender_adapter == variant.adapter_digest;
+  return book.sender_model == variant.model_digest && book.sender_adapter == variant.adapter_digest;
 }
 
 bool is_receiver(const PlanBook& book, const Variant& variant) {
-  return book.receiver == variant.name && book.receiver_model == variant.model_digest &&
+  return book.receiver_model == variant.model_digest &&
          book.receiver_adapter == variant.adapter_digest;
 }
 

@@ -60,7 +60,7 @@ const PlanBook* PlanCatalog::find(const Variant& sender, const Variant& receiver
 
 std::shared_ptr<const Translator> PlanCatalog::translator(const PlanBook& book) const {
   if (book.maps_file.empty()) return nullptr;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto& cached = translators_[book.maps_file.string()];
   if (!cached)
     cached = std::make_shared<Translator>(

@@ -4,11 +4,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "model/family.h"
 #include "sharing/plan_book.h"
 
@@ -62,8 +62,9 @@ class PlanCatalog {
   int32_t d_model_;
   std::vector<PlanBook> books_;
   std::vector<std::string> skipped_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::shared_ptr<const Translator>> translators_;  // by file
+  mutable Mutex mutex_;
+  mutable std::map<std::string, std::shared_ptr<const Translator>> translators_
+      GUARDED_BY(mutex_);  // by file
 };
 
 }  // namespace droidspeak
