@@ -154,13 +154,12 @@ TEST(ChatTemplate, KeepsTheOrderOfJsonAndTheLastOfEqualKeys) {
             R"({"z": 1.8446744073709552e+19, "a": [true, null, -2, 1.5, "t"], "m": {}})");
 }
 
-TEST(ChatTemplate, ReadsManyArgumentsInLinearTime) {
+TEST(ChatTemplate, ReadsManyArguments) {
   ChatTemplateInput input;
   std::string& json = input.extra_json = "{";
   for (int i = 0; i < 60000; ++i) json += "\"key" + std::to_string(i) + "\": 1, ";
   json += "\"last\": 2}";
   EXPECT_EQ(ChatTemplate("{{ last }}").render(input), "2");
-  // Nor does a look at a variable pass all the others.
   EXPECT_EQ(ChatTemplate("{% for i in range(99999) %}{{ last }}{% endfor %}").render(input),
             std::string(99999, '2'));
 }
