@@ -145,7 +145,7 @@ def test_a_second_signal_ends_at_once(family, tmp_path):
     path = tmp_path / "socket"
     server = Server(family, "--drain-s", "600", "--socket", path)
     body = json.dumps({"model": "base", "prompt": "x", "max_tokens": 500, "n": 128, "stream": True, "ignore_eos": True,
-                       "logprobs": 5})
+                       "logprobs": 2})
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                        f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
