@@ -74,7 +74,7 @@ EngineMetrics Engine::metrics() const {
 }
 
 Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
-  auto length = static_cast<int64_t>(request.prompt.size());
+  auto length = static_cast<int64_t>(request.prompt->size());
   if (length == 0) return invalid("prompt: it is empty; give at least one token");
   if (request.max_tokens < 0)
     return invalid(fmt::format("max_tokens is {}: give 0 or more", request.max_tokens));
@@ -84,7 +84,7 @@ Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
         fmt::format("prompt: {} tokens, and the context length is {}", length, max_model_len_));
   }
   int32_t vocab_size = family_.config().vocab_size;
-  for (int32_t token : request.prompt) {
+  for (int32_t token : *request.prompt) {
     if (token < 0 || token >= vocab_size) {
       return invalid(
           fmt::format("prompt: token {} is not in the vocabulary of {}", token, vocab_size));
@@ -104,7 +104,7 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
   if (Result<void> valid = validate(request); !valid) return valid.error();
   if (Result<void> valid = chooser_.validate(request.sharing, *variant); !valid)
     return valid.error();
-  int64_t limit = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
+  int64_t limit = static_cast<int64_t>(request.prompt->size()) + request.max_tokens;
   auto sequence = std::make_unique<Sequence>(
       SequenceOptions{.request = std::move(request),
                       .variant = std::move(variant),

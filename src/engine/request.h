@@ -34,8 +34,8 @@ struct GenerationRequest {
   std::string model = {};  // variant name
   // A further choice of a request that was let in: may take the queue's last places.
   bool continues = false;
-  std::vector<int32_t> prompt = {};  // at least one token
-  int32_t max_tokens = 16;           // 0: only prompt_logprobs
+  Shared<std::vector<int32_t>> prompt = {};  // at least one token
+  int32_t max_tokens = 16;                   // 0: only prompt_logprobs
   SamplingOptions sampling = {};
   Shared<std::set<int32_t>> stop_tokens = {};
   int32_t num_top_logprobs = -1;  // -1: no logprobs

@@ -55,11 +55,13 @@ struct Sequence {
       : request(std::move(options.request)),
         stream(std::make_shared<TokenStream>()),
         variant(std::move(options.variant)),
-        tokens(request.prompt),
-        prompt_tokens(static_cast<int32_t>(request.prompt.size())),
+        tokens(*request.prompt),
+        prompt_tokens(static_cast<int32_t>(tokens.size())),
         max_tokens(options.max_tokens),
-        sampler(request.sampling, request.prompt, options.vocab_size),
-        submitted(options.now) {}
+        sampler(request.sampling, tokens, options.vocab_size),
+        submitted(options.now) {
+    request.prompt = {};  // it is in `tokens`
+  }
 
   uint64_t id = 0;  // order of arrival; kept through preemption
   GenerationRequest request;

@@ -25,7 +25,7 @@ Usage usage_of(const Generation& generation, int32_t num_choices) {
   Usage usage;
   usage.completion_tokens = generation.completion_tokens();
   for (int32_t i = 0; i < static_cast<int32_t>(generation.num_choices()); i += num_choices) {
-    usage.prompt_tokens += static_cast<int64_t>(generation.request(i).prompt.size());
+    usage.prompt_tokens += static_cast<int64_t>(generation.request(i).prompt->size());
     if (const auto& prefill = generation.prefill(i)) usage.cached_tokens += prefill->cached_tokens;
   }
   return usage;

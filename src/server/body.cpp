@@ -13,17 +13,17 @@ namespace {
 
 class BodyReader {
  public:
-  BodyReader(Connection& connection, const BodyLimits& limits, BodyBudget& budget)
+  BodyReader(Connection& connection, const BodyLimits& limits, Budget& budget)
       : connection_(connection),
         limits_(limits),
-        lease_(std::make_shared<Lease>(budget)),
+        share_(std::make_shared<Budget::Share>(budget)),
         deadline_(Connection::Clock::now() + limits.timeout) {}
 
   Body read(const BodyFraming& framing) {
     bool is_read =
         framing.kind == BodyFraming::Kind::kChunked ? read_chunks() : read_exactly(framing.length);
     if (is_read) {
-      body_.budget = lease_;
+      body_.budget = share_;
     } else {
       body_.text = std::string();
     }
@@ -31,18 +31,6 @@ class BodyReader {
   }
 
  private:
-  struct Lease {
-    explicit Lease(BodyBudget& from) : budget(from) {}
-
-    ~Lease() { budget.give_back(bytes); }
-
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-
-    BodyBudget& budget;
-    size_t bytes = 0;
-  };
-
   bool fail(int status, std::string problem) {
     body_.status = status;
     body_.problem = std::move(problem);
@@ -72,14 +60,13 @@ class BodyReader {
   }
 
   bool pay(size_t bytes) {
-    if (!lease_->budget.take(bytes))
-      return fail(503, "The server is reading too many large requests at the moment.");
-    lease_->bytes += bytes;
-    return true;
+    if (share_->take(bytes)) return true;
+    return fail(503, "The server is reading too many large requests at the moment.");
   }
 
   bool read_exactly(size_t length) {
     if (length > limits_.max_bytes) return fail_too_large();
+    body_.text.reserve(length);
     while (length > 0) {
       if (!fill()) return false;
       std::string_view piece = connection_.buffered().substr(0, length);
@@ -106,7 +93,7 @@ class BodyReader {
 
   Connection& connection_;
   const BodyLimits& limits_;
-  const std::shared_ptr<Lease> lease_;
+  const std::shared_ptr<Budget::Share> share_;
   const Connection::Clock::time_point deadline_;
   Body body_;
 };
@@ -116,7 +103,7 @@ class BodyReader {
 Body read_body(Connection& connection,
                const BodyFraming& framing,
                const BodyLimits& limits,
-               BodyBudget& budget) {
+               Budget& budget) {
   if (framing.kind == BodyFraming::Kind::kNone) return {};
   return BodyReader(connection, limits, budget).read(framing);
 }

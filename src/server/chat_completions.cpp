@@ -129,6 +129,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   options.num_top_logprobs = chat->num_top_logprobs;
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return requests.error();
+  if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   return Answer{service.new_id("chatcmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),

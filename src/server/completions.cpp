@@ -99,7 +99,7 @@ class CompletionFormat final : public AnswerFormat {
   static ScoredTokens prompt_tokens(const Generation& generation, int32_t choice) {
     ScoredTokens scored;
     scored.has_unscored_first = true;
-    scored.tokens.push_back({generation.request(choice).prompt.front(), 0, {}});
+    scored.tokens.push_back({generation.request(choice).prompt->front(), 0, {}});
     const std::vector<SampledToken>& rest = generation.prompt_logprobs(choice);
     scored.tokens.insert(scored.tokens.end(), rest.begin(), rest.end());
     return scored;
@@ -178,11 +178,14 @@ std::string text_of(const Service& service, const openai::Prompt& prompt) {
   return text;
 }
 
-// Tokens of every prompt; together they are bounded (with echo, as often as they are repeated), and
-// found to be too many before the rest is looked at.
-ApiResult<std::vector<std::vector<int32_t>>> encode_all(const Service& service,
-                                                        openai::CompletionRequest& request) {
-  std::vector<std::vector<int32_t>> all;
+// Tokens of every prompt, equal ones shared; together they are bounded (with echo, as often as they
+// are repeated), and found to be too many before the rest is looked at.
+ApiResult<std::vector<Shared<std::vector<int32_t>>>> encode_all(
+    const Service& service, openai::CompletionRequest& request) {
+  using Tokens = Shared<std::vector<int32_t>>;
+  auto is_less = [](const Tokens& a, const Tokens& b) { return *a < *b; };
+  std::set<Tokens, decltype(is_less)> different;
+  std::vector<Tokens> all;
   size_t total = 0;
   for (openai::Prompt& prompt : request.prompts) {
     ApiResult<std::vector<int32_t>> tokens = encode(service, request, prompt);
@@ -196,7 +199,7 @@ ApiResult<std::vector<std::vector<int32_t>>> encode_all(const Service& service,
                        "prompt", "array_above_max_length");
     }
     if (!request.is_echoed) prompt = std::string();
-    all.push_back(std::move(*tokens));
+    all.push_back(*different.insert(std::move(*tokens)).first);
   }
   return all;
 }
@@ -230,6 +233,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   }
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return requests.error();
+  if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   return Answer{service.new_id("cmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),

@@ -68,18 +68,32 @@ ApiResult<int32_t> completion_room(const Service& service,
   return wanted;
 }
 
-// What is kept until a whole answer is written: each token's alternatives, and the token itself.
-std::optional<ApiError> check_logprobs(const std::vector<GenerationRequest>& requests,
-                                       int32_t num_choices) {
+// Values of logprobs: each scored token's alternatives, and the token itself.
+size_t num_values_per_token(const GenerationRequest& request) {
+  return static_cast<size_t>(std::max(request.num_top_logprobs, 0)) + 1;
+}
+
+// What may be kept until a whole answer is written.
+size_t num_logprob_values(const std::vector<GenerationRequest>& requests, int32_t num_choices) {
   size_t tokens = 0;
   for (const GenerationRequest& request : requests) {
     bool scores_prompt = request.wants_prompt_logprobs;
     bool scores_answer = request.num_top_logprobs >= 0;
-    tokens += (scores_prompt ? request.prompt.size() : 0) +
+    tokens += (scores_prompt ? request.prompt->size() : 0) +
               (scores_answer ? static_cast<size_t>(request.max_tokens) : 0);
   }
-  auto top = static_cast<size_t>(std::max(requests.front().num_top_logprobs, 0));
-  size_t values = tokens * (top + 1) * static_cast<size_t>(num_choices);
+  return tokens * num_values_per_token(requests.front()) * static_cast<size_t>(num_choices);
+}
+
+// An answer whose length the client left open ends where the limit for logprobs does.
+int32_t bounded_by_logprobs(const GenerationRequest& request, int32_t num_choices) {
+  size_t per_token = num_values_per_token(request) * static_cast<size_t>(num_choices);
+  return std::min(request.max_tokens, static_cast<int32_t>(openai::kMaxLogprobValues / per_token));
+}
+
+std::optional<ApiError> check_logprobs(const std::vector<GenerationRequest>& requests,
+                                       int32_t num_choices) {
+  size_t values = num_logprob_values(requests, num_choices);
   if (values <= openai::kMaxLogprobValues) return std::nullopt;
   return bad_field(
       fmt::format("Invalid 'logprobs': {} values for all tokens of all choices; expected at most "
@@ -119,18 +133,40 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
   GenerationRequest common = common_request(service, fields, options);
   common.sampling.seed = fields.seed.value_or(service.random_seed());
   std::vector<GenerationRequest> requests;
-  for (std::vector<int32_t>& prompt : options.prompts) {
+  for (const Shared<std::vector<int32_t>>& prompt : options.prompts) {
     if (auto error = check_tokens(service, prompt, options.prompt_param)) return *error;
-    auto max_tokens = completion_room(service, fields, prompt.size(), options.prompt_param);
+    auto max_tokens = completion_room(service, fields, prompt->size(), options.prompt_param);
     if (!max_tokens) return max_tokens.error();
     GenerationRequest request = common;
-    request.prompt = std::move(prompt);
+    request.prompt = prompt;
     request.max_tokens = *max_tokens;
+    if (!fields.max_tokens && request.num_top_logprobs >= 0)
+      request.max_tokens = bounded_by_logprobs(request, fields.num_choices);
     if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
     requests.push_back(std::move(request));
   }
   if (auto error = check_logprobs(requests, fields.num_choices)) return *error;
   return requests;
+}
+
+std::optional<ApiError> reserve_memory(Service& service,
+                                       const std::vector<GenerationRequest>& requests,
+                                       int32_t num_choices,
+                                       HttpRequest& request) {
+  size_t tokens = requests.size() * static_cast<size_t>(num_choices) * openai::kChoiceTokens;
+  for (const GenerationRequest& one : requests) tokens += one.prompt->size();
+  auto take = [&](Budget& budget, size_t amount, const char* what) -> std::optional<ApiError> {
+    auto share = std::make_shared<Budget::Share>(budget);
+    if (!share->take(amount)) {
+      return status_error(429, fmt::format("The requests in work hold too many {} together; try "
+                                           "again later, or ask for less at a time.",
+                                           what));
+    }
+    request.answer_budget.push_back(std::move(share));
+    return std::nullopt;
+  };
+  if (auto error = take(service.prompt_budget(), tokens, "prompts and choices")) return error;
+  return take(service.logprob_budget(), num_logprob_values(requests, num_choices), "logprobs");
 }
 
 std::shared_ptr<Generation> make_generation(Service& service,

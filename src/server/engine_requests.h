@@ -1,9 +1,11 @@
 // From a validated API request and its prompts to engine requests, one per prompt.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/shared.h"
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/generation.h"
@@ -15,7 +17,7 @@ namespace droidspeak {
 struct EngineRequestOptions {
   std::string variant;
   std::string tenant;  // the caller's
-  std::vector<std::vector<int32_t>> prompts;
+  std::vector<Shared<std::vector<int32_t>>> prompts;
   const char* prompt_param = "prompt";  // named when a prompt is too long
   int32_t num_top_logprobs = -1;
   bool wants_prompt_logprobs = false;
@@ -25,6 +27,13 @@ struct EngineRequestOptions {
 // in all than one request may ask for.
 ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     Service& service, const openai::GenerationFields& fields, EngineRequestOptions options);
+
+// Takes what these requests will hold from the budgets that all requests share, until `request` has
+// been answered; 429 when others hold too much.
+std::optional<ApiError> reserve_memory(Service& service,
+                                       const std::vector<GenerationRequest>& requests,
+                                       int32_t num_choices,
+                                       HttpRequest& request);
 
 // The generation of all choices of these requests on the service's engine.
 std::shared_ptr<Generation> make_generation(Service& service,

@@ -27,7 +27,8 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;
   std::string body;
   std::shared_ptr<void> body_budget;  // what the body takes of the server's budget for bodies
-  std::string client;                 // address; "unix" on a unix socket
+  std::vector<std::shared_ptr<void>> answer_budget;  // the answer's, until it is written
+  std::string client;                                // address; "unix" on a unix socket
   Caller caller;
   // False once the client is gone or the server stops. Cheap; callable only while the request is
   // handled, by the thread that handles it.

@@ -25,8 +25,8 @@ constexpr std::chrono::seconds kSlotLimit{30};
 // While they are parsed, bodies take several times their size: larger ones have one place together.
 constexpr size_t kLargeBody = size_t{1} << 20;
 
-// Texts from here on take turns: a word takes some twenty times its bytes while it is cut.
-constexpr size_t kLongText = size_t{1} << 20;
+// Texts from here on take turns: a word takes some twenty-five times its bytes while it is cut.
+constexpr size_t kLongText = size_t{128} << 10;
 
 int num_work_slots() {
   return 1 + static_cast<int>(std::thread::hardware_concurrency() / 2);

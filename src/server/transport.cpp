@@ -276,7 +276,7 @@ class HttpTransport::Server {
   const TransportOptions options_;
   const int max_connections_;
   std::atomic<int>& num_connections_;
-  BodyBudget body_budget_;
+  Budget body_budget_;
   std::optional<TlsContext> tls_;
   std::atomic<bool> is_stopping_ = false;
   ConnectionThreads threads_;

@@ -20,7 +20,7 @@ struct TransportOptions {
   int port = 8080;                    // 0: a free one
   std::filesystem::path socket_path;  // a unix socket beside the port; empty: none
   size_t max_body_bytes = size_t{32} << 20;
-  size_t body_budget_bytes = size_t{128} << 20;   // of all bodies that are read or parsed
+  size_t body_budget_bytes = size_t{64} << 20;    // of all bodies that are read or parsed
   std::chrono::milliseconds read_timeout{10000};  // for a head, and for a body
   std::chrono::milliseconds keep_alive{60000};
   Connection::Patience patience;

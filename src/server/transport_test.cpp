@@ -412,14 +412,20 @@ TEST(TransportBodies, AreRefusedBeyondTheBudget) {
   EXPECT_THAT(slow.read_all(), StartsWith("HTTP/1.1 200"));
 }
 
-TEST(BodyBudget, RefusesWhatIsTooMuchTogether) {
-  BodyBudget budget(10);
-  EXPECT_TRUE(budget.take(6));
-  EXPECT_FALSE(budget.take(5));
-  EXPECT_TRUE(budget.take(4));
-  budget.give_back(6);
-  EXPECT_EQ(budget.used(), 4);
-  EXPECT_TRUE(budget.take(6));
+TEST(Budget, RefusesWhatIsTooMuchTogether) {
+  Budget budget(10);
+  Budget::Share one(budget);
+  EXPECT_TRUE(one.take(4));
+  {
+    Budget::Share other(budget);
+    EXPECT_TRUE(other.take(3));
+    EXPECT_TRUE(other.take(3));
+    EXPECT_FALSE(other.take(1));
+    EXPECT_FALSE(one.take(1));
+    EXPECT_EQ(budget.used(), 10u);
+  }
+  EXPECT_EQ(budget.used(), 4u);
+  EXPECT_TRUE(one.take(6));
 }
 
 TEST(TransportPort, IsRefusedWhenItIsTaken) {

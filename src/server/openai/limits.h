@@ -29,7 +29,12 @@ inline constexpr int kMaxTemplateArgumentDepth = 16;
 inline constexpr size_t kMaxPrompts = 2048;
 inline constexpr size_t kMaxChoices = 2048;                   // of all prompts together
 inline constexpr size_t kMaxPromptTokens = size_t{1} << 20;   // of all prompts together
-inline constexpr size_t kMaxLogprobValues = size_t{1} << 20;  // tokens times alternatives
+inline constexpr size_t kMaxLogprobValues = size_t{1} << 18;  // tokens times alternatives
+
+// Of all requests in work; what is over is 429.
+inline constexpr size_t kAllPromptTokens = size_t{8} << 20;
+inline constexpr size_t kChoiceTokens = 128;  // what a choice counts, beside its prompt
+inline constexpr size_t kAllLogprobValues = size_t{1} << 20;
 
 inline constexpr size_t kMaxAdapterNameBytes = 128;
 inline constexpr size_t kMaxAdapterPathBytes = 4096;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "base/check.h"
 
@@ -63,8 +64,8 @@ void Merger::push_candidate(uint32_t position) {
   int32_t right = links_[left.next].id;
   MergeTable::Joined joined = table_.find(left.id, right);
   if (joined.rank == MergeTable::kNone) return;
-  heap_.push_back({(uint64_t{joined.rank} << 32) | position, left.id, right, joined.merged});
-  std::push_heap(heap_.begin(), heap_.end());
+  heap_.push_back((uint64_t{joined.rank} << 32) | position);
+  std::push_heap(heap_.begin(), heap_.end(), std::greater());
 }
 
 void Merger::merge_by_queue(std::vector<int32_t>& symbols) {
@@ -73,20 +74,24 @@ void Merger::merge_by_queue(std::vector<int32_t>& symbols) {
   auto count = static_cast<uint32_t>(symbols.size());
   links_.resize(count);
   heap_.clear();
+  heap_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     links_[i] = {symbols[i], i == 0 ? kEnd : i - 1, i + 1 == count ? kEnd : i + 1};
   }
   for (uint32_t i = 0; i < count; ++i) push_candidate(i);
   while (!heap_.empty()) {
-    Candidate best = heap_.front();
-    std::pop_heap(heap_.begin(), heap_.end());
+    uint64_t best = heap_.front();
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater());
     heap_.pop_back();
-    auto position = static_cast<uint32_t>(best.order);
+    auto position = static_cast<uint32_t>(best);
     Link& left = links_[position];
-    // A candidate outlives its pair when a neighbour joined first.
-    if (left.id != best.left || left.next == kEnd || links_[left.next].id != best.right) continue;
+    // A candidate outlives its pair when a neighbour joined first; another pair of the same rank is
+    // as good.
+    if (left.id < 0 || left.next == kEnd) continue;
     Link& right = links_[left.next];
-    left.id = best.merged;
+    MergeTable::Joined joined = table_.find(left.id, right.id);
+    if (joined.rank != best >> 32) continue;
+    left.id = joined.merged;
     left.next = right.next;
     right.id = -1;
     if (left.next != kEnd) links_[left.next].previous = position;

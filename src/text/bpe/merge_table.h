@@ -77,15 +77,6 @@ class Merger {
     uint32_t next;
   };
 
-  struct Candidate {
-    uint64_t order;  // rank, then position
-    int32_t left;
-    int32_t right;
-    int32_t merged;
-
-    bool operator<(const Candidate& other) const { return order > other.order; }
-  };
-
   static constexpr uint32_t kEnd = UINT32_MAX;
 
   void push_candidate(uint32_t position);
@@ -93,7 +84,7 @@ class Merger {
   const MergeTable& table_;
   std::vector<MergeTable::Joined> joined_;
   std::vector<Link> links_;
-  std::vector<Candidate> heap_;
+  std::vector<uint64_t> heap_;  // candidates: rank, then position; the least comes first
 };
 
 }  // namespace droidspeak
