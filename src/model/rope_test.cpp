@@ -170,6 +170,7 @@ TEST_F(RopeFiles, RefuseWhatIsNotDone) {
               HasSubstr("\"rope_scaling.spread\" is 3"));
   EXPECT_THAT(hf_refusal({{"rope_type", "default"}, {"factor", 2.0}}),
               HasSubstr("\"rope_scaling.factor\" is 2.0"));
+  EXPECT_THAT(hf_refusal({{"rope_type", "yarn"}}), HasSubstr("\"rope_scaling.factor\""));
   EXPECT_THAT(gguf_refusal({{"qwen2.rope.scaling.type", std::string("dynamic")}}),
               HasSubstr("key \"qwen2.rope.scaling.type\" is \"dynamic\""));
   EXPECT_THAT(gguf_refusal({{"qwen2.rope.dimension_sections", uint64_t{3}}}),
