@@ -1,6 +1,14 @@
 #include "engine/plan_chooser.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "engine/batch.h"
+#include "engine/engine_fixture.h"
+#include "sharing/transfer_threads.h"
+#include "store/test_entries.h"
 
 namespace droidspeak {
 namespace {
@@ -63,6 +71,124 @@ TEST(CostModel, LearnsFromMeasurements) {
   EXPECT_NEAR(costs.compute_seconds(0, 512, 10) / wanted, 1, 0.01);
   for (int i = 0; i < 100; ++i) costs.observe_load(1000000, Tier::kDisk, 0.1);
   EXPECT_NEAR(costs.load_seconds(1000000, Tier::kDisk), 0.1, 0.01);
+}
+
+// The time of an empty layer would be none: what is measured leaves its K/V in the blocks.
+TEST(CostModel, IsCalibratedByComputing) {
+  TinyFamily family;
+  const std::shared_ptr<Transformer>& transformer = family.models().base()->transformer;
+  auto device = make_cpu_device();
+  KvLayout layout = transformer->config().kv_layout(DType::kF32);
+  KvCache kv_memory(*device, layout, 32 * layout.block_bytes());
+  CostCoefficients costs = calibrate(family.ops(), *transformer, kv_memory);
+  EXPECT_EQ(kv_memory.pool().num_free(), kv_memory.pool().num_blocks()) << "gives back its blocks";
+  EXPECT_GT(costs.token_seconds, 0);
+  EXPECT_GT(costs.attention_seconds, 0);
+  EXPECT_GT(costs.output_seconds, 0);
+  EXPECT_GT(costs.host_bandwidth, 0);
+  int32_t num_written = 0;
+  std::vector<std::byte> bytes(layout.layer_bytes());
+  for (int32_t block = 0; block < kv_memory.pool().num_blocks(); ++block) {
+    kv_memory.save(*device->make_copy_lane(), 0, block, bytes);
+    if (std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{0}; })) ++num_written;
+  }
+  EXPECT_EQ(num_written, 4) << "128 rows at the start, and 128 far from it";
+}
+
+// Blocks of base in the store, as it has read a prompt of alpha's before.
+class Choosing : public testing::Test {
+ protected:
+  Choosing() {
+    family_.add_book("base", "alpha", {{{0, 1, 3}, 0.995}});
+    library_ = std::make_unique<PlanLibrary>(family_.ops(), family_.models().config(),
+                                             family_.file().plan_books);
+    options_.layout = family_.models().config().kv_layout(DType::kF32);
+  }
+
+  PlanChooser chooser() const { return {family_.models(), *library_, store_, costs_, options_}; }
+
+  Sequence sequence(const SharingRequest& sharing) const {
+    GenerationRequest request;
+    request.model = "alpha";
+    request.prompt = random_prompt(1, 5 * kBlockTokens + 1);
+    request.max_tokens = 1;
+    request.sharing = sharing;
+    Sequence made({.request = std::move(request),
+                   .variant = family_.models().get("alpha"),
+                   .vocab_size = 320,
+                   .max_tokens = 5 * kBlockTokens + 2});
+    made.exact_keys = chooser().exact_keys(made, *made.variant);
+    return made;
+  }
+
+  // K/V of so many blocks, and E at layer 1 of so many.
+  void store_blocks(size_t with_kv, size_t with_input) {
+    Sequence any = sequence({});
+    std::vector<Digest> keys = chooser().exact_keys(any, *family_.models().base());
+    std::vector<std::byte> kv_bytes(options_.layout.layer_bytes());
+    std::vector<std::byte> input_bytes(kBlockTokens * sizeof(float) *
+                                       static_cast<size_t>(family_.models().config().d_model));
+    for (size_t i = 0; i < with_kv; ++i) {
+      std::vector<EntryBytes> entries;
+      for (int32_t layer = 0; layer < options_.layout.num_layers; ++layer)
+        entries.push_back({kv(layer), kv_bytes});
+      if (i < with_input) entries.push_back({input(1), input_bytes});
+      ASSERT_TRUE(put_entries(store_, {.key = keys.at(i)}, entries));
+    }
+  }
+
+  TinyFamily family_;
+  std::unique_ptr<PlanLibrary> library_;
+  SteadyClock clock_;
+  CacheStore store_{{.host_bytes = uint64_t{64} << 20}, clock_};
+  // Computing is slow and loading is not.
+  CostModel costs_{{.token_seconds = 1e-3, .host_bandwidth = 1e10}, 4};
+  ChooserOptions options_;
+};
+
+TEST_F(Choosing, APlanReachesAsFarAsTheInputsItBeginsFrom) {
+  store_blocks(4, 2);
+  for (SharingRequest sharing :
+       {SharingRequest{SharingRequest::Mode::kExplicit, "base", "0,1,3"}, SharingRequest{}}) {
+    Sequence reading = sequence(sharing);
+    PlanChoice choice = chooser().choose(reading, 0);
+    EXPECT_EQ(choice.source, PlanChoice::Source::kSender);
+    EXPECT_EQ(choice.plan, (ReusePlan{0, 1, 3}));
+    EXPECT_EQ(choice.keys.size(), 2u);
+  }
+  Sequence plain = sequence({SharingRequest::Mode::kExplicit, "base", "reuse"});
+  EXPECT_EQ(chooser().choose(plain, 0).keys.size(), 4u) << "needs no inputs";
+}
+
+TEST_F(Choosing, APlanWithoutAnyInputIsNoChoice) {
+  store_blocks(4, 0);
+  Sequence reading = sequence({SharingRequest::Mode::kExplicit, "base", "0,1,3"});
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kCompute);
+  EXPECT_NE(choice.fallback, "");
+}
+
+// Rows behind a context that is still being loaded wait for it: their time says nothing.
+TEST_F(Choosing, ABatchWithALoadTeachesNothing) {
+  Sequence reading = sequence({});
+  Batch batch;
+  batch.work = {{&reading, 256}};
+  batch.tokens.resize(256);
+  EXPECT_TRUE(is_plain_prefill(batch));
+  KvCache kv_memory(family_.ops().device(), options_.layout, 8 * options_.layout.block_bytes());
+  TransferThreads threads;
+  ASSERT_TRUE(reading.blocks.reserve(kv_memory.pool(), kBlockTokens));
+  ReuseJob job{.receiver = reading.variant,
+               .context = std::vector<int32_t>(kBlockTokens, 1),
+               .sender_keys = {test_key(1)},
+               .plan = ReusePlan::reuse_all(),
+               .blocks = {reading.blocks.blocks().begin(), reading.blocks.blocks().end()}};
+  std::shared_ptr<CacheStore> store(std::shared_ptr<void>(), &store_);
+  reading.reuse = std::make_unique<ContextReuse>(
+      ContextReuse::Parts{family_.ops(), kv_memory, store, threads}, std::move(job));
+  EXPECT_FALSE(is_plain_prefill(batch));
+  reading.release_blocks();
+  EXPECT_TRUE(is_plain_prefill(batch));
 }
 
 }  // namespace
