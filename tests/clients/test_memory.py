@@ -1,6 +1,7 @@
 """Requests that ask for much of everything: answered or refused, and the server's memory stays bounded."""
 
 import concurrent.futures
+import contextlib
 import json
 import re
 
@@ -64,9 +65,9 @@ def test_memory_is_bounded_whatever_is_asked(large_server, first_peak, case):
         return httpx.post(large_server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=300)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(send, range(3)))
-    assert {answer.status_code for answer in answers} <= {status, 429}, (name, answers[0].text[:300])
-    if status == 400:
-        assert answers[0].json()["error"]["param"], name
+    statuses = {answer.status_code for answer in answers}  # 503: no room for another body
+    assert status in statuses and statuses <= {status, 429, 503}, (name, answers[0].text[:300])
+    assert all(answer.json()["error"]["param"] for answer in answers if answer.status_code == 400), name
     grown = peak_bytes(large_server) - first_peak  # by all cases so far
     assert grown < MOST_GROWTH, f"{name}: {grown >> 20} MiB more at the peak"
 
@@ -84,6 +85,87 @@ def test_many_large_bodies_at_once(large_server, first_peak, path, fields):
     assert statuses <= {200, 400, 503} and statuses != {503}
     grown = peak_bytes(large_server) - first_peak
     assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
+
+
+def growth_while(server, first_peak, send, count):
+    """Statuses of requests sent at once, None for those that were not answered in time; checks the peak."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        statuses = list(pool.map(send, range(count)))
+    grown = peak_bytes(server) - first_peak
+    assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
+    return set(statuses)
+
+
+def statuses_of_streams(server, bodies):
+    """Begins one stream after the other without reading any, until one is refused."""
+    statuses = []
+    with contextlib.ExitStack() as streams:
+        for body in bodies:
+            answer = streams.enter_context(httpx.stream("POST", server.url + "/v1/completions", json={**body, "stream": True}, timeout=60))
+            statuses.append(answer.status_code)
+            if answer.status_code != 200:
+                break
+    return statuses
+
+
+def test_logprobs_of_many_requests(large_server, first_peak):
+    body = {"model": "base", "prompt": "x", "n": 120, "max_tokens": 100, "logprobs": 20, "ignore_eos": True}
+
+    def send(_):
+        return httpx.post(large_server.url + "/v1/completions", json=body, timeout=120).status_code
+    assert growth_while(large_server, first_peak, send, 8) <= {200, 429}
+    body["max_tokens"] = 110
+    assert send(0) == 400
+    long_body = {**body, "n": 3, "max_tokens": 4000}
+    assert statuses_of_streams(large_server, [long_body] * 8) == [200] * 4 + [429]
+
+
+def test_logprobs_without_max_tokens_end_at_their_limit(large_server):
+    body = {"model": "base", "messages": [{"role": "user", "content": "x"}], "n": 128, "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
+    answer = httpx.post(large_server.url + "/v1/chat/completions", json=body, timeout=120)
+    assert answer.status_code == 200
+    assert {choice["finish_reason"] for choice in answer.json()["choices"]} == {"length"}
+    assert answer.json()["usage"]["completion_tokens"] == (1 << 18) // (21 * 128) * 128
+
+
+def test_prompts_of_many_requests(large_server, first_peak):
+    """Different prompts, as many as one request may bring; the clients leave before all are read."""
+    def body(index):
+        return {"model": "base", "prompt": [[index, i % 200, i // 200] + [7] * 497 for i in range(2048)], "max_tokens": 1}
+    equal = {"model": "base", "prompt": [[7] * 500] * 2048, "max_tokens": 1}  # one after the other: they hardly fill the queue
+    assert statuses_of_streams(large_server, [equal] * 12) == [200] * 6 + [429]
+    assert statuses_of_streams(large_server, map(body, range(12)))[-1] == 429  # the queue or the budget is full
+    grown = peak_bytes(large_server) - first_peak
+    assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
+
+
+def test_a_long_word(large_server, first_peak):
+    def send(_):
+        body = {"model": "base", "prompt": "y" * (16 << 20)}
+        return httpx.post(large_server.url + "/v1/completions", json=body, timeout=60).status_code
+    assert growth_while(large_server, first_peak, send, 4) <= {400, 503}
+
+
+def write_adapter(folder, header, config):
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(config)
+    (folder / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    return folder
+
+
+@pytest.mark.parametrize("header,config,message", [
+    ("{%s}" % ",".join(f'"{i:07}":{{}}' for i in range(80_000)), '{"r": 2}', "header length"),
+    ("{%s}" % ",".join(f'"{i:05}":{{}}' for i in range(5_000)), '{"r": 2}', "dtype"),
+    ("{}", '{"r": 2, "rank_pattern": {%s}}' % ",".join(f'"{i}":1' for i in range(90_000)), "16384 keys")],
+    ids=["long header", "many entries", "many keys"])
+def test_adapters_of_many_entries(large_server, first_peak, family, tmp_path, header, config, message):
+    folder = write_adapter(family.parent / tmp_path.name, header, config)
+
+    def send(index):
+        answer = httpx.post(large_server.url + "/v1/load_lora_adapter", json={"lora_name": f"many{index}", "lora_path": folder.name}, timeout=20)
+        assert answer.status_code == 429 or message in answer.json()["error"]["message"], answer.text[:300]
+        return answer.status_code
+    assert growth_while(large_server, first_peak, send, 4) <= {400, 429}
 
 
 def test_template_arguments_are_bounded(large_server):
