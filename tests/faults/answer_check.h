@@ -102,8 +102,8 @@ class AnswerCheck {
     EngineOptions options = tiny_options();
     options.checks = EngineOptions::Checks::kNone;
     Engine engine(family_.ops(), family_.file(), options);
-    auto end = request.prompt.begin() + report.reused_tokens + 1;
-    generate(engine, {.model = "base", .prompt = {request.prompt.begin(), end}, .max_tokens = 1});
+    auto end = request.prompt->begin() + report.reused_tokens + 1;
+    generate(engine, {.model = "base", .prompt = {request.prompt->begin(), end}, .max_tokens = 1});
     Outcome outcome = generate(engine, with_plan(request.model, request.prompt, report.plan));
     EXPECT_EQ(outcome.report.reused_tokens, report.reused_tokens);
     return outcome.tokens;
