@@ -3,6 +3,9 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 MODEL ?= models/smollm2/family.json
+# Clones share what ccache has compiled.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 

@@ -51,8 +51,14 @@ function(add_test_binary name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
-  target_compile_definitions(${name} PRIVATE DROIDSPEAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                             DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Only where they are used: what does not know its folder comes from the compiler cache in other clones, too.
+  foreach(source ${ARG_SOURCES})
+    file(STRINGS ${source} uses REGEX "DROIDSPEAK_(SOURCE|BINARY)_DIR|parity/golden\\.h" LIMIT_COUNT 1)
+    if(uses)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS
+        DROIDSPEAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DROIDSPEAK_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    endif()
+  endforeach()
   add_dependencies(compiled_tests ${name})
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 900)
