@@ -25,14 +25,14 @@ TEST(Answers, EchoTheirPromptOnceHoweverTheyAreSent) {
   for (const std::string& event : server.post("/v1/completions", body.dump()).events()) {
     if (event == "[DONE]") continue;
     Json choice = Json::parse(event)["choices"][0];
-    streamed.at(choice["index"].get<size_t>()) += choice["text"];
+    streamed.at(choice["index"].get<size_t>()) += choice["text"].get<std::string>();
   }
   for (size_t i = 0; i < 4; ++i) {
     std::string prompt = i < 2 ? "ab" : "cde";
     EXPECT_EQ(whole[i]["index"], i);
     EXPECT_TRUE(streamed[i].starts_with(prompt)) << streamed[i];
     EXPECT_GT(streamed[i].size(), prompt.size());
-    EXPECT_EQ(streamed[i], whole[i]["text"]) << i;
+    EXPECT_EQ(streamed[i], whole[i]["text"].get<std::string>()) << i;
   }
 }
 
