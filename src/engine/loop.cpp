@@ -231,8 +231,7 @@ bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequen
   bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
   if (is_explicit) {
     auto named = family_.find(sharing.sender);
-    if (sharing.plan == "full" || !named || !is_same_model(*named, *sender.variant))
-      return false;
+    if (sharing.plan == "full" || !named || !is_same_model(*named, *sender.variant)) return false;
   }
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
   if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;

@@ -140,6 +140,7 @@ class CacheStore {
   // added later. Drops them when something was erased since the room's erase_count. Disk writes
   // happen on a writer thread; until they are done the entries are served from memory.
   void put(EntryRoom room);
+
   DiskFormat disk_format() const { return disk_format_; }
 
   // Number of calls so far that erased something, or would have.

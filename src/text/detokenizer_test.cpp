@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "text/tokenizer_test_support.h"
 #include "base/utf8.h"
+#include "text/tokenizer_test_support.h"
 
 namespace droidspeak {
 namespace {

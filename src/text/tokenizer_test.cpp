@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "text/bpe/normalizer.h"
 #include "text/tokenizer_test_support.h"
-#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {

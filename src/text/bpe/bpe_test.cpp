@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/bpe/added_tokens.h"
 #include "text/bpe/byte_alphabet.h"
 #include "text/bpe/families.h"
 #include "text/bpe/merge_table.h"
 #include "text/bpe/normalizer.h"
 #include "text/bpe/score_merges.h"
-#include "base/utf8.h"
 
 namespace droidspeak {
 namespace {
