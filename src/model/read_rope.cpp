@@ -184,7 +184,8 @@ class GgufRope {
                                           "scaling.yarn_attn_factor",
                                           "scaling.yarn_beta_fast",
                                           "scaling.yarn_beta_slow"};
-    for (const auto& [name, unused] : file_.metadata()) {
+    for (const auto& entry : file_.metadata()) {
+      const std::string& name = entry.first;
       if (!name.starts_with(key(""))) continue;
       if (std::ranges::none_of(kKnown, [&](const char* known) { return name == key(known); }))
         refuse(fmt::format("key \"{}\" is not supported", name));
