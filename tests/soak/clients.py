@@ -114,7 +114,7 @@ class Client:
         prompt, model = self.random.choice(self.prompts), self.some_model()
         connection = self.service.connect()
         body = {**self.fields(model), "messages": prompt.messages, "max_tokens": 400, "ignore_eos": True}
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         time.sleep(self.random.random())
         connection.close()
 
@@ -150,7 +150,7 @@ class Client:
         body = {**self.fields(model), "messages": prompt.messages, "stream": True, **extra}
         connection = self.service.connect()
         try:
-            connection.request("POST", "/v1/chat/completions", json.dumps(body))
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
             if response.status != 200:
                 raise RuntimeError(f"stream: {response.status} {response.read()}")

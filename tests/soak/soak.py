@@ -117,7 +117,7 @@ def check_drain(service, prompt, model, checker):
     """SIGTERM while an answer is on its way: it is finished, and the exit status is 0."""
     connection = service.connect()
     body = {"model": model, "messages": prompt.messages, "max_tokens": 200, "ignore_eos": True, "stream": True, "temperature": 0}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body))
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     response.readline()
     service.process.send_signal(signal.SIGTERM)
