@@ -41,7 +41,7 @@ class Stream:
         self.times = []
 
     def run(self):
-        self.connection.request("POST", "/v1/completions", json.dumps(self.body))
+        self.connection.request("POST", "/v1/completions", json.dumps(self.body), {"Content-Type": "application/json"})
         response = self.connection.getresponse()
         for line in response:
             if line.startswith(b"data: {"):
