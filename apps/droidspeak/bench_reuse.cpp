@@ -116,7 +116,8 @@ class ReuseBench {
     TensorView logits =
         logits_.reshape(*workspace_.device, DType::kF32, 1, transformer.config().vocab_size);
     PromptPlan plan{receiver_,         sender_, chosen.plan,
-                    chosen.translator, context, PromptPlan::kLastToken};
+                    chosen.translator, context, PromptPlan::kLastToken,
+                    chosen.look_layer};
     BlockTable table;
     int32_t token = 0;
     Stopwatch watch;

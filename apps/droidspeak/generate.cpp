@@ -154,6 +154,7 @@ void run_generate(const GenerateOptions& options) {
         *plan.receiver);
     plan.plan = chosen.plan;
     plan.translator = chosen.translator;
+    plan.look_layer = chosen.look_layer;
     plan.context_tokens = prompt.context_tokens;
     shown = chosen.shown;
     std::vector<int32_t> layers;
@@ -202,6 +203,7 @@ void run_generate(const GenerateOptions& options) {
                      {"tokens", answer.tokens},
                      {"prompt_tokens", total},
                      {"reused_tokens", timings.reused_tokens},
+                     {"looked_at_tokens", timings.looked_at_tokens},
                      {"plan", shown},
                      {"translated", plan.translator != nullptr && timings.reused_tokens > 0},
                      {"timings",

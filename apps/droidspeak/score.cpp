@@ -98,6 +98,8 @@ PromptPlan make_plan(Workspace& workspace,
   ChosenPlan chosen = workspace.plans->choose(request, *plan.sender, *plan.receiver);
   plan.plan = chosen.plan;
   plan.translator = chosen.translator;
+  plan.look_layer = chosen.look_layer;
+  plan.answer_begin = options.context_tokens;
   shown = chosen.shown;
   std::vector<int32_t> layers;
   if (chosen.plan.needs_layer_input()) layers.push_back(chosen.plan.b);

@@ -5,19 +5,46 @@
 namespace droidspeak {
 namespace {
 
+// The next tokens of the sequence, those of a scout among them.
+void add_next_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
+  if (sequence.request.wants_prompt_logprobs) slice.output_rows = BatchSlice::kAllRows;
+  if (sequence.looking && slice.output_rows > 0) slice.mass = &sequence.looking->look->mass();
+  auto begin = sequence.tokens.begin() + sequence.num_computed;
+  batch.tokens.insert(batch.tokens.end(), begin, begin + slice.sequence.num_rows);
+}
+
+void add_draft(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
+  slice.sequence.first_position = sequence.prompt_tokens;
+  slice.mass = &sequence.looking->look->mass();
+  batch.tokens.push_back(sequence.looking->draft);
+}
+
+void add_looked_at_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
+  auto first = static_cast<size_t>(sequence.looking->num_read);
+  auto count = static_cast<size_t>(slice.sequence.num_rows);
+  slice.sequence.positions = std::span(sequence.looked_at).subspan(first, count);
+  slice.output_rows = 0;
+  for (int32_t position : slice.sequence.positions)
+    batch.tokens.push_back(sequence.tokens[static_cast<size_t>(position)]);
+}
+
 void add_rows(Batch& batch, const StepPlan::Work& work) {
   const Sequence& sequence = *work.sequence;
   const bool is_complete = sequence.num_missing() == work.num_tokens;
-  batch.slices.push_back({{.first_row = batch.num_rows(),
-                           .num_rows = work.num_tokens,
-                           .first_position = sequence.num_computed,
-                           .blocks = sequence.blocks.blocks()},
-                          sequence.variant->adapter.get(),
-                          sequence.request.wants_prompt_logprobs ? BatchSlice::kAllRows
-                          : is_complete                          ? 1
-                                                                 : 0});
-  auto begin = sequence.tokens.begin() + sequence.num_computed;
-  batch.tokens.insert(batch.tokens.end(), begin, begin + work.num_tokens);
+  BatchSlice slice{{.first_row = batch.num_rows(),
+                    .num_rows = work.num_tokens,
+                    .first_position = sequence.num_computed,
+                    .blocks = sequence.blocks.blocks()},
+                   sequence.variant->adapter.get(),
+                   is_complete ? 1 : 0};
+  if (sequence.is_looking(Looking::Stage::kDraft)) {
+    add_draft(batch, sequence, slice);
+  } else if (sequence.is_looking(Looking::Stage::kRead)) {
+    add_looked_at_rows(batch, sequence, slice);
+  } else {
+    add_next_rows(batch, sequence, slice);
+  }
+  batch.slices.push_back(slice);
   batch.work.push_back(work);
 }
 
@@ -27,7 +54,7 @@ bool is_plain_prefill(const Batch& batch) {
   return batch.num_rows() >= kObservedRows &&
          std::ranges::none_of(batch.work, [](const StepPlan::Work& work) {
            const Sequence& sequence = *work.sequence;
-           return sequence.is_decoding() || sequence.reuse != nullptr ||
+           return sequence.is_decoding() || sequence.reuse != nullptr || sequence.looking ||
                   sequence.request.wants_prompt_logprobs;
          });
 }

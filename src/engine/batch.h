@@ -19,9 +19,15 @@ struct Batch {
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
 
-  // Whether work[index] reaches the end of its sequence, so that its last row gives the next token.
+  // Whether nothing is missing to what work[index] does for its sequence.
   bool is_complete(size_t index) const {
     return work[index].sequence->num_missing() == work[index].num_tokens;
+  }
+
+  // Whether it is, and its last row gives a token: the next one, or the draft of a scout.
+  bool gives_token(size_t index) const {
+    const Sequence& sequence = *work[index].sequence;
+    return is_complete(index) && (!sequence.looking || sequence.is_looking(Looking::Stage::kScout));
   }
 };
 

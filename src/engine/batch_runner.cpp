@@ -128,7 +128,7 @@ bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
 void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
   std::vector<size_t> complete;
   for (size_t i = 0; i < batch.work.size(); ++i) {
-    if (batch.is_complete(i) && !sampled[i].has_overflown) complete.push_back(i);
+    if (batch.gives_token(i) && !sampled[i].has_overflown) complete.push_back(i);
   }
   if (complete.empty()) return;
   TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
@@ -139,6 +139,10 @@ void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled
     Sample& sample = sampled[complete[i]];
     sample.has_overflown = best[i] < 0;
     if (sample.has_overflown || sequence.request.max_tokens == 0) continue;
+    if (sequence.looking) {
+      sample.token = SampledToken{.token = best[i]};  // a draft
+      continue;
+    }
     if (samples_on_device(sequence)) {
       sequence.sampler.accept(best[i]);
       sample.token = SampledToken{.token = best[i]};

@@ -18,7 +18,7 @@ class BatchRunner {
   BatchRunner(Ops& ops, const KvCache& kv) : ops_(ops), kv_(kv) {}
 
   struct Sample {
-    std::optional<SampledToken> token = {};  // where the work completes its sequence
+    std::optional<SampledToken> token = {};  // where the work gives one
     bool has_overflown = false;              // logits are not finite: the sequence cannot go on
   };
 

@@ -10,6 +10,8 @@ namespace droidspeak {
 namespace {
 
 constexpr double kWeight = 0.2;  // of a new measurement
+// A single row costs about as much as so many of a prompt: it waits for the weights.
+constexpr int32_t kDraftRows = 8;
 
 double average(double old_value, double measured) {
   return old_value + kWeight * (measured - old_value);
@@ -95,8 +97,13 @@ double CostModel::load_seconds(uint64_t bytes, Tier tier) const {
 double CostModel::prefill_seconds(const PrefillWork& work) const {
   double context = std::max(load_seconds(work.load_bytes, work.tier),
                             compute_seconds(0, work.context_tokens, work.recomputed_layers));
-  return context + compute_seconds(work.context_tokens, work.suffix_tokens, num_layers_) +
-         coefficients_.output_seconds;
+  double suffix = compute_seconds(work.context_tokens, work.suffix_tokens, num_layers_) +
+                  coefficients_.output_seconds;
+  if (work.looked_at_tokens == 0) return context + suffix;
+  // They lie all over the context, so each sees half of it; a draft passes over all weights.
+  int32_t before = (work.context_tokens - work.looked_at_tokens) / 2;
+  double draft = compute_seconds(work.context_tokens, kDraftRows, num_layers_);
+  return context + 2 * suffix + draft + compute_seconds(before, work.looked_at_tokens, num_layers_);
 }
 
 void CostModel::observe_compute(double predicted, double measured) {

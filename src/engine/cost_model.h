@@ -2,6 +2,7 @@
 //
 //   compute(tokens at position p, layers) = layers * (token * t + attention * (t * p + t * t / 2))
 //   prefill of a plan = max(load, recompute of the context) + suffix + output
+//                       + with tokens that are looked at: suffix + output + draft + these tokens
 //
 // The coefficients come from a calibration at start; while the engine runs, measured times correct
 // the scale of computing and the bandwidth of each tier by exponential averages. Only prompts teach
@@ -33,6 +34,7 @@ struct PrefillWork {
   uint64_t load_bytes = 0;
   Tier tier = Tier::kHost;
   int32_t suffix_tokens = 0;
+  int32_t looked_at_tokens = 0;  // of the context; with any, the suffix runs twice
 };
 
 class CostModel {

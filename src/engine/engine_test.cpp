@@ -393,6 +393,15 @@ class FailingOps : public Ops {
     inner_.attention(qkv, options, slices, kv, out);
   }
 
+  void add_attention_mass(TensorView qkv,
+                          const AttentionOptions& options,
+                          std::span<const SequenceSlice> slices,
+                          size_t which,
+                          const KvLayerView& kv,
+                          TensorView sums) override {
+    inner_.add_attention_mass(qkv, options, slices, which, kv, sums);
+  }
+
   void translate_kv(const LowRankMap& map,
                     const RopeOptions& rope,
                     const SequenceSlice& range,

@@ -335,6 +335,8 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
       reader_.discard(sequence);
       abandon(sequence, overflow_of(sequence), metrics_);
       finished_.push_back(&sequence);
+    } else if (sequence.looking) {
+      if (is_complete) reader_.look_on(sequence, sampled[i].token);
     } else if (is_complete && answer(sequence, std::move(sampled[i].token), metrics_)) {
       finished_.push_back(&sequence);
     }

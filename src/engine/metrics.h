@@ -53,6 +53,7 @@ struct EngineMetrics {
   std::map<std::string, uint64_t> hits_by_tier;                       // "host", "disk"
   std::map<std::string, uint64_t> fallbacks;                          // by reason
   uint64_t layers_recomputed = 0;
+  uint64_t looked_at_tokens = 0;
   uint64_t bytes_loaded = 0;
   double load_seconds = 0;
   double compute_seconds = 0;

@@ -27,6 +27,7 @@ struct PlanChoice {
       ReusePlan::reuse_all();  // of the reused blocks; for kOwnMixed the one behind the cache
   std::shared_ptr<const Variant> sender = nullptr;       // kSender, kOwnMixed
   std::shared_ptr<const LazyTranslator> maps = nullptr;  // null: raw
+  int32_t look_layer = 0;                                // for plans that look at tokens
   std::vector<Digest> keys = {};                         // of the blocks to load
   std::vector<Digest> sender_keys = {};    // kOwnMixed: of the leading blocks that `sender` shares
   std::string provenance = {};             // of what the prompt becomes; empty: exact

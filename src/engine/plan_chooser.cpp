@@ -9,22 +9,6 @@
 namespace droidspeak {
 namespace {
 
-enum class Maps { kUse, kRaw };
-
-// A plan asked for by name, other than "auto" and "full".
-struct NamedPlan {
-  ReusePlan plan;
-  Maps maps = Maps::kUse;
-};
-
-// Throws Failure like parse_plan().
-NamedPlan parse_named_plan(std::string_view text, int32_t num_layers) {
-  if (text == "reuse") return {ReusePlan::reuse_all(), Maps::kRaw};
-  if (text.ends_with('r'))
-    return {parse_plan(text.substr(0, text.size() - 1), num_layers), Maps::kRaw};
-  return {parse_plan(text, num_layers), Maps::kUse};
-}
-
 std::vector<EntryId> key_value_entries(int32_t num_layers) {
   std::vector<EntryId> entries;
   for (int32_t layer = 0; layer < num_layers; ++layer)
@@ -38,11 +22,12 @@ std::vector<EntryId> key_value_entries(const std::vector<int32_t>& layers) {
   return entries;
 }
 
+// Tokens that are looked at are no part of what is stored.
 std::string provenance_of(const ReusePlan& plan,
                           int32_t num_layers,
                           const Variant& sender,
                           const LazyTranslator* maps) {
-  return fmt::format("{} from {} {} {} maps {}", plan.to_string(num_layers),
+  return fmt::format("{} from {} {} {} maps {}", plan.layers().to_string(num_layers),
                      sender.model_digest.hex(), sender.adapter_digest.hex(),
                      sender.transformer->configuration().hex(),
                      maps != nullptr ? maps->digest().hex() : "none");
@@ -112,7 +97,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   }
   if (sharing.plan == "auto") return {};
   try {
-    ReusePlan plan = parse_named_plan(sharing.plan, costs_.num_layers()).plan;
+    ReusePlan plan = parse_plan_request(sharing.plan, costs_.num_layers()).plan;
     std::vector<int32_t> layers = library_.captured_layers(*sender);
     bool has_input = std::find(layers.begin(), layers.end(), plan.b) != layers.end();
     if (plan.needs_layer_input() && !has_input) {
@@ -257,14 +242,17 @@ void PlanChooser::add_entry(Search& search,
                             const PlanEntry& entry) const {
   auto maps = entry.translated && cache.pair != nullptr ? cache.pair->maps : nullptr;
   if (entry.translated && (!maps || !maps->is_usable())) return;
-  PlanChoice choice{.source = PlanChoice::Source::kSender,
-                    .plan = entry.plan,
-                    .sender = cache.sender,
-                    .maps = maps,
-                    .keys = cache.keys,
-                    .provenance = provenance_of(entry.plan, options_.layout.num_layers,
-                                                *cache.sender, maps.get()),
-                    .quality = entry.quality_index};
+  PlanChoice choice{
+      .source = PlanChoice::Source::kSender,
+      .plan = entry.plan,
+      .sender = cache.sender,
+      .maps = maps,
+      .look_layer = cache.pair != nullptr ? cache.pair->book.first_look_layer()
+                                          : default_look_layer(options_.layout.num_layers),
+      .keys = cache.keys,
+      .provenance =
+          provenance_of(entry.plan, options_.layout.num_layers, *cache.sender, maps.get()),
+      .quality = entry.quality_index};
   PlanChoice mixed = choice;
   find_mixed(search.sequence, cache, mixed);
   choice.keys.resize(blocks_with_input(cache, entry.plan));
@@ -331,20 +319,21 @@ Tier PlanChooser::tier_of(const PlanChoice& choice) const {
 }
 
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
+// What the variant has stored of following it before saves following it again.
 PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   const SharingRequest& sharing = sequence.request.sharing;
-  NamedPlan named = parse_named_plan(sharing.plan, options_.layout.num_layers);
+  PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
   auto sender = family_.find(sharing.sender);
   const PairBook* pair = sender ? library_.find(*sender, *sequence.variant) : nullptr;
-  bool has_maps = named.maps == Maps::kUse && pair != nullptr && pair->maps != nullptr;
+  bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
   Search search{sequence, disk};
   if (pair != nullptr || (sender && is_same_model(*sender, *sequence.variant))) {
     SenderCache cache = look_up(sequence, sender);
     if (!cache.keys.empty())
       add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});
   }
-  if (!search.candidates.empty()) return search.candidates.front();
+  if (!search.candidates.empty()) return pick(search.candidates, 0, 0);
   PlanChoice choice = compute(sequence);
   if (has_maps && !pair->maps->is_usable()) {
     choice.fallback = "the maps of the pair cannot be used";
@@ -392,6 +381,7 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
   bool is_sender = choice.source == PlanChoice::Source::kSender;
   work.recomputed_layers = is_sender ? choice.plan.recomputed_layers() : 0;
+  work.looked_at_tokens = choice.plan.looked_at_tokens(work.context_tokens);
   int64_t columns = sequence.variant->transformer->config().d_model;
   size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
   for (const Part& part : parts_of(choice)) {

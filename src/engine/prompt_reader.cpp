@@ -39,6 +39,7 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   refill_inputs(sequence, num_waiting);
   if (!sequence.choice.keys.empty()) start_reuse(sequence, std::move(translator));
+  start_looking(sequence);
   start_writer(sequence);
 }
 
@@ -98,6 +99,19 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
   sequence.num_computed = context;
 }
 
+void PromptReader::start_looking(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  sequence.looking.reset();
+  if (choice.plan.look_permille == 0) return sequence.looked_at.clear();
+  sequence.looking = std::make_unique<Looking>();
+  if (!sequence.looked_at.empty()) {
+    sequence.looking->stage = Looking::Stage::kRead;
+  } else {
+    sequence.looking->look =
+        std::make_unique<Look>(parts_.ops, choice.num_tokens(), choice.look_layer);
+  }
+}
+
 // Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
 // variant and plan, without the layers that are the sender's. What came from the own cache is there
 // already.
@@ -105,6 +119,7 @@ void PromptReader::start_writer(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
   if (sequence.prompt_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant))
     return;
+  if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
   if (choice.is_exact()) captured = parts_.library.captured_layers(*sequence.variant);
   bool is_from_sender = choice.source == PlanChoice::Source::kSender;
@@ -153,16 +168,51 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
     disk_rests_until_ = std::chrono::steady_clock::now() + kRestStalls * parts_.load_stall;
   sequence.reuse.reset();
   sequence.pass.reset();
+  sequence.looking.reset();
   sequence.writer.reset();
   sequence.num_computed = 0;
   if (++sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
+  start_looking(sequence);
   start_writer(sequence);
 }
 
 void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
   if (sequence.reuse) finish_reuse(sequence);
-  sequence.num_computed += num_tokens;
+  if (sequence.is_looking(Looking::Stage::kRead)) {
+    sequence.looking->num_read += num_tokens;
+  } else if (!sequence.is_looking(Looking::Stage::kDraft)) {
+    sequence.num_computed += num_tokens;
+  }
+}
+
+// The scout has left the prompt as the plan's layers alone would read it, so it is stored like
+// that; what is read from then on is the request's own.
+void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
+  Looking& looking = *sequence.looking;
+  int32_t context = sequence.choice.num_tokens();
+  switch (looking.stage) {
+    case Looking::Stage::kScout:
+      store_blocks(sequence);
+      if (draft) {
+        looking.draft = draft->token;
+        looking.stage = Looking::Stage::kDraft;
+        return;
+      }
+      [[fallthrough]];  // nothing is to be generated
+    case Looking::Stage::kDraft:
+      sequence.looked_at = looking.look->choose(sequence.choice.plan.looked_at_tokens(context));
+      looking.look.reset();
+      looking.stage = Looking::Stage::kRead;
+      sequence.num_computed = context;
+      return;
+    case Looking::Stage::kRead:
+      sequence.report.looked_at_tokens = static_cast<int32_t>(sequence.looked_at.size());
+      parts_.metrics.update(
+          [&](EngineMetrics& metrics) { metrics.looked_at_tokens += sequence.looked_at.size(); });
+      sequence.looking.reset();
+      return;
+  }
 }
 
 void PromptReader::finish_reuse(Sequence& sequence) {
@@ -218,7 +268,8 @@ void PromptReader::discard(Sequence& sequence) {
 void PromptReader::note_stored(Sequence& sequence) {
   if (!sequence.writer || sequence.writer->has_copies()) return;
   sequence.num_stored_blocks = sequence.num_sent_blocks;
-  if (!sequence.reuse && sequence.num_computed >= sequence.prompt_tokens) sequence.writer.reset();
+  bool is_read = !sequence.reuse && sequence.num_computed >= sequence.prompt_tokens;
+  if (is_read || sequence.is_looking(Looking::Stage::kRead)) sequence.writer.reset();
 }
 
 // The first reason of a run is the one that counts. A reader who knows the report already hears of

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "engine/adapter_registry.h"
@@ -46,6 +47,9 @@ class PromptReader {
   void follow_failure(Sequence& sequence, size_t num_waiting);
   // The next rows have passed all layers, so the context before them is complete, too.
   void advance(Sequence& sequence, int32_t num_tokens);
+  // What the sequence does to read the tokens that it looks at has come to the end of a stage;
+  // `draft` at the end of the scout.
+  void look_on(Sequence& sequence, const std::optional<SampledToken>& draft);
   // Begins to put the full blocks of the prompt that are new since the last call into the store.
   void store_blocks(Sequence& sequence);
   // What was read is not worth keeping: takes it out of the store, whoever has put it there.
@@ -60,6 +64,7 @@ class PromptReader {
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
+  void start_looking(Sequence& sequence);
   void start_writer(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);

@@ -24,9 +24,8 @@ struct SharingRequest {
   // kOff: nothing of other variants; the variant's own prefix cache stays in use.
   enum class Mode { kAuto, kOff, kExplicit } mode = Mode::kAuto;
   std::string sender = {};  // kExplicit
-  // kExplicit: "auto"; "full": every layer, own prefix cache included, is computed again; "reuse":
-  // all layers taken as they are; "a,b,c": with the plan book's maps where there are any, "a,b,cr":
-  // raw.
+  // kExplicit: a text of parse_plan_request(). With "full" every layer is computed again, own
+  // prefix cache included; "auto", "reuse" and "a,b,c" with "+S%" and "r" as they are there.
   std::string plan = {};
 };
 
@@ -50,11 +49,12 @@ struct GenerationRequest {
 // What was done with the prompt.
 struct PrefillReport {
   std::string sender;         // empty: nothing was shared across variants
-  std::string plan = "full";  // "full", "reuse", "a,b,c"
+  std::string plan = "full";  // as ReusePlan::to_string()
   bool translated = false;
   int32_t reused_tokens = 0;      // context tokens taken from a sender
   int32_t cached_tokens = 0;      // prompt tokens not prefilled in full: own prefix cache or sender
   int32_t recomputed_layers = 0;  // of the reused context
+  int32_t looked_at_tokens = 0;   // of the reused context, read through all layers
   double load_ms = 0;
   double prefill_ms = 0;
   double queue_ms = 0;

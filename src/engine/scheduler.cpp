@@ -47,7 +47,7 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 // Room for all tokens of running_[index]; false when it had to give up its own blocks.
 bool Scheduler::grow(size_t index, StepPlan& plan) {
   Sequence& sequence = *running_[index];
-  while (!sequence.blocks.reserve(pool_, sequence.num_tokens())) {
+  while (!sequence.blocks.reserve(pool_, sequence.num_positions())) {
     std::unique_ptr<Sequence> youngest = std::move(running_.back());
     running_.pop_back();
     youngest->release_blocks();
@@ -116,8 +116,7 @@ void Scheduler::check_integrity() const {
   for (size_t i = 0; i < running_.size(); ++i) {
     const Sequence& sequence = *running_[i];
     check(i == 0 || running_[i - 1]->id < sequence.id, "running sequences are in order of arrival");
-    check(sequence.num_computed < sequence.num_tokens(),
-          "a running sequence has something to compute");
+    check(sequence.num_missing() > 0, "a running sequence has something to compute");
     check(sequence.blocks.capacity_tokens() >= sequence.num_computed,
           "blocks cover what was computed");
     for (int32_t block : sequence.blocks.blocks()) {

@@ -19,6 +19,7 @@
 #include "model/family.h"
 #include "sharing/context_reuse.h"
 #include "sharing/context_writer.h"
+#include "sharing/look.h"
 
 namespace droidspeak {
 
@@ -42,6 +43,14 @@ struct LayerPass {
   Tensor hidden;
   int32_t num_tokens = 0;
   int32_t next_layer = 0;
+};
+
+// Reading the tokens of a reused context that the answer looks at: see sharing/look.h.
+struct Looking {
+  enum class Stage { kScout, kDraft, kRead } stage = Stage::kScout;
+  std::unique_ptr<Look> look = nullptr;  // until the tokens are chosen
+  int32_t draft = -1;                    // kDraft: the token that the scout would answer
+  int32_t num_read = 0;                  // of the chosen ones
 };
 
 // Keys of a prompt's full blocks as a variant computes them.
@@ -79,8 +88,12 @@ struct Sequence {
       exact_keys;  // of the prompt's full blocks as the variant itself computes them
   std::vector<WriterKeys> writer_keys;  // of the senders that were asked about so far
   PlanChoice choice;
-  std::unique_ptr<ContextReuse> reuse;    // until the context's K/V is complete
-  std::unique_ptr<LayerPass> pass;        // null: none is under way
+  std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
+  std::unique_ptr<LayerPass> pass;      // null: none is under way
+  std::unique_ptr<Looking> looking;     // null: nothing is looked at, or everything was read
+  // Positions that are read, once they are chosen. Kept through preemption: another scout, with the
+  // generated tokens behind the prompt, would choose others.
+  std::vector<int32_t> looked_at;
   std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
   std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
   int32_t num_sent_blocks = 0;            // given to the writer
@@ -104,15 +117,35 @@ struct Sequence {
     return static_cast<size_t>((prompt_tokens - 1) / kBlockTokens);
   }
 
-  int32_t num_missing() const { return num_tokens() - num_computed; }
+  bool is_looking(Looking::Stage stage) const { return looking && looking->stage == stage; }
 
-  bool is_decoding() const { return !reuse && num_generated() > 0 && num_missing() == 1; }
+  // Rows that run before the next thing is decided.
+  int32_t num_missing() const {
+    if (is_looking(Looking::Stage::kScout)) return prompt_tokens - num_computed;
+    if (is_looking(Looking::Stage::kDraft)) return 1;
+    if (is_looking(Looking::Stage::kRead))
+      return static_cast<int32_t>(looked_at.size()) - looking->num_read;
+    return num_tokens() - num_computed;
+  }
+
+  // One row that may need another block.
+  bool is_decoding() const {
+    if (looking) return is_looking(Looking::Stage::kDraft);
+    return !reuse && num_generated() > 0 && num_missing() == 1;
+  }
+
+  // Positions that need room in the blocks.
+  int32_t num_positions() const {
+    return num_tokens() + (is_looking(Looking::Stage::kDraft) ? 1 : 0);
+  }
 
   // What the sequence can do next; kLoad: nothing until more has arrived, kFollow: `pass` can go
   // on.
   enum class Next { kRows, kRecompute, kFollow, kLoad };
 
   Next next() const {
+    // What is read would replace what is still being copied into the store.
+    if (is_looking(Looking::Stage::kRead) && writer && writer->has_copies()) return Next::kLoad;
     if (!reuse) return Next::kRows;
     if (!reuse->is_recomputed())
       return reuse->recomputable_tokens() > 0 ? Next::kRecompute : Next::kLoad;
@@ -138,9 +171,11 @@ struct Sequence {
     restart_report();
     reuse.reset();  // stops writing into the blocks
     pass.reset();
+    looking.reset();
     writer.reset();
     blocks.clear();
     num_computed = 0;
+    if (num_generated() == 0) looked_at.clear();
   }
 };
 

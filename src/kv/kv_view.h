@@ -31,15 +31,32 @@ struct KvLayerView {
   }
 };
 
-// Rows [first_row, first_row + num_rows) of a batch are the tokens at positions
-// [first_position, first_position + num_rows) of one sequence; position p lies in block
-// blocks[p / kBlockTokens] at slot p % kBlockTokens. Row i attends to positions [0, first_position
-// + i].
+// Rows [first_row, first_row + num_rows) of a batch are tokens of one sequence: those at positions
+// [first_position, first_position + num_rows), or at `positions`. Position p lies in block
+// blocks[p / kBlockTokens] at slot p % kBlockTokens. A row attends to all positions up to its own.
 struct SequenceSlice {
   int64_t first_row = 0;
   int32_t num_rows = 0;
-  int32_t first_position = 0;
+  int32_t first_position = 0;  // not used where there are `positions`
   std::span<const int32_t> blocks;
+  std::span<const int32_t> positions = {};  // [num_rows] ascending, or empty
+
+  int32_t position(int32_t row) const {
+    return positions.empty() ? first_position + row : positions[static_cast<size_t>(row)];
+  }
+
+  // Positions that the last row sees.
+  int32_t length() const { return num_rows == 0 ? first_position : position(num_rows - 1) + 1; }
+
+  // Whether the rows leave no position out.
+  bool is_contiguous() const { return positions.empty() || position(0) + num_rows == length(); }
+
+  // The last `count` of the rows, which lie from `row` on in another batch.
+  SequenceSlice last_rows(int32_t count, int64_t row) const {
+    SequenceSlice last{row, count, first_position + num_rows - count, blocks};
+    if (!positions.empty()) last.positions = positions.last(static_cast<size_t>(count));
+    return last;
+  }
 };
 
 }  // namespace droidspeak

@@ -74,9 +74,8 @@ void Transformer::forward_layers(LayerRange range,
   bool is_decode = true;
   bool wants_all = true;
   for (const BatchSlice& slice : slices) {
-    check(slice.sequence.first_position + slice.sequence.num_rows <= max_positions_,
-          "positions within the RoPE table");
-    is_decode = is_decode && slice.sequence.num_rows == 1;
+    check(slice.sequence.length() <= max_positions_, "positions within the RoPE table");
+    is_decode = is_decode && slice.sequence.num_rows == 1 && slice.mass == nullptr;
     wants_all = wants_all && output_rows(slice) == slice.sequence.num_rows;
   }
   const bool has_output_layer = range.end == config().num_layers && !wants_all && !is_decode;
@@ -123,6 +122,11 @@ void Transformer::attention_block(int32_t layer,
                            .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                            .sliding_window = c.sliding_window};
   ops_.attention(qkv, options, sequence_slices_, kv, attended);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const AttentionMass* mass = slices[i].mass;
+    if (mass != nullptr && layer >= mass->first_layer)
+      ops_.add_attention_mass(qkv, options, sequence_slices_, i, kv, mass->sums);
+  }
   ops_.linear(*w.output, attended, hidden, Accumulate::kAdd);
   apply_lora(slices, layer, &LoraLayer::output, attended, hidden);
 }
@@ -158,9 +162,8 @@ void Transformer::output_layer(std::span<const BatchSlice> slices,
     const int32_t count = output_rows(slice);
     ops_.copy(all_qkv.row_range(from, from + count), qkv.row_range(to, to + count));
     ops_.copy(hidden.row_range(from, from + count), wanted.row_range(to, to + count));
-    const SequenceSlice& all = slice.sequence;
     output_slices_.push_back(
-        {{to, count, all.first_position + all.num_rows - count, all.blocks}, slice.adapter});
+        {slice.sequence.last_rows(count, to), slice.adapter, BatchSlice::kAllRows, slice.mass});
   });
   set_sequences(output_slices_, sequence_slices_);
   attention_block(layer, output_slices_, kv.layer(layer), qkv, wanted);

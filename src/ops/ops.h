@@ -191,6 +191,15 @@ class Ops {
                          const KvLayerView& kv,
                          TensorView out) = 0;
 
+  // How much the last row of slices[which] looks at each of the leading positions: adds its
+  // attention weights, summed over the heads, to sums [1, positions] f32. The rest as attention().
+  virtual void add_attention_mass(TensorView qkv,
+                                  const AttentionOptions& options,
+                                  std::span<const SequenceSlice> slices,
+                                  size_t which,
+                                  const KvLayerView& kv,
+                                  TensorView sums) = 0;
+
   // Applies a map to cached positions [begin, end) of one sequence, in place. A row of the map's
   // input is [K of all heads un-rotated | V of all heads].
   virtual void translate_kv(const LowRankMap& map,

@@ -1,5 +1,8 @@
 #include "ops/preconditions.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "base/check.h"
 #include "kv/kv_cache.h"
 
@@ -31,8 +34,11 @@ void check_slices(std::span<const SequenceSlice> slices, int64_t rows) {
   for (const SequenceSlice& slice : slices) {
     check(slice.first_row >= 0 && slice.first_row + slice.num_rows <= rows,
           "slice inside the rows");
-    check(blocks_for(slice.first_position + slice.num_rows) <= std::ssize(slice.blocks),
-          "slice inside its blocks");
+    check(slice.positions.empty() || std::ssize(slice.positions) == slice.num_rows,
+          "a position for every row");
+    debug_check(std::ranges::is_sorted(slice.positions, std::less_equal<>()),
+                "positions of rows ascend");
+    check(blocks_for(slice.length()) <= std::ssize(slice.blocks), "slice inside its blocks");
   }
 }
 
@@ -59,8 +65,20 @@ void check_kv_rows(const SequenceSlice& range, const KvLayerView& kv, const Tens
             rows.columns == 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim &&
             rows.row_stride == rows.columns,
         "rows of K and V");
-  check(blocks_for(range.first_position + range.num_rows) <= std::ssize(range.blocks),
-        "slice inside its blocks");
+  check(range.positions.empty() && blocks_for(range.length()) <= std::ssize(range.blocks),
+        "range inside its blocks");
+}
+
+void check_attention_mass(const TensorView& qkv,
+                          const AttentionOptions& options,
+                          const SequenceSlice& slice,
+                          const KvLayerView& kv,
+                          const TensorView& sums) {
+  check(options.num_heads % kv.num_kv_heads == 0 && kv.head_dim % 8 == 0, "heads as in the cache");
+  check(slice.num_rows > 0, "a row that looks");
+  check_slices({&slice, 1}, qkv.rows);
+  check(sums.dtype == DType::kF32 && sums.rows == 1 && sums.columns <= slice.length(),
+        "a sum for each of the leading positions");
 }
 
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums) {

@@ -22,6 +22,11 @@ void check_attention(const TensorView& qkv,
 void check_divergence(const TensorView& reference, const TensorView& logits);
 // f32 rows [range.num_rows, 2 * kv heads * head_dim] without gaps.
 void check_kv_rows(const SequenceSlice& range, const KvLayerView& kv, const TensorView& rows);
+void check_attention_mass(const TensorView& qkv,
+                          const AttentionOptions& options,
+                          const SequenceSlice& slice,
+                          const KvLayerView& kv,
+                          const TensorView& sums);
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums);
 
 }  // namespace droidspeak

@@ -154,7 +154,8 @@ class Evaluation {
   void try_plan(const QaPrompt& prompt, const ChosenPlan& chosen, Series& series) {
     BlockTable table;
     PromptPlan plan{options_.receiver, options_.sender,       chosen.plan,
-                    chosen.translator, prompt.context_tokens, PromptPlan::kLastToken};
+                    chosen.translator, prompt.context_tokens, PromptPlan::kLastToken,
+                    chosen.look_layer};
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
     int32_t first_token = first_choice();

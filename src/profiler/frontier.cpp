@@ -32,19 +32,21 @@ class Refinement {
 
   // What needs no other transition layer.
   void add_near(const TriedPlan& tried) {
-    auto [a, b, c] = tried.plan;
-    if (tried.plan.is_reuse_all()) return;
-    add({{a, b, c - 1}, tried.translated});
-    add({{a, b, c + 1}, tried.translated});
-    if (b > 2) add({{1, b, c}, tried.translated});
-    if (b > 2) add({{2, b, c}, tried.translated});
+    const ReusePlan& plan = tried.plan;
+    if (plan.is_reuse_all()) return;
+    add({{plan.a, plan.b, plan.c - 1}, tried.translated});
+    add({{plan.a, plan.b, plan.c + 1}, tried.translated});
+    for (int32_t a : {1, 2}) {
+      if (plan.b > 2) add({{a, plan.b, plan.c}, tried.translated});
+    }
   }
 
   void add_shifted(const TriedPlan& tried) {
-    auto [a, b, c] = tried.plan;
-    if (tried.plan.is_reuse_all() || b == 0) return;
+    const ReusePlan& plan = tried.plan;
+    if (plan.is_reuse_all() || plan.b == 0) return;
     for (int32_t shift : {1, -1}) {
-      for (int32_t end : {c, c + shift}) add({{a, b + shift, end}, tried.translated});
+      for (int32_t end : {plan.c, plan.c + shift})
+        add({{plan.a, plan.b + shift, end}, tried.translated});
     }
   }
 

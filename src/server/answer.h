@@ -49,7 +49,8 @@ const char* to_string(FinishReason reason);
 
 inline constexpr float kLowestLogprob = -9999;  // OpenAI's "never"; JSON has no infinity
 
-// {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "ttft_ms"}
+// {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "looked_at_tokens",
+// "ttft_ms"}
 std::string droidspeak_json(const PrefillReport& report);
 // `num_choices` is n: prompts count once however many choices they have.
 std::string usage_json(const Generation& generation, int32_t num_choices);

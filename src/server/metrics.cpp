@@ -75,6 +75,9 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("droidspeak_layers_recomputed_total", Kind::kCounter,
               "Layers recomputed for reused contexts.")
       .sample(count(engine.layers_recomputed));
+  text.metric("droidspeak_looked_at_tokens_total", Kind::kCounter,
+              "Tokens of reused contexts read through all layers.")
+      .sample(count(engine.looked_at_tokens));
   text.metric("droidspeak_bytes_loaded_total", Kind::kCounter, "Bytes loaded from caches.")
       .sample(count(engine.bytes_loaded));
   text.metric("droidspeak_load_seconds_total", Kind::kCounter, "Time spent loading caches.")

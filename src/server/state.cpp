@@ -39,6 +39,7 @@ void write_plan(JsonWriter& json, const PlanEntry& entry, int32_t num_layers) {
   json.key("b").integer(entry.plan.b);
   json.key("c").integer(entry.plan.c);
   json.key("recomputed_layers").integer(entry.plan.recomputed_layers());
+  json.key("looked_at_share").number(entry.plan.look_permille / 1000.0);
   json.key("translated").boolean(entry.translated);
   json.key("kl").number(entry.quality.kl);
   json.key("kl_low").number(entry.quality.kl_low);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_scan.h"
+#include "sharing/look.h"
 
 namespace droidspeak {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kVersion = 1;
 
 json to_json(const PlanEntry& entry, int32_t num_layers) {
   const PlanQuality& q = entry.quality;
-  json out{{"plan", fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c)},
+  json out{{"plan", entry.plan.to_string(num_layers)},
            {"translated", entry.translated},
            {"recomputed_layers", entry.plan.recomputed_layers()},
            {"relative_cost", entry.relative_cost},
@@ -28,7 +29,6 @@ json to_json(const PlanEntry& entry, int32_t num_layers) {
            {"kl", q.kl},
            {"kl_ci95", {q.kl_low, q.kl_high}},
            {"agreement", q.agreement}};
-  if (entry.plan.is_reuse_all()) out["plan"] = entry.plan.to_string(num_layers);
   if (q.score) out["score"] = *q.score;
   if (q.score_low && q.score_high) out["score_difference_ci95"] = {*q.score_low, *q.score_high};
   return out;
@@ -85,6 +85,7 @@ json to_json(const PlanBook& book) {
       {"frontier", json::array()},
       {"heat_map", json::array()},
       {"sensitivity", json::array()}};
+  if (book.look_layer) out["look_layer"] = *book.look_layer;
   for (const PlanEntry& entry : book.frontier)
     out["frontier"].push_back(to_json(entry, book.num_layers));
   for (const HeatCell& cell : book.heat_map) {
@@ -124,6 +125,13 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.context_tokens_median = data.at("context_tokens_median").get<int32_t>();
   book.metric = in.at("metric").get<std::string>();
   book.full_score = in.at("full_score").get<double>();
+  if (in.contains("look_layer")) {
+    book.look_layer = in["look_layer"].get<int32_t>();
+    if (*book.look_layer < 0 || *book.look_layer >= book.num_layers)
+      throw Failure(
+          ErrorCode::kInvalidArgument,
+          fmt::format("look_layer is {}: expected 0 to {}", *book.look_layer, book.num_layers - 1));
+  }
   book.profile_seconds = in.at("profile_seconds").get<double>();
   book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
   std::filesystem::path maps = in.at("maps").get<std::string>();
@@ -156,6 +164,10 @@ const PlanEntry* PlanBook::cheapest(double floor) const {
       best = &entry;
   }
   return best;
+}
+
+int32_t PlanBook::first_look_layer() const {
+  return look_layer.value_or(default_look_layer(num_layers));
 }
 
 std::vector<int32_t> PlanBook::transition_layers() const {

@@ -64,10 +64,13 @@ struct PlanBook {
   std::vector<PlanEntry> frontier;  // by recomputed layers, ascending; full prefill is not listed
   std::vector<HeatCell> heat_map;
   std::vector<LayerSensitivity> sensitivity;
-  std::filesystem::path maps_file;  // beside the book; empty: no translation
+  std::optional<int32_t> look_layer;  // nothing: the default
+  std::filesystem::path maps_file;    // beside the book; empty: no translation
   double profile_seconds = 0;
   double prefill_equivalents = 0;
 
+  // From here on attention says which tokens are looked at.
+  int32_t first_look_layer() const;
   // The cheapest entry with quality_index >= floor; null when none.
   const PlanEntry* cheapest(double floor) const;
   // Transition layers whose E senders must capture.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "sharing/look.h"
 
 namespace droidspeak {
 namespace {
@@ -20,13 +21,6 @@ bool is_receiver(const PlanBook& book, const Variant& variant) {
 }
 
 }  // namespace
-
-PlanRequest parse_plan_request(std::string_view text, int32_t num_layers) {
-  if (text == "auto") return {.is_auto = true, .is_raw = false, .plan = {}};
-  bool is_raw = text == "reuse" || (text.size() > 1 && text.ends_with('r'));
-  if (is_raw && text != "reuse") text.remove_suffix(1);
-  return {.is_auto = false, .is_raw = is_raw, .plan = parse_plan(text, num_layers)};
-}
 
 PlanCatalog::PlanCatalog(Ops& ops, const ModelFamily& family)
     : ops_(ops),
@@ -73,21 +67,21 @@ ChosenPlan PlanCatalog::choose(const PlanRequest& request,
                                const Variant& receiver,
                                double floor) const {
   const PlanBook* book = find(sender, receiver);
+  const int32_t look_layer =
+      book != nullptr ? book->first_look_layer() : default_look_layer(num_layers_);
   if (!request.is_auto) {
-    bool is_plain_reuse = request.is_raw && request.plan.is_reuse_all();
     auto maps = request.is_raw || book == nullptr || request.plan.is_full(num_layers_)
                     ? nullptr
                     : translator(*book);
-    std::string shown =
-        is_plain_reuse || request.plan.is_full(num_layers_)
-            ? request.plan.to_string(num_layers_)
-            : fmt::format("{},{},{}", request.plan.a, request.plan.b, request.plan.c);
-    return {request.plan, maps, shown};
+    // Numbers, where "reuse" would be the raw plan.
+    bool is_word_taken = !request.is_raw && request.plan == ReusePlan::reuse_all();
+    std::string shown = is_word_taken ? "0,0,0" : request.plan.to_string(num_layers_);
+    return {request.plan, maps, shown, look_layer};
   }
   const PlanEntry* entry = book == nullptr ? nullptr : book->cheapest(floor);
-  if (entry == nullptr) return {ReusePlan::full(num_layers_), nullptr, "full"};
+  if (entry == nullptr) return {ReusePlan::full(num_layers_), nullptr, "full", look_layer};
   return {entry->plan, entry->translated ? translator(*book) : nullptr,
-          fmt::format("{},{},{}", entry->plan.a, entry->plan.b, entry->plan.c)};
+          entry->plan.to_string(num_layers_), look_layer};
 }
 
 std::vector<int32_t> PlanCatalog::captured_layers(const Variant& sender) const {

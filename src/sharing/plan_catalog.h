@@ -14,19 +14,11 @@
 
 namespace droidspeak {
 
-// What a caller asks for: "auto", "full", "reuse", "a,b,c", or "a,b,cr" for raw.
-struct PlanRequest {
-  bool is_auto = false;
-  bool is_raw = false;
-  ReusePlan plan;
-};
-
-PlanRequest parse_plan_request(std::string_view text, int32_t num_layers);  // throws Failure
-
 struct ChosenPlan {
   ReusePlan plan;
   std::shared_ptr<const Translator> translator;  // null: raw
-  std::string shown;                             // "full", "reuse", "a,b,c"
+  std::string shown;                             // as in a report
+  int32_t look_layer = 0;                        // of the pair
 };
 
 class PlanCatalog {

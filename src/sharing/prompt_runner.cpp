@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "sharing/context_writer.h"
+#include "sharing/look.h"
 
 namespace droidspeak {
 
@@ -52,19 +53,28 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
       if (reuse.recompute_chunk(chunk_tokens_) == 0) reuse.wait_for_progress();
     }
     timings.recompute_ms = watch.ms();
-    bool is_done =
-        reuse.is_recomputed() && forward_rows(tokens, shared, plan, table, &reuse, visit);
+    bool is_done = reuse.is_recomputed();
+    if (is_done && plan.plan.look_permille > 0) {
+      size_t end = plan.answer_begin > 0 ? static_cast<size_t>(plan.answer_begin) : tokens.size();
+      std::optional<int32_t> looked_at = look(tokens.first(end), shared, plan, table, reuse);
+      is_done = looked_at.has_value();
+      timings.looked_at_tokens = looked_at.value_or(0);
+      ops_.device().synchronize();
+      timings.look_ms = watch.ms() - timings.recompute_ms;
+    }
+    is_done = is_done && forward_rows(tokens, shared, plan, table, &reuse, visit);
     timings.load_ms = reuse.load_ms();
     timings.tier = reuse.slowest_tier();
     if (!is_done) {
       timings.fallback = reuse.failure().value_or(LoadFailure{}).text;
+      timings.looked_at_tokens = 0;
       shared = 0;
     }
   }
   if (shared == 0) forward_rows(tokens, 0, plan, table, nullptr, visit);
   ops_.device().synchronize();
   timings.prefill_ms = watch.ms();
-  timings.suffix_ms = timings.prefill_ms - timings.recompute_ms;
+  timings.suffix_ms = timings.prefill_ms - timings.recompute_ms - timings.look_ms;
   timings.reused_tokens = shared;
   return timings;
 }
@@ -85,7 +95,8 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
                                 const PromptPlan& plan,
                                 const BlockTable& table,
                                 ContextReuse* reuse,
-                                const Visit& visit) {
+                                const Visit& visit,
+                                const AttentionMass* mass) {
   Transformer& transformer = *plan.receiver->transformer;
   auto total = static_cast<int32_t>(tokens.size());
   int32_t num_layers = transformer.config().num_layers;
@@ -97,6 +108,7 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
                       hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, plan.receiver->adapter.get()};
     slice.output_rows = std::max(0, first + rows - std::min(plan.first_output, total - 1));
+    if (first + rows == total) slice.mass = mass;
     for (int32_t layer = 0; layer < num_layers; ++layer) {
       if (reuse != nullptr && !reuse->wait_layer(layer)) return false;
       transformer.forward_layers({layer, layer + 1}, std::span(&slice, 1), kv_, hidden);
@@ -104,6 +116,61 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
     visit(first, hidden);
   }
   return true;
+}
+
+std::optional<int32_t> PromptRunner::look(std::span<const int32_t> prompt,
+                                          int32_t context_tokens,
+                                          const PromptPlan& plan,
+                                          BlockTable& table,
+                                          ContextReuse& reuse) {
+  Transformer& transformer = *plan.receiver->transformer;
+  const auto end = static_cast<int32_t>(prompt.size());
+  check(end > context_tokens, "a prompt goes on behind its context");
+  Look look(ops_, context_tokens, plan.look_layer);
+  int32_t draft = 0;
+  PromptPlan scout = plan;
+  scout.first_output = PromptPlan::kLastToken;
+  auto choose_draft = [&](int32_t first, TensorView hidden) {
+    if (first + hidden.rows < end) return;
+    TensorView logits =
+        logits_.reshape(ops_.device(), DType::kF32, 1, transformer.config().vocab_size);
+    transformer.logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits);
+    greedy_tokens(ops_, logits, std::span(&draft, 1));
+  };
+  if (!forward_rows(prompt, context_tokens, scout, table, &reuse, choose_draft, &look.mass()))
+    return std::nullopt;
+  // At the very end of the positions there is no place for a draft.
+  if (end < transformer.max_positions() && table.reserve(kv_.pool(), end + 1)) {
+    std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+    tokens.push_back(draft);
+    forward_rows(
+        tokens, end, scout, table, nullptr, [](int32_t, TensorView) {}, &look.mass());
+  }
+  std::vector<int32_t> positions = look.choose(plan.plan.looked_at_tokens(context_tokens));
+  read_looked_at(prompt, positions, plan, table);
+  return static_cast<int32_t>(positions.size());
+}
+
+void PromptRunner::read_looked_at(std::span<const int32_t> tokens,
+                                  std::span<const int32_t> positions,
+                                  const PromptPlan& plan,
+                                  const BlockTable& table) {
+  Transformer& transformer = *plan.receiver->transformer;
+  while (!positions.empty()) {
+    std::span<const int32_t> some =
+        positions.first(std::min(positions.size(), static_cast<size_t>(chunk_tokens_)));
+    positions = positions.subspan(some.size());
+    std::vector<int32_t> chunk;
+    for (int32_t position : some) chunk.push_back(tokens[static_cast<size_t>(position)]);
+    TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(chunk),
+                                        transformer.config().d_model);
+    transformer.embed(chunk, hidden);
+    BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
+                     plan.receiver->adapter.get(),
+                     0};
+    transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
+                               hidden);
+  }
 }
 
 TensorView PromptRunner::decode(const Variant& variant,

@@ -29,6 +29,10 @@ struct PromptPlan {
       0;  // at most this many leading tokens are shared; rounded down to blocks
   // Hidden rows are wanted from this position on; that of the last token always is.
   int32_t first_output = 0;
+  // For plans that look at tokens: from which layer on attention counts, and where the answer
+  // begins, in front of which the scout ends (0: behind all tokens).
+  int32_t look_layer = 0;
+  int32_t answer_begin = 0;
 
   static constexpr int32_t kLastToken = std::numeric_limits<int32_t>::max();
 };
@@ -36,9 +40,11 @@ struct PromptPlan {
 struct PromptTimings {
   double load_ms = 0;       // transfer thread
   double recompute_ms = 0;  // context layers of the plan
+  double look_ms = 0;       // scout, choice and the tokens that are looked at
   double suffix_ms = 0;
   double prefill_ms = 0;  // wall time until the last hidden row
   int32_t reused_tokens = 0;
+  int32_t looked_at_tokens = 0;
   Tier tier = Tier::kHost;
   std::string fallback;  // why a planned reuse became a full prefill
 };
@@ -85,14 +91,26 @@ class PromptRunner {
   ReuseJob reuse_job(std::span<const int32_t> context,
                      const PromptPlan& plan,
                      const BlockTable& table) const;
-  // Rows from `begin` on through all layers; a reused layer is waited for when the first rows reach
-  // it. False when loading failed: nothing was visited then.
+  // Tokens from `begin` on through all layers; a reused layer is waited for when the first rows
+  // reach it. False when loading failed: nothing was visited then. `mass`: of the last row.
   bool forward_rows(std::span<const int32_t> tokens,
                     int32_t begin,
                     const PromptPlan& plan,
                     const BlockTable& table,
                     ContextReuse* reuse,
-                    const Visit& visit);
+                    const Visit& visit,
+                    const AttentionMass* mass = nullptr);
+  // Reads the tokens of the context that the prompt looks at, see look.h; how many, or nothing when
+  // loading failed.
+  std::optional<int32_t> look(std::span<const int32_t> prompt,
+                              int32_t context_tokens,
+                              const PromptPlan& plan,
+                              BlockTable& table,
+                              ContextReuse& reuse);
+  void read_looked_at(std::span<const int32_t> tokens,
+                      std::span<const int32_t> positions,
+                      const PromptPlan& plan,
+                      const BlockTable& table);
 
   Ops& ops_;
   KvCache& kv_;
@@ -101,6 +119,7 @@ class PromptRunner {
   int32_t chunk_tokens_;
   TransferThreads transfers_;
   Tensor hidden_;
+  Tensor logits_;
 };
 
 // The most likely token of each row of logits. Throws Failure(kDataCorrupt) when a logit is not

@@ -3,7 +3,9 @@
 //   layer   0 ...... a ...... b ...... c ...... L
 //           recompute  reuse   recompute  reuse
 //
-// E of the sender is needed at layer b only (the transition layer), and only when b < c.
+// E of the sender is needed at layer b only (the transition layer), and only when b < c. On top of
+// that the receiver may read a share of the context's tokens, those that the answer looks at, with
+// its own weights through all layers: see sharing/look.h.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +21,18 @@ struct ReusePlan {
   int32_t a = 0;
   int32_t b = 0;
   int32_t c = 0;
+  int32_t look_permille = 0;  // tokens looked at, of a thousand of the context
 
   static ReusePlan full(int32_t num_layers) { return {num_layers, num_layers, num_layers}; }
 
   static ReusePlan reuse_all() { return {0, 0, 0}; }
 
+  // The same layers, and no tokens.
+  ReusePlan layers() const { return {a, b, c}; }
+
   bool is_full(int32_t num_layers) const { return recomputed_layers() == num_layers; }
 
+  // No layer is recomputed.
   bool is_reuse_all() const { return a == 0 && b == c; }
 
   bool recomputes(int32_t layer) const { return layer < a || (layer >= b && layer < c); }
@@ -34,17 +41,32 @@ struct ReusePlan {
 
   int32_t recomputed_layers() const { return a + (c - b); }
 
+  // Of a context of so many: the share, rounded up.
+  int32_t looked_at_tokens(int32_t context_tokens) const {
+    return static_cast<int32_t>((int64_t{context_tokens} * look_permille + 999) / 1000);
+  }
+
   // Reused layers in the order in which a suffix needs them.
   std::vector<int32_t> reused_layers(int32_t num_layers) const;
   std::vector<int32_t> recomputed_layer_list(int32_t num_layers) const;
 
-  // "full", "reuse" or "a,b,c".
+  // "full", "reuse" or "a,b,c", the last two with "+S%".
   std::string to_string(int32_t num_layers) const;
   auto operator<=>(const ReusePlan&) const = default;
 };
 
-// Parses "full", "reuse", "a,b,c". Throws Failure naming the text and the rule it breaks
-// (0 <= a <= b <= c <= num_layers).
+// What a user writes: "auto", "full", "reuse", "reuse+S%", "a,b,c" or "a,b,c+S%", the last three
+// with "r" at the end for raw. "reuse" alone is raw, too.
+struct PlanRequest {
+  bool is_auto = false;
+  bool is_raw = false;
+  ReusePlan plan = {};
+};
+
+// Throws Failure naming the text and the rule it breaks (0 <= a <= b <= c <= num_layers, 0.1 <= S
+// <= 100 with at most one decimal).
+PlanRequest parse_plan_request(std::string_view text, int32_t num_layers);
+// The same for a plan book, where "auto" and "r" have no place.
 ReusePlan parse_plan(std::string_view text, int32_t num_layers);
 
 }  // namespace droidspeak

@@ -113,52 +113,115 @@ void ReferenceModel::rotate(double* head, int32_t position) const {
 }
 
 Rows ReferenceModel::layer(int32_t index, const Rows& hidden, ReferenceCache& cache) const {
-  auto at = static_cast<size_t>(index);
+  Rows out;
+  Row nobody_asks;
+  for (const Row& input : hidden) {
+    size_t position = cache.keys[static_cast<size_t>(index)].size();
+    out.push_back(layer_row(index, input, position, cache, nobody_asks));
+  }
+  return out;
+}
+
+Row ReferenceModel::layer_row(
+    int32_t index, const Row& input, size_t position, ReferenceCache& cache, Row& mass) const {
   std::string prefix = "model.layers." + std::to_string(index) + ".";
   auto weight = [&](const char* name) -> const Matrix& { return weights_.at(prefix + name); };
   auto dim = static_cast<size_t>(config_.head_dim);
   auto group = static_cast<size_t>(config_.num_heads / config_.num_kv_heads);
-  Rows out;
-  for (const Row& input : hidden) {
-    Rows& keys = cache.keys[at];
-    Rows& values = cache.values[at];
-    auto position = static_cast<int32_t>(keys.size());
-    Row normed = normalize(input, weight("input_layernorm.weight")[0],
-                           static_cast<double>(config_.norm_epsilon));
-    Row q = multiply(weight("self_attn.q_proj"), normed);
-    Row k = multiply(weight("self_attn.k_proj"), normed);
-    for (size_t head = 0; head < q.size() / dim; ++head) rotate(q.data() + head * dim, position);
-    for (size_t head = 0; head < k.size() / dim; ++head) rotate(k.data() + head * dim, position);
-    keys.push_back(k);
-    values.push_back(multiply(weight("self_attn.v_proj"), normed));
-    Row attended(q.size(), 0.0);
-    for (size_t head = 0; head < q.size() / dim; ++head) {
-      size_t kv = head / group * dim;
-      Row scores;
-      for (const Row& key : keys)
-        scores.push_back(dot(q.data() + head * dim, key.data() + kv, dim) /
-                         std::sqrt(static_cast<double>(dim)));
-      double top = *std::max_element(scores.begin(), scores.end());
-      double sum = 0;
-      for (double& score : scores) sum += score = std::exp(score - top);
-      for (size_t token = 0; token < scores.size(); ++token) {
-        for (size_t i = 0; i < dim; ++i)
-          attended[head * dim + i] += scores[token] / sum * values[token][kv + i];
-      }
-    }
-    Row x = input;
-    Row projected = multiply(weight("self_attn.o_proj"), attended);
-    for (size_t i = 0; i < x.size(); ++i) x[i] += projected[i];
-    normed = normalize(x, weight("post_attention_layernorm.weight")[0],
-                       static_cast<double>(config_.norm_epsilon));
-    Row gate = multiply(weight("mlp.gate_proj"), normed);
-    Row up = multiply(weight("mlp.up_proj"), normed);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-    Row down = multiply(weight("mlp.down_proj"), gate);
-    for (size_t i = 0; i < x.size(); ++i) x[i] += down[i];
-    out.push_back(x);
+  auto turn = static_cast<int32_t>(position);
+  Rows& keys = cache.keys[static_cast<size_t>(index)];
+  Rows& values = cache.values[static_cast<size_t>(index)];
+  if (position == keys.size()) {
+    keys.emplace_back();
+    values.emplace_back();
   }
-  return out;
+  Row normed = normalize(input, weight("input_layernorm.weight")[0],
+                         static_cast<double>(config_.norm_epsilon));
+  Row q = multiply(weight("self_attn.q_proj"), normed);
+  Row k = multiply(weight("self_attn.k_proj"), normed);
+  for (size_t head = 0; head < q.size() / dim; ++head) rotate(q.data() + head * dim, turn);
+  for (size_t head = 0; head < k.size() / dim; ++head) rotate(k.data() + head * dim, turn);
+  keys[position] = k;
+  values[position] = multiply(weight("self_attn.v_proj"), normed);
+  Row attended(q.size(), 0.0);
+  for (size_t head = 0; head < q.size() / dim; ++head) {
+    size_t kv = head / group * dim;
+    Row scores;
+    for (size_t token = 0; token <= position; ++token)
+      scores.push_back(dot(q.data() + head * dim, keys[token].data() + kv, dim) /
+                       std::sqrt(static_cast<double>(dim)));
+    double top = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - top);
+    for (size_t token = 0; token < scores.size(); ++token) {
+      if (token < mass.size()) mass[token] += scores[token] / sum;
+      for (size_t i = 0; i < dim; ++i)
+        attended[head * dim + i] += scores[token] / sum * values[token][kv + i];
+    }
+  }
+  Row x = input;
+  Row projected = multiply(weight("self_attn.o_proj"), attended);
+  for (size_t i = 0; i < x.size(); ++i) x[i] += projected[i];
+  normed = normalize(x, weight("post_attention_layernorm.weight")[0],
+                     static_cast<double>(config_.norm_epsilon));
+  Row gate = multiply(weight("mlp.gate_proj"), normed);
+  Row up = multiply(weight("mlp.up_proj"), normed);
+  for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+  Row down = multiply(weight("mlp.down_proj"), gate);
+  for (size_t i = 0; i < x.size(); ++i) x[i] += down[i];
+  return x;
+}
+
+Row ReferenceModel::attention_mass(std::vector<int32_t> suffix,
+                                   ReferenceCache cache,
+                                   int32_t first_layer) const {
+  const Row logits = suffix_logits(suffix, cache).back();
+  auto last = suffix.size() - 1;
+  suffix.push_back(
+      static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  Row mass(cache.keys[0].size(), 0.0);
+  Row nobody_asks;
+  Rows hidden = embed(suffix);
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    for (size_t row = 0; row < hidden.size(); ++row) {
+      bool counts = i >= first_layer && row >= last;
+      size_t position = cache.keys[static_cast<size_t>(i)].size();
+      hidden[row] = layer_row(i, hidden[row], position, cache, counts ? mass : nobody_asks);
+    }
+  }
+  return mass;
+}
+
+void ReferenceModel::read_again(const std::vector<int32_t>& context,
+                                const std::vector<int32_t>& positions,
+                                ReferenceCache& cache) const {
+  std::vector<int32_t> tokens;
+  for (int32_t position : positions) tokens.push_back(context[static_cast<size_t>(position)]);
+  Row nobody_asks;
+  Rows hidden = embed(tokens);
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    for (size_t row = 0; row < hidden.size(); ++row)
+      hidden[row] =
+          layer_row(i, hidden[row], static_cast<size_t>(positions[row]), cache, nobody_asks);
+  }
+}
+
+std::vector<int32_t> looked_at_positions(const Row& mass, size_t count) {
+  std::vector<std::pair<double, int32_t>> order;
+  for (int64_t token = 0; token < std::ssize(mass); ++token) {
+    double sum = 0;
+    double neighbours = 0;
+    for (int64_t i = std::max<int64_t>(4, token - 2); i <= token + 2 && i < std::ssize(mass); ++i) {
+      sum += mass[static_cast<size_t>(i)];
+      neighbours += 1;
+    }
+    order.emplace_back(token < 4 ? -1e300 : -sum / neighbours, static_cast<int32_t>(token));
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int32_t> positions;
+  for (size_t i = 0; i < count; ++i) positions.push_back(order[i].second);
+  std::sort(positions.begin(), positions.end());
+  return positions;
 }
 
 ReferenceCache ReferenceModel::read(const std::vector<int32_t>& tokens) const {

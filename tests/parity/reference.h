@@ -52,6 +52,13 @@ class ReferenceModel {
   // Logits of every token of `suffix` that follows the cached context. The cache is not changed.
   Rows suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const;
   Rows embed(const std::vector<int32_t>& tokens) const;
+  // How much the last of `suffix` and the most likely token behind it look at each context token,
+  // from `first_layer` on.
+  Row attention_mass(std::vector<int32_t> suffix, ReferenceCache cache, int32_t first_layer) const;
+  // Reads the tokens at these positions, ascending, anew through all layers.
+  void read_again(const std::vector<int32_t>& context,
+                  const std::vector<int32_t>& positions,
+                  ReferenceCache& cache) const;
   // K and V of every token of a layer through the map, K before RoPE.
   void translate(int32_t layer, const ReferenceMap& map, ReferenceCache& cache) const;
 
@@ -61,6 +68,10 @@ class ReferenceModel {
   Matrix load_linear(int32_t layer, const std::string& name) const;
   // Runs one layer over rows that follow what the cache holds, and appends their K/V.
   Rows layer(int32_t index, const Rows& hidden, ReferenceCache& cache) const;
+  // One row at a position that the cache has or ends at; its K/V is put there. Adds its attention
+  // on the leading positions, over all heads, to `mass` unless that is empty.
+  Row layer_row(
+      int32_t index, const Row& input, size_t position, ReferenceCache& cache, Row& mass) const;
   // By the angles of `position`; a negative one turns back.
   void rotate(double* head, int32_t position) const;
 
@@ -76,5 +87,8 @@ ReferenceCache mixed_cache(const ReferenceModel& receiver,
                            const std::vector<int32_t>& context,
                            const ReusePlan& plan,
                            const ReferenceMaps& maps = {});
+
+// Which tokens are read: the first four, then those with most attention around them.
+std::vector<int32_t> looked_at_positions(const Row& mass, size_t count);
 
 }  // namespace droidspeak

@@ -196,6 +196,86 @@ TEST_P(SharingParity, SenderEqualToReceiverEqualsFullPrefill) {
   }
 }
 
+// Random plans with random shares. Only in f32: rounded caches may choose other tokens.
+TEST_P(SharingParity, LookedAtTokensEqualTheDefinition) {
+  uint32_t seed = test_seed();
+  std::mt19937 random(seed);
+  const std::vector<std::string> names{"base", "alpha", "beta"};
+  int32_t layers = family_->config().num_layers;
+  for (int round = 0; round < 12; ++round) {
+    std::string sender_name = names[random() % 3];
+    std::string receiver_name = names[random() % 3];
+    auto context = static_cast<int32_t>(1 + random() % 4) * kBlockTokens;
+    auto suffix = static_cast<int32_t>(1 + random() % 30);
+    std::vector<int32_t> tokens = random_tokens(random, context + suffix);
+    TranslationMaps maps;
+    if (random() % 2 == 0) maps = random_maps(random);
+    ReusePlan cuts = random() % 2 == 0 ? ReusePlan{0, 2, 3} : ReusePlan::reuse_all();
+    cuts.look_permille = static_cast<int32_t>(1 + random() % 1000);
+    PromptPlan plan{family_->get(receiver_name), family_->get(sender_name), cuts,
+                    std::make_shared<Translator>(*ops_, maps), context};
+    plan.look_layer = static_cast<int32_t>(random() % static_cast<uint32_t>(layers));
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << seed << " " << sender_name << " -> " << receiver_name << " "
+                 << cuts.to_string(layers) << " of " << context << " from " << plan.look_layer);
+    PromptRunner(*ops_, *kv_, *store_)
+        .ensure_cached(*plan.sender, std::span(tokens).first(static_cast<size_t>(context)), {2});
+    PromptTimings timings;
+    auto chunk = static_cast<int32_t>(2 + random() % 100);
+    std::vector<std::vector<float>> ours = run(tokens, plan, chunk, timings);
+    EXPECT_EQ(timings.fallback, "");
+    EXPECT_EQ(timings.looked_at_tokens, cuts.looked_at_tokens(context));
+
+    std::vector<int32_t> head(tokens.begin(), tokens.begin() + context);
+    std::vector<int32_t> tail(tokens.begin() + context, tokens.end());
+    ReferenceModel receiver = reference(receiver_name);
+    ReferenceCache cache =
+        mixed_cache(receiver, reference(sender_name).read(head), head, cuts, reference_maps(maps));
+    receiver.read_again(head,
+                        looked_at_positions(receiver.attention_mass(tail, cache, plan.look_layer),
+                                            static_cast<size_t>(timings.looked_at_tokens)),
+                        cache);
+    EXPECT_LT(rms_difference(ours.back(), receiver.suffix_logits(tail, cache).back()), 1e-4);
+  }
+}
+
+TEST_P(SharingParity, LookingAtEverythingEqualsFullPrefill) {
+  std::mt19937 random(15);
+  std::vector<int32_t> tokens = random_tokens(random, 200);
+  PromptTimings timings;
+  PromptPlan full;
+  full.receiver = family_->get("alpha");
+  std::vector<float> expected = run(tokens, full, 40, timings).back();
+  for (const char* text : {"reuse+100%", "0,2,3+100%"}) {
+    PromptPlan plan{full.receiver, family_->get("beta"), parse_plan(text, 4), nullptr, 192};
+    PromptRunner(*ops_, *kv_, *store_)
+        .ensure_cached(*plan.sender, std::span(tokens).first(192), {2});
+    std::vector<float> ours = run(tokens, plan, 64, timings).back();
+    EXPECT_EQ(timings.looked_at_tokens, 192);
+    if (GetParam() == DeviceKind::kCpu) {
+      EXPECT_EQ(ours, expected) << text;
+    }
+    for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f) << text;
+  }
+}
+
+TEST_P(SharingParity, LookingAtOnesOwnCacheChangesNothing) {
+  std::mt19937 random(16);
+  std::vector<int32_t> tokens = random_tokens(random, 150);
+  auto variant = family_->get("alpha");
+  PromptTimings timings;
+  PromptPlan full;
+  full.receiver = variant;
+  std::vector<float> expected = run(tokens, full, 512, timings).back();
+  PromptRunner(*ops_, *kv_, *store_).ensure_cached(*variant, std::span(tokens).first(128), {1});
+  for (const char* text : {"reuse+0.1%", "reuse+10%", "0,1,3+33.3%", "0,1,3+100%"}) {
+    PromptPlan plan{variant, variant, parse_plan(text, 4), nullptr, 128};
+    std::vector<float> ours = run(tokens, plan, 64, timings).back();
+    EXPECT_EQ(timings.fallback, "") << text;
+    for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f) << text;
+  }
+}
+
 TEST_P(SharingParity, PartialHitTreatsTheRestAsSuffix) {
   std::mt19937 random(6);
   std::vector<int32_t> tokens = random_tokens(random, 200);

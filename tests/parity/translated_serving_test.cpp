@@ -14,6 +14,7 @@ namespace {
 
 constexpr int32_t kContext = 128;
 constexpr int32_t kAnswer = 8;
+constexpr int32_t kLookLayer = 1;  // of 4: default_look_layer()
 
 // base -> alpha and base -> beta with random maps on K/V of every layer and E at 1 and 2.
 class TranslatedServing : public testing::Test {
@@ -72,9 +73,10 @@ class TranslatedServing : public testing::Test {
       answer.resize(answer.size() + 1);
       family_.ops().argmax(logits.view(), std::span(answer).last(1));
     };
-    PromptTimings timings =
-        runner.partial_prefill(tokens, {receiver, sender, plan, translator, kContext}, table,
-                               [&](int32_t, TensorView hidden) { take_best(hidden); });
+    PromptPlan with{receiver, sender, plan, translator, kContext};
+    with.look_layer = kLookLayer;
+    PromptTimings timings = runner.partial_prefill(
+        tokens, with, table, [&](int32_t, TensorView hidden) { take_best(hidden); });
     EXPECT_EQ(timings.reused_tokens, kContext);
     while (answer.size() < kAnswer) {
       auto position = static_cast<int32_t>(tokens.size() + answer.size()) - 1;
@@ -94,6 +96,11 @@ class TranslatedServing : public testing::Test {
     std::vector<int32_t> context(tokens.begin(), tokens.begin() + kContext);
     std::vector<int32_t> rest(tokens.begin() + kContext, tokens.end());
     ReferenceCache cache = mixed_cache(receiver, sender.read(context), context, plan, maps);
+    if (plan.look_permille > 0) {
+      Row mass = receiver.attention_mass(rest, cache, kLookLayer);
+      auto count = static_cast<size_t>(plan.looked_at_tokens(kContext));
+      receiver.read_again(context, looked_at_positions(mass, count), cache);
+    }
     std::vector<int32_t> answer;
     while (answer.size() < kAnswer) {
       Row logits = receiver.suffix_logits(rest, cache).back();
@@ -111,7 +118,8 @@ class TranslatedServing : public testing::Test {
 
 TEST_F(TranslatedServing, EqualsOnePromptAtATimeAndTheDefinition) {
   for (const char* model : {"alpha", "beta"}) {
-    for (const char* name : {"0,2,3", "0,1,4", "1,2,3", "0,0,2"}) {
+    for (const char* name :
+         {"0,2,3", "0,1,4", "1,2,3", "0,0,2", "0,2,3+20%", "reuse+7.5%", "1,2,3+100%"}) {
       SCOPED_TRACE(std::string(model) + " " + name);
       std::vector<int32_t> tokens = prompt(5);
       ReusePlan plan = parse_plan(name, 4);
@@ -122,6 +130,7 @@ TEST_F(TranslatedServing, EqualsOnePromptAtATimeAndTheDefinition) {
       EXPECT_EQ(outcome.report.plan, name);
       EXPECT_TRUE(outcome.report.translated);
       EXPECT_EQ(outcome.report.reused_tokens, kContext);
+      EXPECT_EQ(outcome.report.looked_at_tokens, plan.looked_at_tokens(kContext));
     }
   }
 }
@@ -155,8 +164,39 @@ TEST_F(TranslatedServing, OwnMixedCacheGivesTheAnswerOfTheFirstTime) {
   EXPECT_EQ(again.tokens, first.tokens);
 }
 
+// What was looked at for one question is nothing to the next one.
+TEST_F(TranslatedServing, LookedAtTokensAreNeverStored) {
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  auto ask = [&](Engine& engine, uint32_t seed, const std::string& plan) {
+    std::vector<int32_t> tokens = random_prompt(1, 640);
+    std::vector<int32_t> rest = random_prompt(seed, 150);
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    return generate(engine, request("alpha", tokens, plan));
+  };
+  auto prepared = [&] {
+    auto engine = std::make_unique<Engine>(family_.ops(), family_.file(), options);
+    generate(*engine, {.model = "base", .prompt = random_prompt(1, 640), .max_tokens = 1});
+    return engine;
+  };
+  for (const char* layers : {"0,2,3", "0,0,0"}) {
+    SCOPED_TRACE(layers);
+    const std::string looking = std::string(layers) + "+25%";
+    auto engine = prepared();
+    Outcome first = ask(*engine, 2, looking);
+    EXPECT_EQ(first.report.looked_at_tokens, 160);
+    Outcome other = ask(*engine, 3, looking);
+    EXPECT_EQ(other.report.recomputed_layers, 0) << "the mixed cache of the first question";
+    EXPECT_EQ(other.tokens, ask(*prepared(), 3, looking).tokens);
+    EXPECT_EQ(ask(*engine, 4, layers).tokens, ask(*prepared(), 4, layers).tokens);
+    Outcome again = ask(*engine, 2, looking);
+    EXPECT_GT(again.report.cached_tokens, 640)
+        << "blocks behind the context, as the scout left them";
+  }
+}
+
 TEST_F(TranslatedServing, BatchedAndPreemptedEqualsAlone) {
-  const char* plans[] = {"0,2,3", "0,1,4", "0,2,3r", "full", "0,0,2"};
+  const char* plans[] = {"0,2,3", "0,1,4+15%", "reuse+30%", "full", "0,0,2+10%r"};
   std::vector<GenerationRequest> requests;
   std::vector<std::vector<int32_t>> alone;
   for (uint32_t i = 0; i < 10; ++i) {

@@ -74,8 +74,7 @@ class Attention {
     const int32_t step = context_.kernels.prefill_rows(problem_);
     for (int32_t begin = 0; begin < slice.num_rows; begin += step) {
       const int32_t end = std::min(begin + step, slice.num_rows);
-      const int32_t position = slice.first_position + begin;
-      const int64_t keys = slice.first_position + end - problem_.first_key(position);
+      const int64_t keys = slice.position(end - 1) + 1 - problem_.first_key(slice.position(begin));
       for (int32_t head = 0; head < problem_.kv.num_kv_heads; ++head) {
         tasks_.push_back({.cost = keys * ((end - begin) * problem_.group() + 8),
                           .is_decode = false,
@@ -86,7 +85,7 @@ class Attention {
   }
 
   void add_decode(const SequenceSlice& slice) {
-    const int32_t position = slice.first_position;
+    const int32_t position = slice.position(0);
     const int64_t first_partial = num_partials_;
     for (int32_t key = problem_.first_key(position); key <= position;) {
       const int32_t end = std::min(position + 1, (key / kBlockTokens + 1) * kBlockTokens);

@@ -10,6 +10,11 @@ namespace {
 struct Sequence {
   int32_t first_position;
   int32_t num_rows;
+  int32_t step = 1;  // between the positions of two rows
+
+  std::vector<int32_t> positions() const { return positions_from(first_position, num_rows, step); }
+
+  int32_t length() const { return positions().back() + 1; }
 };
 
 class AttentionTest : public testing::Test {
@@ -23,14 +28,16 @@ class AttentionTest : public testing::Test {
       const int64_t heads = c.num_heads + 2 * c.num_kv_heads;
       columns = heads * c.head_dim;
       for (const Sequence& s : sequences) {
-        blocks.push_back(kv.take_blocks(s.first_position + s.num_rows));
-        fill(test, s.first_position + s.num_rows, blocks.back());
+        blocks.push_back(kv.take_blocks(s.length()));
+        fill(test, s.length(), blocks.back());
+        positions.push_back(s.positions());
         num_rows += s.num_rows;
       }
       qkv = random_floats(test.random_, num_rows * columns);
       int64_t row = 0;
       for (size_t i = 0; i < sequences.size(); ++i) {
         slices.push_back({row, sequences[i].num_rows, sequences[i].first_position, blocks[i]});
+        if (sequences[i].step > 1) slices.back().positions = positions[i];
         row += sequences[i].num_rows;
       }
     }
@@ -68,9 +75,9 @@ class AttentionTest : public testing::Test {
           const float* row = qkv.data() + (slice.first_row + i) * columns;
           q.insert(q.end(), row, row + c.num_heads * c.head_dim);
         }
-        const int32_t tokens = slice.first_position + slice.num_rows;
-        const Floats rows = attention(c, q, kv.k_rows(slice.blocks, tokens),
-                                      kv.v_rows(slice.blocks, tokens), slice.first_position);
+        const auto i = static_cast<size_t>(&slice - slices.data());
+        const Floats rows = attention(c, q, kv.k_rows(slice.blocks, slice.length()),
+                                      kv.v_rows(slice.blocks, slice.length()), positions[i]);
         out.insert(out.end(), rows.begin(), rows.end());
       }
       return out;
@@ -82,6 +89,7 @@ class AttentionTest : public testing::Test {
     int64_t columns = 0;
     int64_t num_rows = 0;
     std::vector<std::vector<int32_t>> blocks;
+    std::vector<std::vector<int32_t>> positions;
     std::vector<SequenceSlice> slices;
     Floats qkv;
   };
@@ -90,8 +98,8 @@ class AttentionTest : public testing::Test {
   std::unique_ptr<Device> device_ = make_cpu_device();
 };
 
-const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},  {100, 37},
-                                      {128, 1}, {63, 2},  {127, 1}};
+const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},      {100, 37},   {128, 1},
+                                      {63, 2},  {127, 1}, {3, 50, 11}, {70, 2, 200}};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
   const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80}, {5, 1, 96},
@@ -114,7 +122,7 @@ TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
 TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
   for (int32_t window : {1, 5, 64, 100, 200, 1000}) {
     Batch batch(*this, {4, 2, 32, 0.2f, window}, DType::kF32,
-                {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {140, 1}});
+                {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {140, 1}, {2, 40, 9}});
     const Floats expected = batch.expected();
     for (const NamedOps& named : all_ops(*device_, 2)) {
       SCOPED_TRACE(testing::Message() << name_of(named.set) << " window " << window);
@@ -132,7 +140,8 @@ TEST_F(AttentionTest, SurvivesLargeScores) {
 
 TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
   for (DType dtype : {DType::kF16, DType::kI8}) {
-    Batch batch(*this, {9, 3, 64, 0.125f, 0}, dtype, {{0, 150}, {600, 1}, {30, 1}, {100, 90}});
+    Batch batch(*this, {9, 3, 64, 0.125f, 0}, dtype,
+                {{0, 150}, {600, 1}, {30, 1}, {100, 90}, {5, 60, 7}});
     for (InstructionSet set : available_instruction_sets()) {
       SCOPED_TRACE(name_of(set));
       auto ops = make_ops(*device_, {.num_threads = 1, .instruction_set = set});
@@ -165,6 +174,68 @@ TEST_F(AttentionTest, ChunkedPrefillEqualsWholePrefillToTheBit) {
         for (size_t i = 0; i < part.size(); ++i) chunks[i] += part[i];
       }
       EXPECT_EQ(chunks, whole);
+    }
+  }
+}
+
+TEST_F(AttentionTest, GatheredRowsEqualThoseOfAWholePrefillToTheBit) {
+  for (int32_t window : {0, 70}) {
+    Batch batch(*this, {6, 2, 64, 0.125f, window}, DType::kF16, {{0, 300}});
+    std::vector<int32_t> some;
+    for (int32_t position = 0; position < 300; ++position) {
+      if (random_() % 4 == 0) some.push_back(position);
+    }
+    const Floats all_rows = batch.qkv;
+    for (const NamedOps& named : all_ops(*device_, 2)) {
+      SCOPED_TRACE(name_of(named.set));
+      batch.qkv = all_rows;
+      const Floats whole = batch.run(*named.ops);
+      for (size_t i = 0; i < some.size(); ++i) {
+        std::copy_n(all_rows.begin() + some[i] * batch.columns, batch.columns,
+                    batch.qkv.begin() + static_cast<int64_t>(i) * batch.columns);
+      }
+      SequenceSlice slice{0, static_cast<int32_t>(some.size()), 0, batch.blocks[0], some};
+      const Floats gathered = batch.run(*named.ops, {&slice, 1});
+      const int64_t width = 6 * 64;
+      for (size_t i = 0; i < some.size(); ++i) {
+        const auto row = static_cast<int64_t>(i) * width;
+        EXPECT_TRUE(std::equal(gathered.begin() + row, gathered.begin() + row + width,
+                               whole.begin() + some[i] * width))
+            << "position " << some[i];
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, MassIsTheSumOfTheLastRowsWeights) {
+  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},
+                                  {4, 4, 128, 0.1f},
+                                  {7, 7, 24, 0.3f},
+                                  {8, 1, 80, 0.1f},
+                                  {9, 3, 64, 0.2f, 70}};
+  for (const AttentionCase& c : shapes) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      Batch batch(*this, c, dtype, {{0, 3}, {100, 60}, {299, 1}, {3, 20, 11}});
+      for (const NamedOps& named : all_ops(*device_, 2)) {
+        for (size_t i = 0; i < batch.slices.size(); ++i) {
+          SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << name_of(dtype) << " dim "
+                                          << c.head_dim << " slice " << i);
+          const SequenceSlice& slice = batch.slices[i];
+          const float* row =
+              batch.qkv.data() + (slice.first_row + slice.num_rows - 1) * batch.columns;
+          const Floats q(row, row + c.num_heads * c.head_dim);
+          Floats expected = attention_mass(c, q, batch.kv.k_rows(slice.blocks, slice.length()),
+                                           slice.length() - 1);
+          expected.resize(static_cast<size_t>(slice.length() * 2 / 3));
+          Floats sums(expected.size(), 0.25f);
+          for (float& value : expected) value += 0.25f;
+          named.ops->add_attention_mass(
+              view_of(batch.qkv, batch.num_rows, batch.columns),
+              {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window},
+              batch.slices, i, batch.kv.view(), view_of(sums, 1, std::ssize(sums)));
+          expect_near(sums, expected, 3e-6f);
+        }
+      }
     }
   }
 }

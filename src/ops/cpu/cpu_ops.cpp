@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "device/thread_pool.h"
 #include "ops/cpu/attention.h"
+#include "ops/cpu/attention_mass.h"
 #include "ops/cpu/divergence.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
@@ -108,12 +109,25 @@ class CpuOps final : public Ops {
     attend({kernels_, pool_, scratch_}, {qkv, out, options, kv}, slices);
   }
 
+  void add_attention_mass(TensorView qkv,
+                          const AttentionOptions& options,
+                          std::span<const SequenceSlice> slices,
+                          size_t which,
+                          const KvLayerView& kv,
+                          TensorView sums) override {
+    const SequenceSlice& slice = slices[which];
+    check_attention_mass(qkv, options, slice, kv, sums);
+    const SequenceSlice last = slice.last_rows(1, slice.first_row + slice.num_rows - 1);
+    cpu::add_attention_mass({kernels_, pool_, scratch_}, {qkv, {}, options, kv}, last, sums.f32(),
+                            sums.columns);
+  }
+
   void translate_kv(const LowRankMap& map,
                     const RopeOptions& rope,
                     const SequenceSlice& range,
                     const KvLayerView& kv) override {
     check_heads(rope, kv);
-    const int32_t last = range.first_position + range.num_rows;
+    const int32_t last = range.length();
     const int64_t columns = 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim;
     check(map.down->columns() == columns, "map of K and V rows");
     for (int32_t begin = range.first_position; begin < last; begin += kTranslateRows) {

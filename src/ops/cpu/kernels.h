@@ -193,6 +193,9 @@ struct Kernels {
   size_t (*prefill_scratch_bytes)(const AttentionProblem& problem);
   void (*prefill)(const AttentionProblem& problem, const PrefillTask& task);
   void (*decode)(const AttentionProblem& problem, const DecodeTask& task);
+  // The first half of decode(): leaves the weights of the keys in the task's scratch, relative to
+  // each head's maximum, which is in `partial` with their sum.
+  void (*weigh)(const AttentionProblem& problem, const DecodeTask& task);
   // Merges `count` partial results of one query head, in order, into its output row.
   void (*merge)(const float* partials, int64_t stride, int64_t count, int64_t head_dim, float* out);
 

@@ -98,46 +98,75 @@ Floats multiply(const Floats& in, const Floats& weights, int64_t columns) {
   return out;
 }
 
+namespace {
+
+// Of one query head on the keys [first, position].
+std::vector<double> attention_weights(
+    const AttentionCase& c, const float* query, const Floats& k, int64_t head, int64_t position) {
+  const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
+  const int64_t first =
+      c.sliding_window > 0 ? std::max<int64_t>(0, position - c.sliding_window + 1) : 0;
+  const int64_t column = head / (c.num_heads / c.num_kv_heads) * c.head_dim;
+  std::vector<double> weights(static_cast<size_t>(position + 1), 0.0);
+  const auto seen = std::span(weights).subspan(static_cast<size_t>(first));
+  for (int64_t key = first; key <= position; ++key) {
+    double dot = 0;
+    for (int64_t e = 0; e < c.head_dim; ++e) {
+      dot += static_cast<double>(query[e]) *
+             static_cast<double>(k[static_cast<size_t>(key * kv_columns + column + e)]);
+    }
+    weights[static_cast<size_t>(key)] = dot * static_cast<double>(c.scale);
+  }
+  const double largest = *std::ranges::max_element(seen);
+  double total = 0;
+  for (double& weight : seen) total += weight = std::exp(weight - largest);
+  for (double& weight : seen) weight /= total;
+  return weights;
+}
+
+}  // namespace
+
 Floats attention(const AttentionCase& c,
                  const Floats& q,
                  const Floats& k,
                  const Floats& v,
-                 int32_t first_position) {
+                 std::span<const int32_t> positions) {
   const int64_t q_columns = static_cast<int64_t>(c.num_heads) * c.head_dim;
   const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   Floats out(q.size());
-  for (int64_t row = 0; row < std::ssize(q) / q_columns; ++row) {
-    const int64_t position = first_position + row;
-    const int64_t first =
-        c.sliding_window > 0 ? std::max<int64_t>(0, position - c.sliding_window + 1) : 0;
+  for (int64_t row = 0; row < std::ssize(positions); ++row) {
     for (int64_t h = 0; h < c.num_heads; ++h) {
-      const float* query = q.data() + row * q_columns + h * c.head_dim;
+      const std::vector<double> weights =
+          attention_weights(c, q.data() + row * q_columns + h * c.head_dim, k, h,
+                            positions[static_cast<size_t>(row)]);
       const int64_t head = h / (c.num_heads / c.num_kv_heads) * c.head_dim;
-      std::vector<double> weights;
-      for (int64_t key = first; key <= position; ++key) {
-        double dot = 0;
-        for (int64_t e = 0; e < c.head_dim; ++e) {
-          dot += static_cast<double>(query[e]) *
-                 static_cast<double>(k[static_cast<size_t>(key * kv_columns + head + e)]);
-        }
-        weights.push_back(dot * static_cast<double>(c.scale));
-      }
-      const double largest = *std::max_element(weights.begin(), weights.end());
-      double total = 0;
-      for (double& weight : weights) total += weight = std::exp(weight - largest);
       for (int64_t e = 0; e < c.head_dim; ++e) {
         double sum = 0;
-        for (size_t i = 0; i < weights.size(); ++i) {
-          const int64_t key = first + static_cast<int64_t>(i);
-          sum +=
-              weights[i] * static_cast<double>(v[static_cast<size_t>(key * kv_columns + head + e)]);
+        for (int64_t key = 0; key < std::ssize(weights); ++key) {
+          sum += weights[static_cast<size_t>(key)] *
+                 static_cast<double>(v[static_cast<size_t>(key * kv_columns + head + e)]);
         }
-        out[static_cast<size_t>(row * q_columns + h * c.head_dim + e)] =
-            static_cast<float>(sum / total);
+        out[static_cast<size_t>(row * q_columns + h * c.head_dim + e)] = static_cast<float>(sum);
       }
     }
   }
   return out;
+}
+
+Floats attention_mass(const AttentionCase& c, const Floats& q, const Floats& k, int32_t position) {
+  std::vector<double> mass(static_cast<size_t>(position) + 1, 0.0);
+  for (int64_t h = 0; h < c.num_heads; ++h) {
+    const std::vector<double> weights =
+        attention_weights(c, q.data() + h * c.head_dim, k, h, position);
+    for (size_t key = 0; key < mass.size(); ++key) mass[key] += weights[key];
+  }
+  return {mass.begin(), mass.end()};
+}
+
+std::vector<int32_t> positions_from(int32_t first, int32_t count, int32_t step) {
+  std::vector<int32_t> positions;
+  for (int32_t i = 0; i < count; ++i) positions.push_back(first + i * step);
+  return positions;
 }
 
 Floats rotated(Floats qkv, const RopeReference& rope, std::span<const SequenceSlice> slices) {
@@ -164,7 +193,7 @@ Floats rotated(Floats qkv, const RopeReference& rope, std::span<const SequenceSl
   for (const SequenceSlice& slice : slices) {
     for (int32_t i = 0; i < slice.num_rows; ++i) {
       float* row = qkv.data() + (slice.first_row + i) * heads * rope.head_dim;
-      const float* angles = rope.table.data() + (slice.first_position + i) * rope.rotary_dim;
+      const float* angles = rope.table.data() + slice.position(i) * rope.rotary_dim;
       for (int32_t h = 0; h < rope.num_heads + rope.num_kv_heads; ++h)
         turn(row + h * rope.head_dim, h < rope.num_heads ? rope.q_norm : rope.k_norm, angles);
     }

@@ -42,12 +42,17 @@ struct AttentionCase {
   int32_t sliding_window = 0;
 };
 
-// Query rows at positions [first_position, ...) over the keys [0, number of k rows).
+// Query rows at these positions over the keys [0, number of k rows).
 Floats attention(const AttentionCase& c,
                  const Floats& q,
                  const Floats& k,
                  const Floats& v,
-                 int32_t first_position);
+                 std::span<const int32_t> positions);
+// Attention weights of one query row on the keys [0, position], summed over the heads.
+Floats attention_mass(const AttentionCase& c, const Floats& q, const Floats& k, int32_t position);
+
+// [first, first + step, ...).
+std::vector<int32_t> positions_from(int32_t first, int32_t count, int32_t step = 1);
 
 struct RopeReference {
   int32_t num_heads = 0;

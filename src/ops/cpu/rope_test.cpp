@@ -30,14 +30,17 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
   const Floats table = rope_table(300, c.rotary_dim, c.attention_factor);
   const Floats q_norm = random_floats(random_, c.head_dim);
   const Floats k_norm = random_floats(random_, c.head_dim);
+  const std::vector<int32_t> gathered = positions_from(1, 9, 21);
   for (const NamedOps& named : all_ops(*device_, 3)) {
     SCOPED_TRACE(name_of(named.set));
     KvFixture kv(*device_, c.dtype, c.num_kv_heads, c.head_dim, 12);
     const auto blocks_a = kv.take_blocks(300);
     const auto blocks_b = kv.take_blocks(60);
-    const SequenceSlice slices[] = {
-        {0, 130, 170, blocks_a}, {130, 1, 0, blocks_b}, {131, 20, 40, blocks_b}};
-    Floats qkv = random_floats(random_, 151 * columns);
+    const SequenceSlice slices[] = {{0, 130, 170, blocks_a},
+                                    {130, 1, 0, blocks_b},
+                                    {131, 20, 40, blocks_b},
+                                    {151, 9, 0, blocks_a, gathered}};
+    Floats qkv = random_floats(random_, 160 * columns);
     const Floats expected = rotated(qkv,
                                     {.num_heads = c.num_heads,
                                      .num_kv_heads = c.num_kv_heads,
@@ -47,7 +50,7 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
                                      .q_norm = c.has_norms ? q_norm : Floats(),
                                      .k_norm = c.has_norms ? k_norm : Floats()},
                                     slices);
-    named.ops->rotate_and_store(view_of(qkv, 151, columns),
+    named.ops->rotate_and_store(view_of(qkv, 160, columns),
                                 {.num_heads = c.num_heads,
                                  .num_kv_heads = c.num_kv_heads,
                                  .head_dim = c.head_dim,
@@ -61,11 +64,11 @@ TEST_P(RopeTest, RotatesQueriesAndStoresKeysAndValues) {
     const int64_t kv_columns = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
     const float tolerance = c.dtype == DType::kF32 ? 1e-6f : c.dtype == DType::kF16 ? 5e-4f : 5e-3f;
     for (const SequenceSlice& slice : slices) {
-      const Floats k = kv.k_rows(slice.blocks, slice.first_position + slice.num_rows);
-      const Floats v = kv.v_rows(slice.blocks, slice.first_position + slice.num_rows);
+      const Floats k = kv.k_rows(slice.blocks, slice.length());
+      const Floats v = kv.v_rows(slice.blocks, slice.length());
       for (int32_t i = 0; i < slice.num_rows; ++i) {
         const auto row = (slice.first_row + i) * columns;
-        const auto at = (slice.first_position + i) * kv_columns;
+        const auto at = slice.position(i) * kv_columns;
         const auto span = [](const Floats& from, int64_t first, int64_t size) {
           return std::span(from).subspan(static_cast<size_t>(first), static_cast<size_t>(size));
         };

@@ -34,8 +34,8 @@ void Attention::run(TensorView qkv,
   if (!tiles_support(qkv, kv)) return attend_plainly(qkv, options, layout, kv, out, stream_);
   // The border between the two lies where the tile of 16 packed rows is full, whatever the batch.
   const int32_t decode_rows = std::min(kLargestSuffix, 16 * kv.num_kv_heads / options.num_heads);
-  tiles_.run(qkv, options, layout, kv, {1, decode_rows}, out);
-  tiles_.run(qkv, options, layout, kv, {decode_rows + 1, kLargestSuffix}, out);
+  tiles_.run(qkv, options, layout, kv, {1, decode_rows}, Slices::kAll, out);
+  tiles_.run(qkv, options, layout, kv, {decode_rows + 1, kLargestSuffix}, Slices::kAll, out);
   if (layout.max_rows > kLargestSuffix) run_long_slices(qkv, options, layout, kv, out);
 }
 
@@ -48,12 +48,13 @@ void Attention::run_long_slices(TensorView qkv,
   if (fused_.supports(qkv, options, layout, kv)) {
     bool is_done = true;
     for (int32_t i = 0; i < layout.num_slices && is_done; ++i) {
-      if (long_rows.contains(layout.on_host[static_cast<size_t>(i)].num_rows))
+      const SequenceSlice& slice = layout.on_host[static_cast<size_t>(i)];
+      if (long_rows.contains(slice.num_rows) && slice.is_contiguous())
         is_done = fused_.run(qkv, options, layout, i, kv, out);
     }
-    if (is_done) return;
+    if (is_done) return tiles_.run(qkv, options, layout, kv, long_rows, Slices::kGathered, out);
   }
-  tiles_.run(qkv, options, layout, kv, long_rows, out);
+  tiles_.run(qkv, options, layout, kv, long_rows, Slices::kAll, out);
 }
 
 }  // namespace droidspeak::cuda

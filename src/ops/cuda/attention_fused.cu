@@ -214,7 +214,7 @@ bool FusedAttention::run(TensorView qkv,
                          const KvLayerView& kv,
                          TensorView out) {
   const SequenceSlice& rows = layout.on_host[static_cast<size_t>(slice)];
-  const int32_t length = rows.first_position + rows.num_rows;
+  const int32_t length = rows.length();
   const bool is_exact = is_worth_exact_plan(rows.num_rows, length);
   const PlanClass wanted{.lengths = is_exact ? Lengths::kExact : Lengths::kAtMost,
                          .num_rows = is_exact ? rows.num_rows : rounded_length(rows.num_rows),

@@ -25,7 +25,7 @@ struct PlainArguments {
   const int32_t* blocks;
   const int32_t* slice_row;
   const int32_t* slice_rows;
-  const int32_t* slice_length;
+  const int32_t* row_position;
   int32_t max_blocks;
   int32_t group;
   int32_t window;
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kPlainThreads)
   if (first_row >= rows) return;
   const int32_t row = first_row + static_cast<int32_t>(threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int32_t first_position = a.slice_length[blockIdx.z] - rows;
-  const int32_t position = first_position + min(row, rows - 1);
+  const int32_t* positions = a.row_position + a.slice_row[blockIdx.z];
+  const int32_t position = positions[min(row, rows - 1)];
   const int64_t global_row = a.slice_row[blockIdx.z] + min(row, rows - 1);
   const int64_t column = static_cast<int64_t>(blockIdx.y) * a.kv.head_dim;
 
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kPlainThreads)
   }
   float largest = -INFINITY;
   float total = 0;
-  const int32_t end = first_position + min(first_row + kPlainRows, rows);
-  const int32_t seen = a.window > 0 ? max(0, first_position + first_row + 1 - a.window) : 0;
+  const int32_t end = positions[min(first_row + kPlainRows, rows) - 1] + 1;
+  const int32_t seen = a.window > 0 ? max(0, positions[first_row] + 1 - a.window) : 0;
   for (int32_t first = seen / kPlainKeys * kPlainKeys; first < end; first += kPlainKeys) {
     __syncthreads();
     load_rows<Element>(a, a.kv.k, a.kv.k_scale, first, end, k);
@@ -181,7 +181,7 @@ void attend_plainly(TensorView qkv,
                                  .blocks = layout.blocks,
                                  .slice_row = layout.slice_row,
                                  .slice_rows = layout.slice_rows,
-                                 .slice_length = layout.slice_length,
+                                 .row_position = layout.row_position,
                                  .max_blocks = layout.max_blocks,
                                  .group = options.num_heads / kv.num_kv_heads,
                                  .window = options.sliding_window,

@@ -59,6 +59,13 @@ Floats rounded(DType dtype, const Floats& values) {
 struct Sequence {
   int32_t first_position;
   int32_t num_rows;
+  int32_t step = 1;  // between the positions of two rows
+
+  std::vector<int32_t> positions() const {
+    return cpu::positions_from(first_position, num_rows, step);
+  }
+
+  int32_t length() const { return positions().back() + 1; }
 };
 
 // Sequences with random K and V in shuffled blocks. A row between two slices belongs to nobody.
@@ -69,13 +76,14 @@ struct Batch {
     for (const Sequence& s : sequences) {
       first_rows.push_back(num_rows);
       num_rows += s.num_rows + 1;
-      num_blocks += (s.first_position + s.num_rows + kBlockTokens - 1) / kBlockTokens;
+      num_blocks += (s.length() + kBlockTokens - 1) / kBlockTokens;
+      positions.push_back(s.positions());
     }
     std::vector<int32_t> free(static_cast<size_t>(num_blocks));
     for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
     std::shuffle(free.begin(), free.end(), random);
     for (const Sequence& s : sequences) {
-      const int32_t count = (s.first_position + s.num_rows + kBlockTokens - 1) / kBlockTokens;
+      const int32_t count = (s.length() + kBlockTokens - 1) / kBlockTokens;
       blocks.emplace_back(free.end() - count, free.end());
       free.resize(free.size() - static_cast<size_t>(count));
     }
@@ -107,7 +115,7 @@ struct Batch {
   Floats rows_of(const Floats& cache, const Floats& scale, size_t sequence) const {
     Floats out;
     const Sequence& s = sequences[sequence];
-    for (int32_t p = 0; p < s.first_position + s.num_rows; ++p) {
+    for (int32_t p = 0; p < s.length(); ++p) {
       for (int32_t head = 0; head < c.num_kv_heads; ++head) {
         const int32_t block = blocks[sequence][static_cast<size_t>(p / kBlockTokens)];
         const int64_t row =
@@ -129,8 +137,8 @@ struct Batch {
       Floats q;
       for (int64_t row = first_rows[i]; row < first_rows[i] + sequences[i].num_rows; ++row)
         q.insert(q.end(), qkv.begin() + row * columns, qkv.begin() + row * columns + width);
-      const Floats rows = cpu::attention(c, q, rows_of(k, k_scale, i), rows_of(v, v_scale, i),
-                                         sequences[i].first_position);
+      const Floats rows =
+          cpu::attention(c, q, rows_of(k, k_scale, i), rows_of(v, v_scale, i), positions[i]);
       std::copy(rows.begin(), rows.end(), out.begin() + first_rows[i] * width);
     }
     return out;
@@ -157,6 +165,7 @@ struct Batch {
   int32_t num_blocks = 0;
   std::vector<int64_t> first_rows;
   std::vector<std::vector<int32_t>> blocks;
+  std::vector<std::vector<int32_t>> positions;
   Floats qkv;
   Floats k;
   Floats v;
@@ -169,13 +178,16 @@ Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t
   std::vector<int32_t> row;
   std::vector<int32_t> rows;
   std::vector<int32_t> length;
+  std::vector<int32_t> row_position(static_cast<size_t>(num_rows));
   BatchLayout layout;
   for (size_t i : some) {
     const Sequence& s = sequences[i];
     slices.push_back({first_rows[i], s.num_rows, s.first_position, blocks[i]});
+    if (s.step > 1) slices.back().positions = positions[i];
+    std::ranges::copy(positions[i], row_position.begin() + first_rows[i]);
     row.push_back(static_cast<int32_t>(first_rows[i]));
     rows.push_back(s.num_rows);
-    length.push_back(s.first_position + s.num_rows);
+    length.push_back(s.length());
     layout.max_blocks = std::max(layout.max_blocks, static_cast<int32_t>(blocks[i].size()));
     layout.max_rows = std::max(layout.max_rows, s.num_rows);
     layout.max_length = std::max(layout.max_length, length.back());
@@ -188,12 +200,14 @@ Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t
   const OnDevice row_memory(device, row);
   const OnDevice rows_memory(device, rows);
   const OnDevice length_memory(device, length);
+  const OnDevice position_memory(device, row_position);
   const OnDevice table_memory(device, table);
   layout.num_rows = static_cast<int32_t>(num_rows);
   layout.num_slices = static_cast<int32_t>(slices.size());
   layout.slice_row = row_memory.as<int32_t>();
   layout.slice_rows = rows_memory.as<int32_t>();
   layout.slice_length = length_memory.as<int32_t>();
+  layout.row_position = position_memory.as<int32_t>();
   layout.blocks = table_memory.as<int32_t>();
   layout.on_host = slices;
 
@@ -306,6 +320,18 @@ TEST_F(CudaAttentionTest, ReadsManyRowsOverAnEarlierContext) {
 TEST_F(CudaAttentionTest, ReadsWholeChunks) {
   expect_reference(Batch(shaped(2, 1, 64), DType::kBF16, DType::kBF16, {{0, 4096}, {0, 70}}),
                    kBf16Tolerance);
+}
+
+TEST_F(CudaAttentionTest, GatheredRowsAttendUpToTheirOwnPositions) {
+  const std::vector<Sequence> list = {{3, 50, 11}, {0, 600}, {70, 2, 200}, {5, 400, 9},
+                                      {2, 70, 2},  {0, 1},   {1, 5, 300},  {10, 65, 60}};
+  for (int32_t window : {0, 100}) {
+    AttentionCase c = shaped(8, 2, 128);
+    c.sliding_window = window;
+    for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
+      expect_reference(Batch(c, DType::kBF16, dtype, list), kBf16Tolerance);
+    expect_reference(Batch(c, DType::kF32, DType::kF32, list), kF32Tolerance);
+  }
 }
 
 TEST_F(CudaAttentionTest, SurvivesLargeScores) {

@@ -27,11 +27,13 @@ struct TileArguments {
   const int32_t* slice_row = nullptr;
   const int32_t* slice_rows = nullptr;
   const int32_t* slice_length = nullptr;
+  const int32_t* row_position = nullptr;
   int32_t max_blocks = 0;
   int32_t num_kv_heads = 0;
   int32_t group = 1;
   int32_t smallest_rows = 1;
   int32_t largest_rows = 1;
+  bool only_gathered = false;
   int32_t window = 0;      // 0: none
   int32_t split_step = 0;  // fewest keys of a split, a multiple of kTileKeys; 0: never split
   int32_t most_splits = 1;
@@ -49,33 +51,43 @@ __device__ inline int32_t split_keys(const TileArguments& a, int32_t length) {
   return (length + most - 1) / most * a.split_step;
 }
 
+// Whether the launch is for this slice.
+__device__ inline bool is_meant(const TileArguments& a, int32_t slice) {
+  const int32_t rows = a.slice_rows[slice];
+  if (rows < a.smallest_rows || rows > a.largest_rows) return false;
+  return !a.only_gathered || a.row_position[a.slice_row[slice]] + rows != a.slice_length[slice];
+}
+
 // What one block works on.
 struct TileWork {
   int32_t slice;
   int32_t kv_head;
-  int32_t first;           // packed row
-  int32_t num_packed;      // of the slice
-  int32_t first_position;  // of the slice's first row
+  int32_t first;       // packed row
+  int32_t num_packed;  // of the slice
   int32_t length;
   int32_t begin;  // keys
   int32_t end;
 };
 
+// Of a packed row; behind the last one that one's.
+__device__ inline int32_t position_of(const TileArguments& a,
+                                      const TileWork& work,
+                                      int32_t packed) {
+  return a.row_position[a.slice_row[work.slice] + min(packed, work.num_packed - 1) / a.group];
+}
+
 // False when the block has nothing to do.
 __device__ inline bool find_work(const TileArguments& a, int32_t tile_rows, TileWork& work) {
   work.slice = static_cast<int32_t>(blockIdx.z);
-  const int32_t rows = a.slice_rows[work.slice];
-  if (rows < a.smallest_rows || rows > a.largest_rows) return false;
+  if (!is_meant(a, work.slice)) return false;
   work.kv_head = static_cast<int32_t>(blockIdx.y) % a.num_kv_heads;
   work.first = static_cast<int32_t>(blockIdx.y) / a.num_kv_heads * tile_rows;
-  work.num_packed = rows * a.group;
+  work.num_packed = a.slice_rows[work.slice] * a.group;
   if (work.first >= work.num_packed) return false;
   work.length = a.slice_length[work.slice];
-  work.first_position = work.length - rows;
-  const int32_t last = min(work.num_packed, work.first + tile_rows) - 1;
-  work.end = work.first_position + last / a.group + 1;
+  work.end = position_of(a, work, work.first + tile_rows - 1) + 1;
   work.begin = 0;
-  if (a.window > 0) work.begin = max(0, work.first_position + work.first / a.group + 1 - a.window);
+  if (a.window > 0) work.begin = max(0, position_of(a, work, work.first) + 1 - a.window);
   if (a.split_step == 0) return true;
   const int32_t keys = split_keys(a, work.length);
   const int32_t split_begin = static_cast<int32_t>(blockIdx.x) * keys;
@@ -130,10 +142,10 @@ class TileKernel {
     row_warp_ = warp / kKeyWarps;
     key_warp_ = warp % kKeyWarps;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int32_t packed = work.first + warp_row(half);
-      position_[half] = work.first_position + min(packed, work.num_packed - 1) / a_.group;
-    }
+    for (int half = 0; half < 2; ++half)
+      position_[half] = position_of(a_, work, work.first + warp_row(half));
+    lowest_ = position_of(a_, work, work.first + 16 * row_warp_);
+    highest_ = position_of(a_, work, work.first + 16 * row_warp_ + 15);
   }
 
   __device__ void run() {
@@ -274,10 +286,8 @@ class TileKernel {
   }
 
   __device__ void mask(int32_t first_key, float (&scores)[kWarpKeys / 8][4]) const {
-    const int32_t low = work_.first_position + (work_.first + 16 * row_warp_) / a_.group;
-    const bool sees_all = first_key + kWarpKeys <= low + 1;
-    const int32_t high = work_.first_position + (work_.first + 16 * row_warp_ + 15) / a_.group;
-    if (sees_all && (a_.window == 0 || first_key > high - a_.window)) return;
+    const bool sees_all = first_key + kWarpKeys <= lowest_ + 1;
+    if (sees_all && (a_.window == 0 || first_key > highest_ - a_.window)) return;
 #pragma unroll
     for (int n = 0; n < kWarpKeys / 8; ++n) {
 #pragma unroll
@@ -437,6 +447,8 @@ class TileKernel {
   int row_warp_;
   int key_warp_;
   int32_t position_[2];
+  int32_t lowest_;  // position of the warp's rows
+  int32_t highest_;
   uint32_t q_[kHeadDim / 16][4];
   float sums_[kHeadDim / 8][4] = {};
   float maximum_[2] = {-INFINITY, -INFINITY};

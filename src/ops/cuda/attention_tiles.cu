@@ -34,10 +34,9 @@ __global__ void __launch_bounds__(kTileThreads)
   const int32_t rows = a.slice_rows[slice];
   const int32_t length = a.slice_length[slice];
   wait_for_previous();
-  if (rows < a.smallest_rows || rows > a.largest_rows || row >= rows) return;
-  if (length <= a.split_step) return;
+  if (!is_meant(a, slice) || row >= rows || length <= a.split_step) return;
 
-  const int32_t position = length - rows + row;
+  const int32_t position = a.row_position[a.slice_row[slice] + row];
   const int32_t first_key = a.window > 0 ? max(0, position + 1 - a.window) : 0;
   const int32_t keys = split_keys(a, length);
   const int32_t begin = first_key / keys;
@@ -125,14 +124,14 @@ struct Extent {
   int32_t length = 0;
 };
 
-Extent extent_of(const BatchLayout& layout, RowRange rows) {
+Extent extent_of(const BatchLayout& layout, RowRange rows, Slices only) {
   Extent extent;
   for (const SequenceSlice& slice : layout.on_host) {
-    if (!rows.contains(slice.num_rows)) continue;
+    if (!rows.contains(slice.num_rows) || (only == Slices::kGathered && slice.is_contiguous()))
+      continue;
     ++extent.num_slices;
     extent.rows = std::max(extent.rows, slice.num_rows);
-    extent.length =
-        std::max({extent.length, layout.min_length, slice.first_position + slice.num_rows});
+    extent.length = std::max({extent.length, layout.min_length, slice.length()});
   }
   return extent;
 }
@@ -163,6 +162,7 @@ TileArguments arguments_of(TensorView qkv,
   a.slice_row = layout.slice_row;
   a.slice_rows = layout.slice_rows;
   a.slice_length = layout.slice_length;
+  a.row_position = layout.row_position;
   a.max_blocks = layout.max_blocks;
   a.num_kv_heads = kv.num_kv_heads;
   a.group = options.num_heads / kv.num_kv_heads;
@@ -184,14 +184,16 @@ void TileAttention::run(TensorView qkv,
                         const BatchLayout& layout,
                         const KvLayerView& kv,
                         RowRange rows,
+                        Slices only,
                         TensorView out) {
   check(tiles_support(qkv, kv) && out.dtype == DType::kBF16, "attention tiles know these types");
   check(options.scale > 0, "attention scale is positive");
-  const Extent extent = extent_of(layout, rows);
+  const Extent extent = extent_of(layout, rows, only);
   if (extent.num_slices == 0) return;
   TileArguments a = arguments_of(qkv, options, layout, kv, out);
   a.smallest_rows = rows.smallest;
   a.largest_rows = extent.rows;
+  a.only_gathered = only == Slices::kGathered;
   set_splits(extent, a);
   if (a.max_splits > 1) {
     const size_t parts = static_cast<size_t>(layout.num_slices) * static_cast<size_t>(extent.rows) *

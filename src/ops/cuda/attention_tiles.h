@@ -21,6 +21,9 @@ struct RowRange {
   bool contains(int32_t rows) const { return rows >= smallest && rows <= largest; }
 };
 
+// Which slices of these a launch is for; kGathered: those whose rows leave positions out.
+enum class Slices { kAll, kGathered };
+
 bool tiles_support(const TensorView& qkv, const KvLayerView& kv);
 
 class TileAttention {
@@ -31,12 +34,13 @@ class TileAttention {
 
   const void* scratch() const { return scratch_.data(); }
 
-  // Slices whose number of rows is in `rows`. tiles_support(qkv, kv) holds.
+  // Slices of `only` whose number of rows is in `rows`. tiles_support(qkv, kv) holds.
   void run(TensorView qkv,
            const AttentionOptions& options,
            const BatchLayout& layout,
            const KvLayerView& kv,
            RowRange rows,
+           Slices only,
            TensorView out);
 
  private:

@@ -20,7 +20,7 @@ struct BatchLayout {
   const int32_t* row_position = nullptr;   // [num_rows]
   const int32_t* slice_row = nullptr;      // [num_slices] first row
   const int32_t* slice_rows = nullptr;     // [num_slices] number of rows
-  const int32_t* slice_length = nullptr;   // [num_slices] first_position + number of rows
+  const int32_t* slice_length = nullptr;   // [num_slices] positions that the last row sees
   const int32_t* blocks = nullptr;         // [num_slices, max_blocks], padded with 0
   std::span<const SequenceSlice> on_host;  // the same, in order
 };

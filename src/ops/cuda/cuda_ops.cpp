@@ -153,6 +153,21 @@ class CudaOps final : public Ops {
     attention_.run(qkv, options, layout_of(slices), kv, out);
   }
 
+  void add_attention_mass(TensorView qkv,
+                          const AttentionOptions& options,
+                          std::span<const SequenceSlice> slices,
+                          size_t which,
+                          const KvLayerView& kv,
+                          TensorView sums) override {
+    check_attention_mass(qkv, options, slices[which], kv, sums);
+    if (is_tracing_) return trace_.spoil();
+    joiner_.flush();
+    TensorView scores =
+        scores_.reshape(device_, DType::kF32, options.num_heads, 2 + slices[which].length());
+    cuda::add_attention_mass(stream_, qkv, options, layout_of(slices), which, kv,
+                             static_cast<float*>(scores.data), sums);
+  }
+
   void translate_kv(const LowRankMap& map,
                     const RopeOptions& rope,
                     const SequenceSlice& range,
@@ -161,7 +176,7 @@ class CudaOps final : public Ops {
     const int64_t columns = 2 * static_cast<int64_t>(kv.num_kv_heads) * kv.head_dim;
     check(map.down->columns() == columns, "map of K and V rows");
     if (is_tracing_) return trace_.spoil();
-    const int32_t last = range.first_position + range.num_rows;
+    const int32_t last = range.length();
     for (int32_t begin = range.first_position; begin < last; begin += kTranslateRows) {
       const int32_t rows = std::min(kTranslateRows, last - begin);
       const SequenceSlice part{0, rows, begin, range.blocks};
@@ -314,6 +329,7 @@ class CudaOps final : public Ops {
   bool is_tracing_ = false;  // operations are noted, not queued
   const BatchLayout* fixed_layout_ = nullptr;
   UploadRing tokens_;
+  Tensor scores_;      // of add_attention_mass()
   Tensor translated_;  // rows of a map's input
   Tensor hidden_;      // rows after the first half of a low-rank map
   std::optional<NormalEquations> normal_equations_;

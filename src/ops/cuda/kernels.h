@@ -25,6 +25,16 @@ void rotate_and_store(cudaStream_t stream,
                       const BatchLayout& layout,
                       const KvLayerView& kv);
 
+// scratch: [heads, 2 + positions that the row sees], device memory.
+void add_attention_mass(cudaStream_t stream,
+                        TensorView qkv,
+                        const AttentionOptions& options,
+                        const BatchLayout& layout,
+                        size_t which,
+                        const KvLayerView& kv,
+                        float* scratch,
+                        TensorView sums);
+
 // Cached positions of the layout's rows to f32 rows [K of all heads un-rotated | V of all heads],
 // and back.
 void gather_kv(cudaStream_t stream,

@@ -9,13 +9,13 @@ namespace {
 
 // Only these blocks are looked at.
 std::span<const int32_t> used_blocks(const SequenceSlice& slice) {
-  const int32_t count = blocks_for(slice.first_position + slice.num_rows);
-  return slice.blocks.first(static_cast<size_t>(count));
+  return slice.blocks.first(static_cast<size_t>(blocks_for(slice.length())));
 }
 
 bool is_same(const SequenceSlice& a, const SequenceSlice& b) {
   return a.first_row == b.first_row && a.num_rows == b.num_rows &&
-         a.first_position == b.first_position && std::ranges::equal(used_blocks(a), used_blocks(b));
+         a.first_position == b.first_position && std::ranges::equal(a.positions, b.positions) &&
+         std::ranges::equal(used_blocks(a), used_blocks(b));
 }
 
 // The arrays of a layout, one after the other in one piece of memory.
@@ -55,11 +55,11 @@ struct Arrays {
       const auto first = static_cast<size_t>(slice.first_row);
       for (int32_t row = 0; row < slice.num_rows; ++row) {
         row_slice[first + static_cast<size_t>(row)] = static_cast<int32_t>(i);
-        row_position[first + static_cast<size_t>(row)] = slice.first_position + row;
+        row_position[first + static_cast<size_t>(row)] = slice.position(row);
       }
       slice_row[i] = static_cast<int32_t>(slice.first_row);
       slice_rows[i] = slice.num_rows;
-      slice_length[i] = slice.first_position + slice.num_rows;
+      slice_length[i] = slice.length();
       const size_t at = i * static_cast<size_t>(layout.max_blocks);
       std::ranges::copy(slice.blocks, blocks.subspan(at).begin());
     }
@@ -114,26 +114,32 @@ void DeviceLayout::assign(std::span<const SequenceSlice> slices, int32_t min_blo
   layout_.blocks = on_device(arrays.blocks);
 }
 
-// The caller's blocks may go, ours stay.
+// The caller's blocks and positions may go, ours stay.
 void DeviceLayout::keep(std::span<const SequenceSlice> slices) {
   blocks_.clear();
+  positions_.clear();
   slices_.assign(slices.begin(), slices.end());
   layout_ = BatchLayout{};
   layout_.num_slices = static_cast<int32_t>(slices_.size());
   for (const SequenceSlice& slice : slices_) {
     const std::span<const int32_t> used = used_blocks(slice);
     blocks_.insert(blocks_.end(), used.begin(), used.end());
+    positions_.insert(positions_.end(), slice.positions.begin(), slice.positions.end());
     const auto end = static_cast<int32_t>(slice.first_row) + slice.num_rows;
     layout_.num_rows = std::max(layout_.num_rows, end);
     layout_.max_rows = std::max(layout_.max_rows, slice.num_rows);
-    layout_.max_length = std::max(layout_.max_length, slice.first_position + slice.num_rows);
+    layout_.max_length = std::max(layout_.max_length, slice.length());
     layout_.max_blocks = std::max(layout_.max_blocks, static_cast<int32_t>(used.size()));
   }
-  size_t first = 0;
+  std::span<const int32_t> blocks = blocks_;
+  std::span<const int32_t> positions = positions_;
   for (SequenceSlice& slice : slices_) {
-    const size_t count = used_blocks(slice).size();
-    slice.blocks = std::span(blocks_).subspan(first, count);
-    first += count;
+    const size_t num_blocks = used_blocks(slice).size();
+    const size_t num_positions = slice.positions.size();
+    slice.blocks = blocks.first(num_blocks);
+    slice.positions = positions.first(num_positions);
+    blocks = blocks.subspan(num_blocks);
+    positions = positions.subspan(num_positions);
   }
   layout_.on_host = slices_;
 }

@@ -26,6 +26,7 @@ class DeviceLayout {
   void keep(std::span<const SequenceSlice> slices);
 
   std::vector<int32_t> blocks_;  // of all slices, one after the other
+  std::vector<int32_t> positions_;
   std::vector<SequenceSlice> slices_;
   BatchLayout layout_;
   Upload upload_;

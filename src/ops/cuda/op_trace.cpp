@@ -11,8 +11,7 @@ constexpr int32_t kFewestBlocks = 4;
 
 int32_t room_for(std::span<const SequenceSlice> slices) {
   int32_t blocks = kFewestBlocks;
-  for (const SequenceSlice& slice : slices)
-    blocks = std::max(blocks, blocks_for(slice.first_position + slice.num_rows));
+  for (const SequenceSlice& slice : slices) blocks = std::max(blocks, blocks_for(slice.length()));
   return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(blocks)));
 }
 

@@ -283,8 +283,34 @@ void merge(const float* partials, int64_t stride, int64_t count, int64_t head_di
   convert_row(out, head_dim, 1.0f / total, out);
 }
 
+template <class T>
+void weigh_as(const AttentionProblem& problem, const DecodeTask& task) {
+  auto weigh_block = [&](auto d) HWY_ATTR {
+    for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+      score_heads<kHeads, decltype(d), T>(d, problem, task, head,
+                                          task.scratch + head * kBlockTokens);
+    });
+  };
+  if (problem.kv.head_dim % 16 == 0) return weigh_block(hn::CappedTag<float, 16>());
+  weigh_block(hn::CappedTag<float, 8>());
+}
+
+void weigh(const AttentionProblem& problem, const DecodeTask& task) {
+  switch (problem.kv.dtype) {
+    case DType::kF16:
+      return weigh_as<hwy::float16_t>(problem, task);
+    case DType::kBF16:
+      return weigh_as<hwy::bfloat16_t>(problem, task);
+    case DType::kI8:
+      return weigh_as<int8_t>(problem, task);
+    default:
+      return weigh_as<float>(problem, task);
+  }
+}
+
 void bind(Kernels& kernels) {
   kernels.decode = decode;
+  kernels.weigh = weigh;
   kernels.merge = merge;
 }
 

@@ -310,7 +310,7 @@ class PrefillRows {
 
  private:
   int32_t position_of(int64_t row) const {
-    return task_.slice->first_position + task_.begin + static_cast<int32_t>(row / group_);
+    return task_.slice->position(task_.begin + static_cast<int32_t>(row / group_));
   }
 
   const float* query_of(int64_t row) const {

@@ -109,7 +109,7 @@ void rotate_and_store(const StoreTask& task) {
   const RopeOptions& o = *task.options;
   const KvLayerView& kv = *task.kv;
   for (int32_t i = task.begin; i < task.end; ++i) {
-    const int32_t position = task.slice->first_position + i;
+    const int32_t position = task.slice->position(i);
     const float* angles = o.table + static_cast<int64_t>(position) * o.rotary_dim;
     float* head = task.qkv.f32_row(task.slice->first_row + i);
     for (int32_t h = 0; h < o.num_heads; ++h, head += o.head_dim) {
