@@ -319,7 +319,8 @@ Tier PlanChooser::tier_of(const PlanChoice& choice) const {
 }
 
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
-// What the variant has stored of following it before saves following it again.
+// What the variant has stored of following it before saves following it again, where it reaches as
+// far.
 PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   const SharingRequest& sharing = sequence.request.sharing;
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
@@ -333,7 +334,11 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
     if (!cache.keys.empty())
       add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});
   }
-  if (!search.candidates.empty()) return pick(search.candidates, 0, 0);
+  if (!search.candidates.empty()) {
+    return *std::ranges::min_element(search.candidates, {}, [](const PlanChoice& candidate) {
+      return std::pair(-candidate.num_sender_tokens(), candidate.predicted_seconds);
+    });
+  }
   PlanChoice choice = compute(sequence);
   if (has_maps && !pair->maps->is_usable()) {
     choice.fallback = "the maps of the pair cannot be used";
