@@ -27,11 +27,12 @@ ContextLoad::ContextLoad(Device& device,
                          KvCache& kv,
                          std::shared_ptr<CacheStore> store,
                          LoadJob job)
-    : device_(device),
-      kv_(kv),
+    : kv_(kv),
+      is_asynchronous_(device.kind() != DeviceKind::kCpu),
       store_(std::move(store)),
       job_(std::move(job)),
       num_entries_(job_.blocks.size() * (job_.layers.size() + (job_.input_layer >= 0 ? 1 : 0))),
+      layer_bytes_(kv.layout().layer_bytes()),
       started_(std::chrono::steady_clock::now()),
       lane_(device.make_copy_lane()),
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
@@ -119,7 +120,7 @@ bool ContextLoad::load_layer(int32_t layer) {
     bytes += entry->bytes().size();
     piece.push_back(std::move(*entry));
     bool is_last = block + 1 == job_.blocks.size();
-    if (device_.kind() != DeviceKind::kCpu && bytes < kCopyingBytes && !is_last) continue;
+    if (is_asynchronous_ && bytes < kCopyingBytes && !is_last) continue;
     if (!copy_piece(layer, first, piece)) return false;
     piece.clear();
     bytes = 0;
@@ -139,13 +140,12 @@ bool ContextLoad::load_layer(int32_t layer) {
 
 // Entries of consecutive blocks from `first_block` on.
 bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries) {
-  bool is_asynchronous = device_.kind() != DeviceKind::kCpu;
-  if (is_asynchronous && !wait_for_copies()) return false;
+  if (is_asynchronous_ && !wait_for_copies()) return false;
   MutexLock lock(mutex_);
   if (is_stopping_) return false;
   for (size_t i = 0; i < entries.size(); ++i) {
     kv_.load(*lane_, layer, job_.blocks[first_block + i], entries[i].bytes());
-    if (is_asynchronous) copying_.push_back(std::move(entries[i]));
+    if (is_asynchronous_) copying_.push_back(std::move(entries[i]));
   }
   return true;
 }
@@ -156,7 +156,7 @@ const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
 }
 
 size_t ContextLoad::expected_bytes(EntryId id) const {
-  return id.kind == EntryKind::kKeyValue ? kv_.layout().layer_bytes() : job_.input_bytes;
+  return id.kind == EntryKind::kKeyValue ? layer_bytes_ : job_.input_bytes;
 }
 
 // An entry of another size is a miss; its block is forgotten, so that it can be stored again.

@@ -95,11 +95,12 @@ class ContextLoad {
   void fail(LoadFailure::Reason reason, std::string text) REQUIRES(mutex_);
   void tell();
 
-  Device& device_;
-  KvCache& kv_;
+  KvCache& kv_;  // not after stop()
+  const bool is_asynchronous_;
   const std::shared_ptr<CacheStore> store_;
   const LoadJob job_;
   const size_t num_entries_;
+  const size_t layer_bytes_;
   const TimePoint started_;
   Stopwatch watch_;
 
