@@ -64,12 +64,12 @@ void run_evaluate(const EvaluateFlags& flags) {
                             .max_tokens = flags.max_tokens};
   for (const std::string& text : flags.plans) {
     PlanRequest request = parse_plan_request(text, workspace.family->config().num_layers);
-    options.plans.push_back(workspace.plans->choose(request, *options.sender, *options.receiver));
-    if (!request.is_auto || workspace.plans->find(*options.sender, *options.receiver) != nullptr)
+    options.plans.push_back(workspace.books->choose(request, *options.sender, *options.receiver));
+    if (!request.is_auto || workspace.books->may_share(*options.sender, *options.receiver))
       continue;
     fmt::print(stderr, "droidspeak: no plan book for {} from {}: auto means full prefill\n",
                flags.receiver, flags.sender);
-    for (const std::string& reason : workspace.plans->skipped())
+    for (const std::string& reason : workspace.books->unused(*workspace.family))
       fmt::print(stderr, "droidspeak: {}\n", reason);
   }
   PromptLimits limits{flags.limit, options.receiver->transformer->max_positions(),

@@ -149,7 +149,7 @@ void run_generate(const GenerateOptions& options) {
   double sender_ms = 0;
   if (!options.sender.empty()) {
     plan.sender = workspace.family->get(options.sender);
-    ChosenPlan chosen = workspace.plans->choose(
+    ChosenPlan chosen = workspace.books->choose(
         parse_plan_request(options.plan, workspace.family->config().num_layers), *plan.sender,
         *plan.receiver);
     plan.plan = chosen.plan;

@@ -78,16 +78,15 @@ json describe_family(const std::filesystem::path& path) {
          {"bytes", bytes},
          {"digest", (variant->adapter ? variant->adapter_digest : variant->model_digest).hex()}});
   }
+  std::vector<std::string> skipped = workspace.books->unused(*workspace.family);
   json books = json::array();
-  for (const PlanBook& book : workspace.plans->books())
-    books.push_back(fmt::format("{} from {}", book.receiver, book.sender));
-  return {{"kind", "family"},
-          {"path", path.string()},
-          {"name", workspace.family->name()},
-          {"variants", variants},
-          {"plan_books", books},
-          {"skipped_plan_books", workspace.plans->skipped()},
-          {"intact", workspace.plans->skipped().empty()}};
+  for (const PairBook& pair : workspace.books->pairs()) {
+    if (!pair.why_unused(*workspace.family))
+      books.push_back(fmt::format("{} from {}", pair.book.receiver, pair.book.sender));
+  }
+  return {{"kind", "family"},         {"path", path.string()}, {"name", workspace.family->name()},
+          {"variants", variants},     {"plan_books", books},   {"skipped_plan_books", skipped},
+          {"intact", skipped.empty()}};
 }
 
 json describe_cache(const std::filesystem::path& path) {

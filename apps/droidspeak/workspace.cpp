@@ -91,7 +91,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
   store = std::make_unique<CacheStore>(stored, clock);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
-  plans = std::make_unique<PlanCatalog>(*ops, *family);
+  books = std::make_unique<PlanBooks>(*ops, family->config(), file);
 }
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {

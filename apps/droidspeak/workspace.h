@@ -12,7 +12,7 @@
 #include "kv/kv_cache.h"
 #include "model/family.h"
 #include "ops/ops.h"
-#include "sharing/plan_catalog.h"
+#include "sharing/plan_books.h"
 #include "sharing/prompt_runner.h"
 #include "store/cache_store.h"
 #include "text/tokenizer.h"
@@ -48,7 +48,7 @@ class Workspace {
   SteadyClock clock;
   std::unique_ptr<CacheStore> store;
   std::unique_ptr<PromptRunner> runner;
-  std::unique_ptr<PlanCatalog> plans;
+  std::unique_ptr<PlanBooks> books;
 
   // Ids of a raw text, with BOS where the model wants one.
   std::vector<int32_t> tokenize_raw(const std::string& text) const;

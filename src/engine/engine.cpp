@@ -147,7 +147,7 @@ EngineState Engine::Loop::state() const {
                     .kv_blocks_total = num_blocks_,
                     .is_healthy = is_healthy_};
   for (const auto& variant : family_.variants()) state.variants.push_back(state_of(*variant));
-  for (const PairBook& pair : library_.pairs()) state.plan_books.push_back(pair.book);
+  for (const PairBook& pair : books_.pairs()) state.plan_books.push_back(pair.book);
   state.kv_blocks_used =
       static_cast<int32_t>(std::lround(metrics.kv_usage * state.kv_blocks_total));
   return state;

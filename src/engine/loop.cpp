@@ -64,13 +64,13 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       store_owner_(make_store(
           options.store, kv_.layout(), bytes_of(ops.activation_dtype(), family_.config().d_model))),
       store_(*store_owner_),
-      library_(ops, family_.config(), file.plan_books),
+      books_(ops, family_.config(), file),
       costs_(options.fixed_costs ? *options.fixed_costs
                                  : calibrate(ops, *family_.base()->transformer, kv_),
              family_.config().num_layers,
              options.fixed_costs ? CostModel::Learning::kOff : CostModel::Learning::kOn),
       chooser_(family_,
-               library_,
+               books_,
                store_,
                costs_,
                {.sharing = options.sharing,
@@ -101,7 +101,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
           {.ops = ops,
            .kv = kv_,
            .store = store_owner_,
-           .library = library_,
+           .books = books_,
            .chooser = chooser_,
            .adapters = adapters_,
            .costs = costs_,
@@ -111,13 +111,8 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
            .write_back = write_back_,
            .on_progress = [this] { inbox_.note_progress(); },
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
-  for (const PairBook& pair : library_.pairs()) {
-    auto sender = family_.find(pair.book.sender);
-    auto receiver = family_.find(pair.book.receiver);
-    if (sender && receiver && library_.find(*sender, *receiver) != nullptr) continue;
-    spdlog::warn("plan book {} -> {} is not used: it was measured with other weights",
-                 pair.book.sender, pair.book.receiver);
-  }
+  for (const std::string& reason : books_.unused(family_))
+    spdlog::warn("a plan book is not used: {}", reason);
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -237,7 +232,7 @@ bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequen
   if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
   bool is_self = is_same_model(*sender.variant, *sequence.variant);
   if (sender.request.cache_salt != sequence.request.cache_salt ||
-      (!is_self && library_.find(*sender.variant, *sequence.variant) == nullptr))
+      (!is_self && !books_.may_share(*sender.variant, *sequence.variant)))
     return false;
   auto known = static_cast<size_t>(sender.num_stored_blocks);
   if (known >= std::min(sequence.num_shareable_blocks(), sender.exact_keys.size())) return false;

@@ -18,10 +18,10 @@
 #include "engine/inbox.h"
 #include "engine/metrics_board.h"
 #include "engine/plan_chooser.h"
-#include "engine/plan_library.h"
 #include "engine/prompt_reader.h"
 #include "engine/scheduler.h"
 #include "kv/kv_cache.h"
+#include "sharing/plan_books.h"
 
 namespace droidspeak {
 
@@ -73,7 +73,7 @@ class Engine::Loop {
   KvCache kv_;
   const std::shared_ptr<CacheStore> store_owner_;  // with its clock, and with loads that hang
   CacheStore& store_;
-  PlanLibrary library_;
+  PlanBooks books_;
   CostModel costs_;
   PlanChooser chooser_;
   const int32_t num_blocks_;

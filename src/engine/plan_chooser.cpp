@@ -49,7 +49,7 @@ struct PlanChooser::Search {
 // A sender's exact cache of a prompt.
 struct PlanChooser::SenderCache {
   std::shared_ptr<const Variant> sender;
-  const PairBook* pair;      // null when sender and receiver have the same weights
+  const PairBook* pair;      // null when they have the same weights, or there is no book
   std::vector<Digest> keys;  // of the leading blocks that have K/V of all layers
 };
 
@@ -89,7 +89,8 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
     return invalid(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
   if (sharing.plan == "full") return {};
-  if (!is_same_model(*sender, receiver) && library_.find(*sender, receiver) == nullptr) {
+  const bool is_same = is_same_model(*sender, receiver);
+  if (!is_same && !books_.may_share(*sender, receiver)) {
     return invalid(fmt::format(
         "sharing.sender \"{}\": no plan book was measured for it and receiver \"{}\" as they are "
         "loaded now",
@@ -98,7 +99,13 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   if (sharing.plan == "auto") return {};
   try {
     ReusePlan plan = parse_plan_request(sharing.plan, costs_.num_layers()).plan;
-    std::vector<int32_t> layers = library_.captured_layers(*sender);
+    if (!is_same && plan.needs_layer_input() && books_.find(*sender, receiver) == nullptr) {
+      return invalid(fmt::format(
+          "sharing.plan \"{}\": there is no plan book for sender \"{}\" and receiver \"{}\"; "
+          "without one, reuse and reuse+S% are possible",
+          sharing.plan, sender->name, receiver.name));
+    }
+    std::vector<int32_t> layers = books_.captured_layers(*sender);
     bool has_input = std::find(layers.begin(), layers.end(), plan.b) != layers.end();
     if (plan.needs_layer_input() && !has_input) {
       return invalid(
@@ -131,7 +138,7 @@ std::optional<PlanChoice> PlanChooser::refill_inputs(const Sequence& sequence,
   bool is_own = choice.source == PlanChoice::Source::kOwnExact;
   if (!is_own || options_.sharing == SharingMode::kOff) return std::nullopt;
   std::vector<EntryId> wanted;
-  for (int32_t layer : library_.captured_layers(*sequence.variant))
+  for (int32_t layer : books_.captured_layers(*sequence.variant))
     wanted.push_back({EntryKind::kLayerInput, layer});
   size_t complete =
       wanted.empty() ? choice.keys.size() : store_.longest_prefix(choice.keys, wanted);
@@ -208,13 +215,20 @@ void PlanChooser::add_auto(Search& search) const {
   }
 }
 
-// Everything that the pair's book offers, if there is a book and the sender has read the prompt.
+// Everything that the pair's book offers, or the family for pairs without one, if the sender has
+// read the prompt.
 void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const {
-  if (!sender || library_.find(*sender, *search.sequence.variant) == nullptr) return;
+  if (!sender || !books_.may_share(*sender, *search.sequence.variant)) return;
   SenderCache cache = look_up(search.sequence, sender);
   if (cache.keys.empty()) return;
   if (options_.sharing == SharingMode::kPlainReuse)
     return add_entry(search, cache, {.plan = ReusePlan::reuse_all(), .quality = {}});
+  if (cache.pair == nullptr) {
+    // Nobody has measured it: as good as this server wants at least, and no better.
+    return add_entry(
+        search, cache,
+        {.plan = *books_.unprofiled(), .quality = {}, .quality_index = options_.min_quality});
+  }
   for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(search, cache, entry);
 }
 
@@ -225,7 +239,7 @@ PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
   });
   if (known == sequence.writer_keys.end())
     known = sequence.writer_keys.insert(known, {sender, exact_keys(sequence, *sender)});
-  SenderCache cache{sender, library_.find(*sender, *sequence.variant), known->keys};
+  SenderCache cache{sender, books_.find(*sender, *sequence.variant), known->keys};
   cache.keys.resize(sequence.num_shareable_blocks());
   cache.keys.resize(stored_blocks(cache.keys));
   return cache;
@@ -326,10 +340,11 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
   auto sender = family_.find(sharing.sender);
-  const PairBook* pair = sender ? library_.find(*sender, *sequence.variant) : nullptr;
+  const PairBook* pair = sender ? books_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
   Search search{sequence, disk};
-  if (pair != nullptr || (sender && is_same_model(*sender, *sequence.variant))) {
+  if (sender &&
+      (is_same_model(*sender, *sequence.variant) || books_.may_share(*sender, *sequence.variant))) {
     SenderCache cache = look_up(sequence, sender);
     if (!cache.keys.empty())
       add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});

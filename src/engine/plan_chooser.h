@@ -15,9 +15,9 @@
 #include "base/result.h"
 #include "engine/cost_model.h"
 #include "engine/plan_choice.h"
-#include "engine/plan_library.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
+#include "sharing/plan_books.h"
 
 namespace droidspeak {
 
@@ -40,11 +40,11 @@ class PlanChooser {
  public:
   // All references outlive the chooser.
   PlanChooser(const ModelFamily& family,
-              const PlanLibrary& library,
+              const PlanBooks& books,
               const CacheStore& store,
               const CostModel& costs,
               const ChooserOptions& options)
-      : family_(family), library_(library), store_(store), costs_(costs), options_(options) {}
+      : family_(family), books_(books), store_(store), costs_(costs), options_(options) {}
 
   // What is wrong with an explicit sharing request: kInvalidArgument. Any thread.
   Result<void> validate(const SharingRequest& sharing, const Variant& receiver) const;
@@ -99,7 +99,7 @@ class PlanChooser {
   size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
 
   const ModelFamily& family_;
-  const PlanLibrary& library_;
+  const PlanBooks& books_;
   const CacheStore& store_;
   const CostModel& costs_;
   ChooserOptions options_;

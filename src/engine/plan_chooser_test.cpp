@@ -100,12 +100,11 @@ class Choosing : public testing::Test {
  protected:
   Choosing() {
     family_.add_book("base", "alpha", {{{0, 1, 3}, 0.995}});
-    library_ = std::make_unique<PlanLibrary>(family_.ops(), family_.models().config(),
-                                             family_.file().plan_books);
+    books_ = std::make_unique<PlanBooks>(family_.ops(), family_.models().config(), family_.file());
     options_.layout = family_.models().config().kv_layout(DType::kF32);
   }
 
-  PlanChooser chooser() const { return {family_.models(), *library_, store_, costs_, options_}; }
+  PlanChooser chooser() const { return {family_.models(), *books_, store_, costs_, options_}; }
 
   Sequence sequence(const SharingRequest& sharing) const {
     GenerationRequest request;
@@ -138,7 +137,7 @@ class Choosing : public testing::Test {
   }
 
   TinyFamily family_;
-  std::unique_ptr<PlanLibrary> library_;
+  std::unique_ptr<PlanBooks> books_;
   SteadyClock clock_;
   CacheStore store_{{.host_bytes = uint64_t{64} << 20}, clock_};
   // Computing is slow and loading is not.

@@ -121,7 +121,7 @@ void PromptReader::start_writer(Sequence& sequence) {
     return;
   if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
-  if (choice.is_exact()) captured = parts_.library.captured_layers(*sequence.variant);
+  if (choice.is_exact()) captured = parts_.books.captured_layers(*sequence.variant);
   bool is_from_sender = choice.source == PlanChoice::Source::kSender;
   size_t covered = is_from_sender ? choice.keys.size() : choice.sender_keys.size();
   sequence.stored_keys = choice.is_exact()

@@ -13,8 +13,8 @@
 #include "engine/cost_model.h"
 #include "engine/metrics_board.h"
 #include "engine/plan_chooser.h"
-#include "engine/plan_library.h"
 #include "engine/sequence.h"
+#include "sharing/plan_books.h"
 
 namespace droidspeak {
 
@@ -25,7 +25,7 @@ class PromptReader {
     Ops& ops;
     KvCache& kv;
     std::shared_ptr<CacheStore> store;  // with loads that hang
-    const PlanLibrary& library;
+    const PlanBooks& books;
     const PlanChooser& chooser;
     AdapterRegistry& adapters;
     CostModel& costs;

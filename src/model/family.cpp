@@ -72,6 +72,7 @@ FamilyFile read_family_file(const std::filesystem::path& path) {
     for (const std::string& book : json.get_strings("plan_books"))
       file.plan_books.push_back(folder / book);
   }
+  if (json.has("unprofiled")) file.unprofiled = json.get_string("unprofiled");
   return file;
 }
 

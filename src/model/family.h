@@ -45,6 +45,7 @@ struct FamilyFile {
   Member base;
   std::vector<Member> variants;
   std::vector<std::filesystem::path> plan_books;
+  std::string unprofiled;  // plan for pairs without a book; empty: they share nothing
 };
 
 // Throws Failure naming the file and field.

@@ -23,6 +23,8 @@ PlanQuality quality_of(const PlanRecord& record, std::span<const double> full_sc
   return quality;
 }
 
+}  // namespace
+
 CostShape cost_shape(const ProfileRecord& record, const BookSource& source) {
   double context = 0;
   double total = 0;
@@ -34,10 +36,12 @@ CostShape cost_shape(const ProfileRecord& record, const BookSource& source) {
           record.shapes ? record.shapes->kv.rank : 0};
 }
 
+namespace {
+
 // Refined plans lie between the cells.
 bool is_heat_cell(const ReusePlan& plan, const BookSource& source) {
   bool has_end = plan.c % source.group == 0 || plan.c == source.pair.num_layers();
-  return plan.a == 0 && plan.b % source.group == 0 && has_end;
+  return plan.a == 0 && plan.b % source.group == 0 && has_end && plan.look_permille == 0;
 }
 
 void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
@@ -48,12 +52,13 @@ void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource&
   }
   book.full_score = mean_of(full_scores);
   CostShape shape = cost_shape(record, source);
-  for (const TriedPlan& tried : pareto_plans(mean_divergences(record), book.num_layers)) {
+  auto cost = [&](const TriedPlan& tried) { return relative_cost(tried, shape); };
+  for (const TriedPlan& tried : pareto_plans(mean_divergences(record), cost, 1)) {
     PlanEntry entry;
     entry.plan = tried.plan;
     entry.translated = tried.translated;
     entry.quality = quality_of(record.plans.at(tried), full_scores);
-    entry.relative_cost = relative_cost(tried, shape);
+    entry.relative_cost = cost(tried);
     entry.quality_index = quality_index(entry.quality, book.full_score);
     book.frontier.push_back(entry);
   }

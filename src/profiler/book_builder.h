@@ -23,6 +23,9 @@ struct BookSource {
   int32_t group = 1;  // step of the heat map
 };
 
+// What relative costs of the book's plans follow from.
+CostShape cost_shape(const ProfileRecord& record, const BookSource& source);
+
 // All but the maps' file name.
 PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source);
 

@@ -88,7 +88,9 @@ void ContextTrial::read_sender(std::span<const int32_t> captured, int32_t receiv
   }
 }
 
-void ContextTrial::copy_layer(int32_t layer) {
+void ContextTrial::copy_layer(int32_t layer,
+                              std::span<const int32_t> from,
+                              std::span<const int32_t> to) {
   KvLayerView kv = pair_.kv.layer(layer);
   int32_t blocks = pair_.kv.pool().num_blocks();
   int64_t slots = int64_t{kv.num_kv_heads} * kBlockTokens;
@@ -99,18 +101,15 @@ void ContextTrial::copy_layer(int32_t layer) {
     parts.push_back(block_rows(kv.v_scale, DType::kF32, blocks, slots));
   }
   for (const TensorView& part : parts) {
-    for (size_t i = 0; i < translated_.blocks().size(); ++i) {
-      int32_t from = sender_.blocks()[i];
-      int32_t to = translated_.blocks()[i];
-      pair_.ops.copy(part.row_range(from, from + 1), part.row_range(to, to + 1));
-    }
+    for (size_t i = 0; i < to.size(); ++i)
+      pair_.ops.copy(part.row_range(from[i], from[i] + 1), part.row_range(to[i], to[i] + 1));
   }
 }
 
 void ContextTrial::translate(const Translator& translator) {
   reserve(translated_);
   for (int32_t layer = 0; layer < pair_.num_layers(); ++layer) {
-    copy_layer(layer);
+    copy_layer(layer, sender_.blocks(), translated_.blocks());
     const LowRankMap* map = translator.kv(layer);
     if (map == nullptr) continue;
     SequenceSlice range{0, num_tokens(), 0, translated_.blocks()};
@@ -132,8 +131,19 @@ void ContextTrial::recompute(LayerRange range, const Translator* translator) {
   run_layers(*pair_.receiver, range, table, hidden);
 }
 
+const BlockTable& ContextTrial::copy_for_look(const TriedPlan& tried) {
+  ContextMixture layers = mixture(tried.layers());
+  BlockTable& table = looked_at_[tried];
+  reserve(table);
+  for (int32_t layer = 0; layer < pair_.num_layers(); ++layer)
+    copy_layer(layer, layers[static_cast<size_t>(layer)], table.blocks());
+  return table;
+}
+
 ContextMixture ContextTrial::mixture(const TriedPlan& tried) const {
   const ReusePlan& plan = tried.plan;
+  if (plan.look_permille > 0)
+    return ContextMixture(static_cast<size_t>(pair_.num_layers()), looked_at_.at(tried).blocks());
   const BlockTable& reused = tried.translated ? translated_ : sender_;
   const BlockTable& recomputed =
       plan.needs_layer_input() ? recomputed_.at({tried.translated, plan.b}) : receiver_;

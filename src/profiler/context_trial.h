@@ -64,6 +64,17 @@ class ContextTrial {
 
   void forget_recomputed() { recomputed_.clear(); }
 
+  // A copy of the K/V that a plan's layers leave, to read tokens into that are looked at. It stays
+  // until forget_looked_at(), and stands for the plan with its tokens.
+  const BlockTable& copy_for_look(const TriedPlan& tried);
+
+  void forget_looked_at() { looked_at_.clear(); }
+
+  // Tokens read through all layers on top of other work.
+  void count_tokens(int64_t tokens) { layer_tokens_ += tokens * pair_.num_layers(); }
+
+  std::span<const int32_t> tokens() const { return context_; }
+
   // Whose K/V each layer of a plan reads. Recomputed layers from b on are those of recompute();
   // with b == a they are the receiver's own.
   ContextMixture mixture(const TriedPlan& tried) const;
@@ -81,8 +92,7 @@ class ContextTrial {
                   TensorView hidden);
   void keep_input(int32_t layer, TensorView hidden);
   void reserve(BlockTable& table);
-  // The sender's K/V of a layer to the table that is translated.
-  void copy_layer(int32_t layer);
+  void copy_layer(int32_t layer, std::span<const int32_t> from, std::span<const int32_t> to);
 
   ModelPair pair_;
   ContextScratch& scratch_;
@@ -91,7 +101,8 @@ class ContextTrial {
   BlockTable receiver_;
   BlockTable translated_;
   std::map<std::pair<bool, int32_t>, BlockTable> recomputed_;  // by (translated, first layer)
-  std::set<int32_t> captured_;                                 // layers whose E is kept
+  std::map<TriedPlan, BlockTable> looked_at_;
+  std::set<int32_t> captured_;  // layers whose E is kept
   int64_t layer_tokens_ = 0;
 };
 

@@ -9,7 +9,7 @@
 
 #include "profiler/data.h"
 #include "profiler/metrics.h"
-#include "sharing/plan_catalog.h"
+#include "sharing/plan_books.h"
 #include "sharing/prompt_runner.h"
 #include "text/tokenizer.h"
 

@@ -12,9 +12,16 @@ constexpr double kLeastGain = 0.98;
 // Divergence at which a plan loses everything; (0.12 / 1.2)^2 is the one per cent of `auto`.
 constexpr double kWorthlessKl = 1.2;
 constexpr double kAutoFloor = 0.99;
+constexpr int32_t kLookShares[] = {30, 50, 100, 150, 250};  // in thousandths
+// More layers than those of the cheapest blocks are better spent on tokens.
+constexpr size_t kLookedAtBlocks = 4;
 
 double index_of_kl(double kl) {
   return 1 - std::min(1.0, kl / kWorthlessKl * (kl / kWorthlessKl));
+}
+
+double num_layers_of(const TriedPlan& tried) {
+  return tried.plan.recomputed_layers();
 }
 
 // Collects plans as long as their context work stays within the budget.
@@ -68,22 +75,23 @@ class Refinement {
 
 }  // namespace
 
-std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans, int32_t num_layers) {
+std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
+                                    const PlanCost& cost,
+                                    double full_cost) {
   std::vector<std::pair<TriedPlan, double>> ordered(plans.begin(), plans.end());
-  std::ranges::stable_sort(ordered, [](const auto& x, const auto& y) {
-    int32_t left = x.first.plan.recomputed_layers();
-    int32_t right = y.first.plan.recomputed_layers();
+  std::ranges::stable_sort(ordered, [&](const auto& x, const auto& y) {
+    double left = cost(x.first);
+    double right = cost(y.first);
     return left != right ? left < right : x.second < y.second;
   });
   std::vector<TriedPlan> frontier;
   double best = 0;
   for (const auto& [tried, kl] : ordered) {
-    if (tried.plan.recomputed_layers() >= num_layers) continue;
+    if (cost(tried) >= full_cost) continue;
     if (!frontier.empty() && !(kl < best * kLeastGain)) continue;
     frontier.push_back(tried);
     best = kl;
   }
-  // Of plans with as many layers only the first, best one is kept by construction.
   return frontier;
 }
 
@@ -110,7 +118,7 @@ int32_t context_layers(const std::vector<TriedPlan>& plans) {
 
 std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
                                         const RefinementLimits& limits) {
-  std::vector<TriedPlan> frontier = pareto_plans(plans, limits.num_layers);
+  std::vector<TriedPlan> frontier = pareto_plans(plans, num_layers_of, limits.num_layers);
   auto is_good = [&](const TriedPlan& tried) { return index_of_kl(plans.at(tried)) >= kAutoFloor; };
   auto chosen = std::ranges::find_if(frontier, is_good);
   if (chosen == frontier.end() && !frontier.empty()) --chosen;
@@ -155,7 +163,32 @@ double relative_cost(const TriedPlan& tried, const CostShape& shape) {
     // Twice the multiplications: gathering and scattering the rows takes as long again.
     translation = (1 - recomputed) * 2 * map_weights / layer_weights;
   }
-  return 1 - shape.context_share + shape.context_share * (recomputed + translation);
+  double suffix = 1 - shape.context_share;
+  double looked_at = tried.plan.look_permille / 1000.0;
+  // Whoever looks at tokens reads the suffix twice.
+  return (looked_at > 0 ? 2 : 1) * suffix +
+         shape.context_share * (recomputed + translation + looked_at);
+}
+
+std::vector<TriedPlan> look_plans(const PlanDivergences& plans, const CostShape& shape) {
+  std::vector<TriedPlan> bases;
+  for (const auto& [tried, kl] : plans) {
+    if (tried.plan.is_reuse_all()) bases.push_back(tried);
+  }
+  auto cost = [&](const TriedPlan& tried) { return relative_cost(tried, shape); };
+  size_t blocks = 0;
+  for (const TriedPlan& tried : pareto_plans(plans, cost, 1)) {
+    if (tried.plan.is_reuse_all() || ++blocks > kLookedAtBlocks) continue;
+    bases.push_back(tried);
+  }
+  std::vector<TriedPlan> looks;
+  for (TriedPlan tried : bases) {
+    for (int32_t permille : kLookShares) {
+      tried.plan.look_permille = permille;
+      looks.push_back(tried);
+    }
+  }
+  return looks;
 }
 
 }  // namespace droidspeak

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -15,9 +16,14 @@ namespace droidspeak {
 // Mean KL of every plan that was measured.
 using PlanDivergences = std::map<TriedPlan, double>;
 
-// Plans with the least divergence for their number of recomputed layers: each one at least 2 %
-// better than all cheaper ones. Ascending by layers; plans that recompute everything are left out.
-std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans, int32_t num_layers);
+// What following a plan takes, in any unit.
+using PlanCost = std::function<double(const TriedPlan&)>;
+
+// Plans with the least divergence for their cost: each one at least 2 % better than all cheaper
+// ones. Ascending by cost; plans that cost as much as full prefill, `full_cost`, are left out.
+std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
+                                    const PlanCost& cost,
+                                    double full_cost);
 
 struct RefinementLimits {
   int32_t num_layers = 0;
@@ -48,5 +54,9 @@ struct CostShape {
 
 // Predicted prefill work as a share of full prefill's.
 double relative_cost(const TriedPlan& tried, const CostShape& shape);
+
+// Plans that look at tokens and are worth measuring: every share on plain reuse and on the
+// cheapest frontier blocks among `plans`.
+std::vector<TriedPlan> look_plans(const PlanDivergences& plans, const CostShape& shape);
 
 }  // namespace droidspeak

@@ -30,9 +30,13 @@ PlanDivergences example() {
   return plans;
 }
 
+double by_layers(const TriedPlan& tried) {
+  return tried.plan.recomputed_layers();
+}
+
 TEST(ParetoPlans, EveryEntryCostsMoreAndDivergesLess) {
   PlanDivergences plans = example();
-  std::vector<TriedPlan> frontier = pareto_plans(plans, 12);
+  std::vector<TriedPlan> frontier = pareto_plans(plans, by_layers, 12);
   ASSERT_GE(frontier.size(), 3u);
   EXPECT_EQ(frontier.front(), mapped(0, 0));
   for (size_t i = 1; i < frontier.size(); ++i) {
@@ -43,7 +47,7 @@ TEST(ParetoPlans, EveryEntryCostsMoreAndDivergesLess) {
 
 TEST(ParetoPlans, LeavesOutPlansThatRecomputeEverything) {
   PlanDivergences plans{{raw(0, 0), 0.3}, {raw(0, 4), 0.0}};
-  EXPECT_EQ(pareto_plans(plans, 4), std::vector<TriedPlan>{raw(0, 0)});
+  EXPECT_EQ(pareto_plans(plans, by_layers, 4), std::vector<TriedPlan>{raw(0, 0)});
 }
 
 TEST(RefinementPlans, StayWithinTheBudgetAndHoldNeighboursOfTheChoice) {

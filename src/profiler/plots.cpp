@@ -154,22 +154,28 @@ void draw_layer_ticks(Svg& svg, const PlotArea& area, int32_t num_layers) {
 
 enum class LabelSide { kAbove, kBelow };
 
-void draw_entry(Svg& svg, const PlotArea& area, const PlanEntry& entry, LabelSide side) {
+// Tokens that are read through all layers count for their share of them.
+double layers_read(const ReusePlan& plan, int32_t num_layers) {
+  return plan.recomputed_layers() + plan.look_permille / 1000.0 * num_layers;
+}
+
+void draw_entry(
+    Svg& svg, const PlotArea& area, const PlanEntry& entry, int32_t num_layers, LabelSide side) {
   const char* style = entry.translated ? "translated" : "raw";
-  int32_t layers = entry.plan.recomputed_layers();
+  double layers = layers_read(entry.plan, num_layers);
   std::string interval = fmt::format("{} interval", style);
   svg.line(area.at(layers, entry.quality.kl_low), area.at(layers, entry.quality.kl_high), interval);
   std::string score =
       entry.quality.score ? fmt::format(", score {:.3f}", *entry.quality.score) : "";
   std::string tooltip =
-      fmt::format("{},{},{}{}: KL {:.4f} ({:.4f} to {:.4f}){}", entry.plan.a, entry.plan.b,
-                  entry.plan.c, entry.translated ? " translated" : "", entry.quality.kl,
-                  entry.quality.kl_low, entry.quality.kl_high, score);
+      fmt::format("{}{}: KL {:.4f} ({:.4f} to {:.4f}){}", entry.plan.to_string(num_layers),
+                  entry.translated ? " translated" : "", entry.quality.kl, entry.quality.kl_low,
+                  entry.quality.kl_high, score);
   svg.circle(area.at(layers, entry.quality.kl), 5, style, tooltip);
-  if (entry.plan.b < entry.plan.c) {
+  if (entry.plan.b < entry.plan.c || entry.plan.look_permille > 0) {
     Point at = area.at(layers, entry.quality.kl);
     svg.text({at.x + 7, at.y + (side == LabelSide::kAbove ? -7 : 16)},
-             fmt::format("{}-{}", entry.plan.b, entry.plan.c), "tick");
+             entry.plan.to_string(num_layers), "tick");
   }
 }
 
@@ -230,17 +236,18 @@ std::string pareto_svg(const PlanBook& book) {
   }
   std::string front;
   for (const PlanEntry& entry : book.frontier) {
-    Point at = area.at(entry.plan.recomputed_layers(), entry.quality.kl);
+    Point at = area.at(layers_read(entry.plan, book.num_layers), entry.quality.kl);
     front += fmt::format("{}{:.2f} {:.2f} ", front.empty() ? "M" : "L", at.x, at.y);
   }
   if (!front.empty()) svg.path(front, "front");
   LabelSide side = LabelSide::kAbove;  // in turns, so that neighbours stay readable
   for (const PlanEntry& entry : book.frontier) {
-    draw_entry(svg, area, entry, side);
+    draw_entry(svg, area, entry, book.num_layers, side);
     side = side == LabelSide::kAbove ? LabelSide::kBelow : LabelSide::kAbove;
   }
   svg.text({area.box.x + area.box.width / 2, 440 - 14},
-           fmt::format("recomputed layers of {}", book.num_layers), "label", TextAnchor::kMiddle);
+           fmt::format("recomputed layers of {}, shares of the tokens included", book.num_layers),
+           "label", TextAnchor::kMiddle);
   svg.turned_text({16, area.box.y + area.box.height / 2}, "KL from full prefill, nats per token",
                   "label");
   return std::move(svg).finish();

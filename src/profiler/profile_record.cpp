@@ -12,12 +12,13 @@ namespace {
 using nlohmann::json;
 
 json to_json(const TriedPlan& tried) {
-  return {tried.plan.a, tried.plan.b, tried.plan.c, tried.translated};
+  return {tried.plan.a, tried.plan.b, tried.plan.c, tried.plan.look_permille, tried.translated};
 }
 
 TriedPlan tried_from_json(const json& in) {
-  return {{in.at(0).get<int32_t>(), in.at(1).get<int32_t>(), in.at(2).get<int32_t>()},
-          in.at(3).get<bool>()};
+  return {{in.at(0).get<int32_t>(), in.at(1).get<int32_t>(), in.at(2).get<int32_t>(),
+           in.at(3).get<int32_t>()},
+          in.at(4).get<bool>()};
 }
 
 json to_json(const MapShape& shape) {
@@ -29,13 +30,15 @@ MapShape shape_from_json(const json& in) {
 }
 
 json to_json(const ProfileRecord& record) {
-  json out{{"version", 2},
+  json out{{"version", 3},
            {"fingerprint", record.fingerprint},
            {"fitted", record.num_fitted},
            {"raw", record.num_raw},
            {"translated", record.num_translated},
            {"refined", record.num_refined},
+           {"looked", record.num_looked},
            {"candidates", json::array()},
+           {"looks", json::array()},
            {"references", json::array()},
            {"plans", json::array()},
            {"sensitivity", record.sensitivity},
@@ -43,6 +46,7 @@ json to_json(const ProfileRecord& record) {
            {"seconds", record.seconds}};
   if (record.shapes) out["shapes"] = {to_json(record.shapes->kv), to_json(record.shapes->inputs)};
   for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
+  for (const TriedPlan& tried : record.looks) out["looks"].push_back(to_json(tried));
   for (const ReferenceAnswer& reference : record.references) {
     out["references"].push_back({{"tokens", reference.tokens},
                                  {"score", reference.score},
@@ -64,9 +68,11 @@ ProfileRecord record_from_json(const json& in) {
   record.num_raw = in.at("raw").get<int32_t>();
   record.num_translated = in.at("translated").get<int32_t>();
   record.num_refined = in.at("refined").get<int32_t>();
+  record.num_looked = in.at("looked").get<int32_t>();
   if (in.contains("shapes"))
     record.shapes = {shape_from_json(in["shapes"].at(0)), shape_from_json(in["shapes"].at(1))};
   for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
+  for (const json& item : in.at("looks")) record.looks.push_back(tried_from_json(item));
   for (const json& item : in.at("references")) {
     const json::binary_t& rows = item.at("rows").get_binary();
     record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(),

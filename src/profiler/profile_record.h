@@ -35,8 +35,10 @@ struct ProfileRecord {
   int32_t num_raw = 0;
   int32_t num_translated = 0;
   int32_t num_refined = 0;
+  int32_t num_looked = 0;
   std::optional<MapShapes> shapes;
-  std::vector<TriedPlan> candidates;  // of the last pass
+  std::vector<TriedPlan> candidates;  // layers that the frontier may be made of
+  std::vector<TriedPlan> looks;       // plans with tokens that are looked at
   std::vector<ReferenceAnswer> references;
   std::map<TriedPlan, PlanRecord> plans;
   std::vector<std::vector<double>> sensitivity;  // [layer][context]

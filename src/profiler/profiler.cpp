@@ -37,7 +37,7 @@ constexpr double kSaveSeconds = 120;
 // that a disk takes them.
 constexpr double kSaveShare = 1.0 / 30;
 constexpr double kDiskBytesPerSecond = 1e9;
-constexpr int32_t kRecordVersion = 3;
+constexpr int32_t kRecordVersion = 4;
 // E maps of every layer cost memory by the square of the width.
 constexpr int32_t kWideModel = 1024;
 
@@ -94,6 +94,10 @@ class ProfileRun {
     for (int32_t i = record_.num_refined; i < num_contexts(); ++i) measure_candidates(i);
     save_after(0);
     end_phase("the frontier's plans");
+    if (record_.looks.empty()) record_.looks = choose_looks();
+    for (int32_t i = record_.num_looked; i < num_contexts(); ++i) measure_looks(i);
+    save_after(0);
+    end_phase("plans with looked-at tokens");
     PlanBook book = write_results();
     end_phase("the book and its maps");
     return book;
@@ -192,9 +196,13 @@ class ProfileRun {
     return steps;
   }
 
+  // Of six plans' layers all shares together, and the sender's reading.
+  int64_t look_steps() const { return 5 * pair_.num_layers(); }
+
   int64_t total_steps() const {
     int64_t steps = (num_contexts() - record_.num_raw) * raw_steps();
     steps += (num_contexts() - record_.num_refined) * 3 * pair_.num_layers();
+    steps += (num_contexts() - record_.num_looked) * look_steps();
     if (fit_) steps += (num_contexts() - record_.num_translated) * translated_steps();
     return steps;
   }
@@ -462,6 +470,53 @@ class ProfileRun {
     trial.context().forget_recomputed();
   }
 
+  BookSource book_source() const {
+    return {pair_, data_, prompts_, options_.metric, options_.group};
+  }
+
+  std::vector<TriedPlan> choose_looks() const {
+    return look_plans(mean_divergences(record_), cost_shape(record_, book_source()));
+  }
+
+  // Plans that look at tokens, grouped by their layers: one scout serves all shares.
+  void measure_looks(int32_t context) {
+    check_stop();
+    const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
+    std::map<TriedPlan, std::vector<TriedPlan>> groups;
+    for (const TriedPlan& tried : record_.looks) groups[tried.layers()].push_back(tried);
+    std::vector<int32_t> captured;
+    std::vector<int32_t> translated_inputs;
+    bool has_translated = false;
+    for (const auto& [base, plans] : groups) {
+      if (base.plan.needs_layer_input()) captured.push_back(base.plan.b);
+      if (base.plan.needs_layer_input() && base.translated)
+        translated_inputs.push_back(base.plan.b);
+      has_translated = has_translated || base.translated;
+    }
+    const Translator* translator =
+        has_translated ? &translator_for(context, translated_inputs) : nullptr;
+    PromptTrial trial(tools_, prompt);
+    trial.set_reference(record_.references[static_cast<size_t>(context)]);
+    trial.context().read_sender(captured, receiver_layers(record_.looks));
+    if (has_translated) trial.context().translate(*translator);
+    ContextResults results;
+    for (const auto& [base, plans] : groups) {
+      check_stop();
+      if (base.plan.needs_layer_input())
+        trial.context().recompute({base.plan.b, base.plan.c},
+                                  base.translated ? translator : nullptr);
+      std::vector<float> mass = trial.scout(base);
+      for (const TriedPlan& tried : plans) {
+        trial.look(tried, mass);
+        compare(trial, {tried}, results);
+        if (options_.metric != Metric::kNone) score_answers(trial, prompt, {tried}, results);
+        trial.context().forget_looked_at();
+      }
+      trial.context().forget_recomputed();
+    }
+    finish_context(record_.num_looked, results, trial, look_steps());
+  }
+
   void score_answers(PromptTrial& trial,
                      const QaPrompt& prompt,
                      const std::vector<TriedPlan>& plans,
@@ -481,8 +536,7 @@ class ProfileRun {
 
   // Maps first: a plan book never names a file that is not there.
   PlanBook write_results() {
-    PlanBook book =
-        make_plan_book(record_, {pair_, data_, prompts_, options_.metric, options_.group});
+    PlanBook book = make_plan_book(record_, book_source());
     bool has_translated =
         std::ranges::any_of(book.frontier, [](const PlanEntry& entry) { return entry.translated; });
     std::filesystem::path out = options_.out;

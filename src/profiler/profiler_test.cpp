@@ -14,6 +14,7 @@
 #include "profiler/profile_record.h"
 #include "profiler/prompt_trial.h"
 #include "profiler/shape_choice.h"
+#include "sharing/look.h"
 #include "sharing/prompt_runner.h"
 #include "support/tiny_model.h"
 
@@ -130,11 +131,49 @@ TEST_F(ProfilerTest, ScoresOfTheFrontierEqualGenerationByTheRunner) {
     if (entry.translated || !entry.quality.score) continue;
     EvaluationOptions evaluation{models.sender,
                                  models.receiver,
-                                 {{entry.plan, nullptr, "plan"}},
+                                 {{entry.plan, nullptr, "plan", default_look_layer(kLayers)}},
                                  Metric::kEditSimilarity,
                                  kAnswerTokens};
     PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
     EXPECT_NEAR(*entry.quality.score, result.score, 1e-6);
+  }
+}
+
+// Each share that is measured against the runner, on plain reuse and on a block.
+TEST_F(ProfilerTest, LookedAtTokensEqualPartialPrefillsOfTheRunner) {
+  ModelPair models = pair("base", "alpha");
+  SteadyClock clock;
+  StoreOptions store_options;
+  store_options.host_bytes = size_t{256} << 20;
+  CacheStore store(store_options, clock);
+  PromptRunner runner(*ops_, *kv_, store);
+  TrialTools tools(models);
+  const std::vector<QaPrompt> all = prompts();
+  for (ReusePlan plan :
+       {ReusePlan{0, 0, 0, 100}, ReusePlan{0, 2, 4, 250}, ReusePlan{0, 2, 4, 1000}}) {
+    double kl = 0;
+    for (const QaPrompt& prompt : all) {
+      PromptTrial trial(tools, prompt);
+      trial.context().read_both(std::vector<int32_t>{2}, {});
+      trial.answer_in_full({kAnswerTokens, tokenizer_->end_of_turn_ids});
+      if (plan.needs_layer_input()) trial.context().recompute({2, 4}, nullptr);
+      TriedPlan tried{plan, false};
+      trial.look(tried, trial.scout(tried));
+      std::vector<ContextMixture> mixtures{trial.context().mixture(tried)};
+      kl += trial.compare(mixtures).front().kl / static_cast<double>(all.size());
+    }
+    EvaluationOptions evaluation{models.sender,
+                                 models.receiver,
+                                 {{plan, nullptr, "plan", default_look_layer(kLayers)}},
+                                 Metric::kF1,
+                                 kAnswerTokens};
+    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, all, evaluation).front();
+    EXPECT_NEAR(kl, result.kl, 1e-5 + 1e-3 * result.kl) << plan.to_string(kLayers);
+    if (plan.look_permille == 1000) {
+      EXPECT_LT(kl, 1e-6) << "everything was read";
+    } else {
+      EXPECT_GT(kl, 1e-6);
+    }
   }
 }
 
@@ -175,7 +214,9 @@ TEST_F(ProfilerTest, WorkIsSharedBetweenPlans) {
   double translated = 1 + (2.0 + 2.0) / kLayers;
   double shapes = (1 + ShapeChoice::kRecomputed * 2.0 / kLayers) / 4;
   double refined = 1 + 1.0;
-  EXPECT_LE(book.prefill_equivalents, raw + translated + shapes + refined);
+  // The sender's reading, and all shares on plain reuse and on four blocks, raw and translated.
+  double looks = 1 + 6 * 0.6 + 4 * 2.0 / kLayers;
+  EXPECT_LE(book.prefill_equivalents, raw + translated + shapes + refined + looks);
   EXPECT_GE(book.prefill_equivalents, raw + translated);
 }
 

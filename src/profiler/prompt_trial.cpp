@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "sharing/look.h"
 
 namespace droidspeak {
 namespace {
@@ -85,6 +86,17 @@ void PromptTrial::set_reference(const ReferenceAnswer& reference) {
         "reference rows of this model");
   ops.device().to_device(hidden.data, reference.rows.data(), reference.rows.size());
   set_reference_rows(hidden);
+}
+
+std::vector<float> PromptTrial::scout(const TriedPlan& tried) {
+  return tools_.look.scout(question(), context_.num_tokens(), context_.mixture(tried.layers()));
+}
+
+void PromptTrial::look(const TriedPlan& tried, std::span<const float> mass) {
+  std::vector<int32_t> positions =
+      choose_looked_at(mass, tried.plan.looked_at_tokens(context_.num_tokens()));
+  tools_.look.read(context_.tokens(), positions, context_.copy_for_look(tried));
+  context_.count_tokens(std::ssize(positions));
 }
 
 std::vector<Divergence> PromptTrial::compare(std::span<const ContextMixture> mixtures) {

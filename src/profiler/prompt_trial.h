@@ -9,6 +9,7 @@
 #include "profiler/context_trial.h"
 #include "profiler/data.h"
 #include "profiler/divergence.h"
+#include "profiler/mixture_look.h"
 #include "profiler/profile_record.h"
 
 namespace droidspeak {
@@ -16,10 +17,14 @@ namespace droidspeak {
 // What trials of a pair use one after the other, so that memory is not asked for again.
 struct TrialTools {
   explicit TrialTools(const ModelPair& p)
-      : pair(p), scorer(p.ops, p.kv, *p.receiver), generator(p.ops, p.kv, *p.receiver) {}
+      : pair(p),
+        scorer(p.ops, p.kv, *p.receiver),
+        look(p.ops, p.kv, *p.receiver),
+        generator(p.ops, p.kv, *p.receiver) {}
 
   ModelPair pair;
   SuffixScorer scorer;
+  MixtureLook look;
   AnswerGenerator generator;
   ContextScratch scratch;
   Tensor hidden;     // rows that predict the reference answer
@@ -48,6 +53,11 @@ class PromptTrial {
   ReferenceAnswer answer_in_full(const AnswerLimits& limits);
   // An answer from an earlier trial of this prompt.
   void set_reference(const ReferenceAnswer& reference);
+
+  // How much the question looks at each context token under a plan's layers.
+  std::vector<float> scout(const TriedPlan& tried);
+  // Makes the caches of a plan with tokens that are looked at; `mass` is the scout's.
+  void look(const TriedPlan& tried, std::span<const float> mass);
 
   std::vector<Divergence> compare(std::span<const ContextMixture> mixtures);
   // Greedy answers; each follows the reference until where `divergences` says it parts.

@@ -1,7 +1,5 @@
-// A plan as it is measured: which layers, and whether what is reused is translated.
+// A plan as it is measured: which layers and tokens, and whether what is reused is translated.
 #pragma once
-
-#include <string>
 
 #include "sharing/reuse_plan.h"
 
@@ -11,11 +9,8 @@ struct TriedPlan {
   ReusePlan plan;
   bool translated = false;
 
-  // "0,16,24" or "0,16,24t".
-  std::string key() const {
-    return std::to_string(plan.a) + "," + std::to_string(plan.b) + "," + std::to_string(plan.c) +
-           (translated ? "t" : "");
-  }
+  // The same without tokens that are looked at.
+  TriedPlan layers() const { return {plan.layers(), translated}; }
 
   auto operator<=>(const TriedPlan&) const = default;
 };

@@ -54,10 +54,10 @@ Look::Look(Ops& ops, int32_t context_tokens, int32_t first_layer)
   mass_ = {sums_.view(), first_layer};
 }
 
-std::vector<int32_t> Look::choose(int32_t count) const {
+std::vector<float> Look::sums() const {
   std::vector<float> mass(static_cast<size_t>(sums_.columns()));
   ops_.device().to_host(mass.data(), sums_.view().data, mass.size() * sizeof(float));
-  return choose_looked_at(mass, count);
+  return mass;
 }
 
 }  // namespace droidspeak

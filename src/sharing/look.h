@@ -37,8 +37,10 @@ class Look {
   // For the slices that end in the prompt's last token and in the draft.
   const AttentionMass& mass() const { return mass_; }
 
-  // Waits for the device.
-  std::vector<int32_t> choose(int32_t count) const;
+  // Both wait for the device.
+  std::vector<float> sums() const;
+
+  std::vector<int32_t> choose(int32_t count) const { return choose_looked_at(sums(), count); }
 
  private:
   Ops& ops_;

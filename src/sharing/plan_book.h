@@ -61,7 +61,7 @@ struct PlanBook {
   int32_t context_tokens_median = 0;
   std::string metric;     // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
   double full_score = 0;  // of full prefill
-  std::vector<PlanEntry> frontier;  // by recomputed layers, ascending; full prefill is not listed
+  std::vector<PlanEntry> frontier;  // by cost, ascending; full prefill is not listed
   std::vector<HeatCell> heat_map;
   std::vector<LayerSensitivity> sensitivity;
   std::optional<int32_t> look_layer;  // nothing: the default

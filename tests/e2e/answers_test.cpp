@@ -100,6 +100,7 @@ TEST(State, ShowsPlanBooks) {
                         {"b", 1},
                         {"c", 3},
                         {"recomputed_layers", 2},
+                        {"looked_at_share", 0},
                         {"translated", false},
                         {"kl", 0.0},
                         {"kl_low", 0.0},

@@ -1,8 +1,9 @@
-#include "engine/plan_library.h"
+#include "sharing/plan_books.h"
 
 #include <functional>
 #include <map>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -26,7 +27,7 @@ Variant variant(const std::string& name) {
   return made;
 }
 
-class PlanLibraryTest : public testing::Test {
+class PlanBooksTest : public testing::Test {
  protected:
   std::filesystem::path write_book(const std::string& file, int32_t num_layers = kLayers) {
     PlanBook book;
@@ -45,10 +46,15 @@ class PlanLibraryTest : public testing::Test {
     return folder_.path() / file;
   }
 
-  PlanLibrary library(const std::vector<std::filesystem::path>& files) {
+  PlanBooks books(const std::vector<std::filesystem::path>& files,
+                  const std::string& unprofiled = "") {
     ModelConfig config;
     config.num_layers = kLayers;
-    return {*ops_, config, files};
+    FamilyFile family;
+    family.path = "family.json";
+    family.plan_books = files;
+    family.unprofiled = unprofiled;
+    return {*ops_, config, family};
   }
 
   TemporaryFolder folder_;
@@ -64,8 +70,8 @@ const std::map<std::string, std::function<void(Variant&)>> kChanges = {
     {"adapter", [](Variant& of) { of.adapter_digest = digest("another"); }},
 };
 
-TEST_F(PlanLibraryTest, ABookCountsForItsPairOnly) {
-  const PlanLibrary found = library({write_book("book.json")});
+TEST_F(PlanBooksTest, ABookCountsForItsPairOnly) {
+  const PlanBooks found = books({write_book("book.json")});
   ASSERT_NE(found.find(sender_, receiver_), nullptr);
   EXPECT_EQ(found.find(receiver_, sender_), nullptr);
   for (const auto& [field, change] : kChanges) {
@@ -78,8 +84,8 @@ TEST_F(PlanLibraryTest, ABookCountsForItsPairOnly) {
   }
 }
 
-TEST_F(PlanLibraryTest, ABookCountsForItsPairWhateverTheirNames) {
-  const PlanLibrary found = library({write_book("book.json")});
+TEST_F(PlanBooksTest, ABookCountsForItsPairWhateverTheirNames) {
+  const PlanBooks found = books({write_book("book.json")});
   Variant sender = sender_;
   sender.name = receiver_.name;
   Variant receiver = receiver_;
@@ -89,8 +95,8 @@ TEST_F(PlanLibraryTest, ABookCountsForItsPairWhateverTheirNames) {
   EXPECT_EQ(found.captured_layers(sender), std::vector<int32_t>{1});
 }
 
-TEST_F(PlanLibraryTest, CapturesLayersForItsOwnSendersOnly) {
-  const PlanLibrary found = library({write_book("book.json")});
+TEST_F(PlanBooksTest, CapturesLayersForItsOwnSendersOnly) {
+  const PlanBooks found = books({write_book("book.json")});
   EXPECT_EQ(found.captured_layers(sender_), std::vector<int32_t>{1});
   EXPECT_TRUE(found.captured_layers(receiver_).empty());
   for (const auto& [field, change] : kChanges) {
@@ -100,13 +106,35 @@ TEST_F(PlanLibraryTest, CapturesLayersForItsOwnSendersOnly) {
   }
 }
 
-TEST_F(PlanLibraryTest, ABookOfAnotherDepthIsRefusedByName) {
+TEST_F(PlanBooksTest, ABookOfAnotherDepthIsRefusedByName) {
   try {
-    library({write_book("deeper.json", kLayers + 2)});
+    books({write_book("deeper.json", kLayers + 2)});
     FAIL() << "a book of six layers was taken for a model of four";
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("deeper.json"), std::string::npos);
     EXPECT_NE(std::string(failure.what()).find("num_layers is 6"), std::string::npos);
+  }
+}
+
+TEST_F(PlanBooksTest, APairWithoutABookHasThePlanOfTheFamily) {
+  const PlanBooks none = books({});
+  EXPECT_FALSE(none.may_share(sender_, receiver_));
+  const PlanBooks allowed = books({}, "reuse+10%");
+  EXPECT_TRUE(allowed.may_share(sender_, receiver_));
+  EXPECT_EQ(allowed.unprofiled(), (ReusePlan{0, 0, 0, 100}));
+  EXPECT_EQ(allowed.choose({.is_auto = true}, sender_, receiver_).shown, "reuse+10%");
+  EXPECT_EQ(none.choose({.is_auto = true}, sender_, receiver_).shown, "full");
+}
+
+TEST_F(PlanBooksTest, APlanThatNeedsABookIsNoneForPairsWithout) {
+  for (const char* plan : {"0,1,3", "0,1,3+10%", "full", "auto", "auto+", "reuse+0%", "most"}) {
+    try {
+      books({}, plan);
+      ADD_FAILURE() << plan;
+    } catch (const Failure& failure) {
+      EXPECT_THAT(failure.what(), testing::HasSubstr("family.json: unprofiled")) << plan;
+      EXPECT_THAT(failure.what(), testing::HasSubstr(plan)) << plan;
+    }
   }
 }
 

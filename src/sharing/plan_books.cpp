@@ -1,0 +1,124 @@
+#include "sharing/plan_books.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "sharing/look.h"
+
+namespace droidspeak {
+namespace {
+
+bool is_sender(const PlanBook& book, const Variant& variant) {
+  return book.sender_model == variant.model_digest && book.sender_adapter == variant.adapter_digest;
+}
+
+bool is_receiver(const PlanBook& book, const Variant& variant) {
+  return book.receiver_model == variant.model_digest &&
+         book.receiver_adapter == variant.adapter_digest;
+}
+
+PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::path& file) {
+  PairBook pair{file, load_plan_book(file), nullptr};
+  if (pair.book.num_layers != config.num_layers) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: num_layers is {}: the model has {}", file.string(),
+                              pair.book.num_layers, config.num_layers));
+  }
+  if (pair.book.maps_file.empty()) return pair;
+  pair.maps = std::make_shared<LazyTranslator>(
+      ops, pair.book.maps_file,
+      LazyTranslator::Shape{config.num_layers, config.kv_columns(), config.d_model});
+  return pair;
+}
+
+}  // namespace
+
+PlanBooks::PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& family)
+    : num_layers_(config.num_layers) {
+  for (const std::filesystem::path& file : family.plan_books)
+    pairs_.push_back(load_pair(ops, config, file));
+  if (family.unprofiled.empty()) return;
+  PlanRequest request;
+  try {
+    request = parse_plan_request(family.unprofiled, num_layers_);
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(),
+                  fmt::format("{}: unprofiled: {}", family.path.string(), failure.what()));
+  }
+  if (request.is_auto || !request.plan.is_reuse_all()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: unprofiled is \"{}\": expected reuse or reuse+S%, which need no "
+                              "plan book",
+                              family.path.string(), family.unprofiled));
+  }
+  unprofiled_ = request.plan;
+}
+
+const PairBook* PlanBooks::find(const Variant& sender, const Variant& receiver) const {
+  for (const PairBook& pair : pairs_) {
+    if (is_sender(pair.book, sender) && is_receiver(pair.book, receiver)) return &pair;
+  }
+  return nullptr;
+}
+
+std::vector<int32_t> PlanBooks::captured_layers(const Variant& sender) const {
+  std::set<int32_t> layers;
+  for (const PairBook& pair : pairs_) {
+    if (!is_sender(pair.book, sender)) continue;
+    for (int32_t layer : pair.book.transition_layers()) layers.insert(layer);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+std::optional<std::string> PairBook::why_unused(const ModelFamily& family) const {
+  const auto variants = family.variants();
+  auto sends = [&](const auto& variant) { return is_sender(book, *variant); };
+  auto receives = [&](const auto& variant) { return is_receiver(book, *variant); };
+  const bool has_sender = std::ranges::any_of(variants, sends);
+  if (has_sender && std::ranges::any_of(variants, receives)) return std::nullopt;
+  const std::string& name = has_sender ? book.receiver : book.sender;
+  if (family.find(name) == nullptr) return fmt::format("\"{}\" is not loaded", name);
+  return fmt::format("made for other weights of \"{}\"; profile the pair again", name);
+}
+
+std::vector<std::string> PlanBooks::unused(const ModelFamily& family) const {
+  std::vector<std::string> reasons;
+  for (const PairBook& pair : pairs_) {
+    if (auto why = pair.why_unused(family))
+      reasons.push_back(fmt::format("{}: {}", pair.file.string(), *why));
+  }
+  return reasons;
+}
+
+ChosenPlan PlanBooks::choose(const PlanRequest& request,
+                             const Variant& sender,
+                             const Variant& receiver,
+                             double floor) const {
+  const PairBook* pair = find(sender, receiver);
+  ChosenPlan chosen{ReusePlan::full(num_layers_), nullptr, "full", default_look_layer(num_layers_)};
+  if (pair != nullptr) chosen.look_layer = pair->book.first_look_layer();
+  bool is_translated = !request.is_raw && pair != nullptr;
+  if (!request.is_auto) {
+    chosen.plan = request.plan;
+  } else if (pair == nullptr) {
+    if (!unprofiled_) return chosen;
+    chosen.plan = *unprofiled_;
+  } else {
+    const PlanEntry* entry = pair->book.cheapest(floor);
+    if (entry == nullptr) return chosen;
+    chosen.plan = entry->plan;
+    is_translated = entry->translated;
+  }
+  if (is_translated && pair->maps && !chosen.plan.is_full(num_layers_))
+    chosen.translator = pair->maps->get().take_or_throw();
+  // Numbers, where "reuse" would be the raw plan.
+  const bool is_word_taken =
+      !request.is_raw && pair != nullptr && chosen.plan == ReusePlan::reuse_all();
+  chosen.shown = is_word_taken ? "0,0,0" : chosen.plan.to_string(num_layers_);
+  return chosen;
+}
+
+}  // namespace droidspeak

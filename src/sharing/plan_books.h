@@ -1,0 +1,82 @@
+// The plan books of a family with their translation maps, which are read when they are first
+// needed. Immutable after construction; a book counts only for variants whose digests it was
+// measured with, so that replacing an adapter silences its books.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/family.h"
+#include "sharing/lazy_translator.h"
+#include "sharing/plan_book.h"
+
+namespace droidspeak {
+
+struct PairBook {
+  std::filesystem::path file;
+  PlanBook book;
+  std::shared_ptr<const LazyTranslator> maps;  // null: it has none
+
+  // Nothing when two of the loaded variants are those it was measured with.
+  std::optional<std::string> why_unused(const ModelFamily& family) const;
+};
+
+// Whose cache it is follows from the weights and how they are used, not from a name that may stand
+// for others by now.
+inline bool is_same_model(const Variant& a, const Variant& b) {
+  return a.model_digest == b.model_digest && a.adapter_digest == b.adapter_digest &&
+         a.transformer->configuration() == b.transformer->configuration();
+}
+
+// A plan that a command follows, with what it needs of the pair's book.
+struct ChosenPlan {
+  ReusePlan plan;
+  std::shared_ptr<const Translator> translator;  // null: raw
+  std::string shown;                             // as in a report
+  int32_t look_layer = 0;
+};
+
+class PlanBooks {
+ public:
+  // Throws Failure naming the file when a book cannot be read, or the header of its maps, or when
+  // they do not fit the model, or when pairs without a book cannot follow the family's plan for
+  // them. `ops` outlives this.
+  PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& family);
+
+  // Null when no book was measured with these two.
+  const PairBook* find(const Variant& sender, const Variant& receiver) const;
+  // Layers at which E of `sender` is kept, ascending: what any book of its needs.
+  std::vector<int32_t> captured_layers(const Variant& sender) const;
+
+  const std::vector<PairBook>& pairs() const { return pairs_; }
+
+  // For pairs without a book, which is never translated and needs no E; nothing: they share
+  // nothing.
+  const std::optional<ReusePlan>& unprofiled() const { return unprofiled_; }
+
+  // Whether there are plans for these two.
+  bool may_share(const Variant& sender, const Variant& receiver) const {
+    return unprofiled_ || find(sender, receiver) != nullptr;
+  }
+
+  // File and reason of each book that is not used.
+  std::vector<std::string> unused(const ModelFamily& family) const;
+
+  // What a command asks for, on a pair. `auto` takes the cheapest plan with quality_index >= floor,
+  // without a book the family's plan for such pairs, full prefill when there is none. Throws
+  // Failure when the maps cannot be used.
+  ChosenPlan choose(const PlanRequest& request,
+                    const Variant& sender,
+                    const Variant& receiver,
+                    double floor = 0.99) const;
+
+ private:
+  const int32_t num_layers_;
+  std::vector<PairBook> pairs_;
+  std::optional<ReusePlan> unprofiled_;
+};
+
+}  // namespace droidspeak
