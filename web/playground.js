@@ -118,6 +118,7 @@ const playground = (() => {
       ['Plan', planText(arm, report, cachedTokens)],
       ['Tokens reused', `${count(reusedTokens)} of ${count(result.usage?.prompt_tokens)}`],
       ['Layers recomputed', reusedTokens ? count(report.recomputed_layers) : 'all'],
+      ['Tokens looked at', count(report.looked_at_tokens || 0)],
       ['TTFT, server', duration(report.ttft_ms)],
       ['TTFT, browser', duration(clientMs)],
       ['Against full prefill', arm === 'full' ? dom.kVoid : comparison(card.answer)],

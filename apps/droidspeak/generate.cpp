@@ -277,8 +277,10 @@ void add_generate(CLI::App& app) {
       "--sender", options->sender,
       "Variant whose cache of the context is used; it reads the context if it has not");
   command
-      ->add_option("--plan", options->plan,
-                   "auto, full, reuse or a,b,c (a,b,cr: without translation)")
+      ->add_option(
+          "--plan", options->plan,
+          "auto, full, reuse or a,b,c, the last two also with +S% of looked-at tokens (r at "
+          "the end: without translation)")
       ->capture_default_str();
   command->add_flag("--raw", options->is_raw,
                     "Take the prompt as it is, without the chat template");

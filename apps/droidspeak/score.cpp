@@ -158,8 +158,10 @@ void add_score(CLI::App& app) {
   command->add_option("--context-tokens", options->context_tokens,
                       "Leading tokens that are not scored; with --sender: the shared context");
   command
-      ->add_option("--plan", options->plan,
-                   "auto, full, reuse or a,b,c (a,b,cr: without translation)")
+      ->add_option(
+          "--plan", options->plan,
+          "auto, full, reuse or a,b,c, the last two also with +S% of looked-at tokens (r at "
+          "the end: without translation)")
       ->capture_default_str();
   command->add_flag("--logprobs", options->wants_logprobs,
                     "With --json: one log probability per token");

@@ -29,7 +29,7 @@ ContextTrial::ContextTrial(const ModelPair& pair,
 void ContextTrial::reserve(BlockTable& table) {
   if (table.reserve(pair_.kv.pool(), num_tokens())) return;
   throw Failure(ErrorCode::kExhausted,
-                fmt::format("a context of {} tokens: K/V memory has to hold it four times and has "
+                fmt::format("a context of {} tokens: K/V memory has to hold it five times and has "
                             "room for {} more tokens (raise --kv-memory)",
                             num_tokens(), pair_.kv.pool().num_free() * kBlockTokens));
 }

@@ -255,6 +255,10 @@ TEST(Server, SharesContextsAcrossVariantsAndSaysSo) {
   Json chosen = ask(server, "alpha", R"(, "sharing": {"sender": "base", "plan": "0,1,3"})");
   EXPECT_EQ(chosen["droidspeak"]["plan"], "0,1,3");
   EXPECT_EQ(chosen["droidspeak"]["recomputed_layers"], 2);
+  Json looked = ask(server, "alpha", R"(, "sharing": {"sender": "base", "plan": "0,1,3+12.5%"})");
+  EXPECT_EQ(looked["droidspeak"]["plan"], "0,1,3+12.5%");
+  EXPECT_EQ(looked["droidspeak"]["looked_at_tokens"],
+            (looked["droidspeak"]["reused_tokens"].get<int>() + 7) / 8);
   Json off = ask(server, "alpha", R"(, "sharing": "off")");
   EXPECT_TRUE(off["droidspeak"]["sender"].is_null());
   EXPECT_EQ(off["droidspeak"]["plan"], "full");
