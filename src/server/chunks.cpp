@@ -72,7 +72,7 @@ class ChunkDecoder::Parser {
     size_t used = beast_.put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
     if (error == http::error::need_more) return wait(bytes);
     if (error == http::error::body_limit) {
-      state_ = State::kTooLarge;
+      if (has_good_lines(size_line(bytes))) state_ = State::kTooLarge;
     } else if (error) {
       refuse("an invalid chunk size, extension or trailer, or a chunk longer than its size");
     } else if (is_data || has_good_lines(bytes.substr(0, used))) {
@@ -84,9 +84,14 @@ class ChunkDecoder::Parser {
   // For the rest of these lines. What has come of them is judged: for Beast one that ends in LF
   // alone goes on.
   size_t wait(std::string_view lines) {
-    if (has_good_lines(lines) && lines.size() > kMaxLineBytes)
-      refuse("a line or trailers of more than 8 KiB");
+    has_good_lines(lines);
     return 0;
+  }
+
+  // Up to its end, with the end of the chunk before.
+  static std::string_view size_line(std::string_view bytes) {
+    size_t end = bytes.find("\r\n", bytes.starts_with("\r\n") ? 2 : 0);
+    return bytes.substr(0, end == std::string_view::npos ? end : end + 2);
   }
 
   // In the line of a chunk's size. Beast looks for the other quote beyond the line.
@@ -95,14 +100,19 @@ class ChunkDecoder::Parser {
     return bytes.substr(0, bytes.find('\n')).find('"') != std::string_view::npos;
   }
 
+  // Refuses the body where they are not. Whole lines and pieces of them are judged alike: how a
+  // body was cut decides nothing.
   bool has_good_lines(std::string_view lines) {
     LineScanner scanner;
     for (char c : lines) {
-      if (scanner.add(c) != LineScanner::Step::kBad) continue;
-      refuse(scanner.problem());
-      return false;
+      if (scanner.add(c) == LineScanner::Step::kBad) {
+        refuse(scanner.problem());
+        return false;
+      }
     }
-    return true;
+    if (lines.size() <= kMaxLineBytes) return true;
+    refuse("a line or trailers of more than 8 KiB");
+    return false;
   }
 
   void start_chunk(uint64_t size, size_t extension_bytes, ErrorCode& error) {
