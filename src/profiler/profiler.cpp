@@ -548,7 +548,7 @@ class ProfileRun {
         return std::ranges::find(fit_->input_layers(), layer) == fit_->input_layers().end();
       });
       std::ranges::sort(layers);
-      layers.erase(std::ranges::unique(layers).begin(), layers.end());
+      layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
       using Kind = TranslationFit::Kind;
       constexpr int32_t kAll = TranslationFit::kNoFold;
       TranslationMaps maps{
