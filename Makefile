@@ -75,18 +75,18 @@ format: ## clang-format everything
 	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 fuzz: ## every fuzz target for 60 s
-	@tools/setup fuzz
+	@tools/setup sanitize
 	@tools/run_fuzzers 60
 
-asan: ## every compiled test with address and undefined behaviour sanitizers
-	@tools/setup unit
-	@cmake --preset debug > /dev/null && cmake --build build-debug -j $(JOBS) --target compiled_tests
-	@tools/run_tests build-debug --compiled
+asan: ## every compiled test with address and undefined behaviour sanitizers, but those that LEAVE_OUT names
+	@tools/setup sanitize
+	@cmake --preset asan > /dev/null && cmake --build build-asan -j $(JOBS) --target compiled_tests
+	@tools/run_tests build-asan --compiled -j $(JOBS) $(if $(LEAVE_OUT),-E '^($(LEAVE_OUT))$$')
 
 tsan: ## every compiled test with the thread sanitizer
-	@tools/setup unit
+	@tools/setup sanitize
 	@cmake --preset tsan > /dev/null && cmake --build build-tsan -j $(JOBS) --target compiled_tests
-	@tools/run_tests build-tsan --compiled
+	@tools/run_tests build-tsan --compiled -j $(JOBS)
 
 mutate: ## 150 small changes of the sources, each of which some test must notice
 	@tools/setup mutate
@@ -125,4 +125,4 @@ bundle: ## collect into .cache/bundle what a GPU machine without network lacks
 	@tools/bundle
 
 clean: ## remove what was built
-	@rm -rf build build-debug build-tsan build-cuda build-fuzz build-mutate out
+	@rm -rf build build-asan build-tsan build-cuda build-mutate out

@@ -20,6 +20,9 @@ target_compile_options(droidspeak_options INTERFACE
 # What a sanitizer finds ends the process, and so does what debug_check and the standard library check.
 if(DROIDSPEAK_SANITIZE)
   set(DROIDSPEAK_DEBUG_CHECKS ON)
+  if(DROIDSPEAK_FUZZ)  # tests too: they and the fuzz targets are made of the same objects
+    string(APPEND DROIDSPEAK_SANITIZE ",fuzzer-no-link")
+  endif()
   target_compile_options(droidspeak_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DROIDSPEAK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(droidspeak_options INTERFACE -fsanitize=${DROIDSPEAK_SANITIZE})
@@ -51,6 +54,10 @@ function(add_test_binary name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
+  # Half the time to compile; what is tested keeps its level, and so do the tests that compute slow references.
+  if(DROIDSPEAK_SANITIZE AND NOT name MATCHES "^(ops|parity|profiler)_test$")
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
   # Only where they are used: what does not know its folder comes from the compiler cache in other clones, too.
   foreach(source ${ARG_SOURCES})
     file(STRINGS ${source} uses REGEX "DROIDSPEAK_(SOURCE|BINARY)_DIR|parity/golden\\.h" LIMIT_COUNT 1)

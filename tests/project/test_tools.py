@@ -72,11 +72,11 @@ def test_every_expected_skip_is_in_some_test():
     ("DROIDSPEAK_CUDA:BOOL=OFF", True, True), (None, True, False), (None, False, True)])
 def test_a_build_without_cuda_has_no_gpu(tmp_path, monkeypatch, cache, has_gpu, lacks):
     tool = load("check_skips")
-    results = tmp_path / "out" / "tests" / "build-debug"
+    results = tmp_path / "out" / "tests" / "build-asan"
     results.mkdir(parents=True)
     if cache is not None:
-        (tmp_path / "build-debug").mkdir()
-        (tmp_path / "build-debug" / "CMakeCache.txt").write_text(f"A:BOOL=ON\n{cache}\n")
+        (tmp_path / "build-asan").mkdir()
+        (tmp_path / "build-asan" / "CMakeCache.txt").write_text(f"A:BOOL=ON\n{cache}\n")
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     monkeypatch.setattr(tool.os.path, "exists", lambda path: has_gpu)
     assert tool.lacks_gpu(results) == lacks
