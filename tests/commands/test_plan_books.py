@@ -18,15 +18,37 @@ def test_auto_takes_the_plan_of_the_pairs_book(program_with_books, text):
 
 
 def test_a_book_of_other_weights_is_not_used(program_with_books, text):
-    """The names stay, the adapters behind them change places."""
+    """The name stays, the adapter behind it is scaled otherwise."""
+    config = program_with_books.family.parent / "adapters" / "alpha" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_alpha": 1.25}))
+    assert generate(program_with_books, text)["plan"] == "full"
+    done = program_with_books.run("inspect", program_with_books.family, "--json")
+    assert done.returncode == 1 and "not intact" in done.stderr
+    skipped = json.loads(done.stdout)["skipped_plan_books"]
+    assert len(skipped) == 1 and 'made for other weights of "alpha"' in skipped[0]
+
+
+def test_a_book_counts_for_its_weights_whatever_their_name(program_with_books, text):
+    """The adapters change places, and their books with them."""
     family = json.loads(program_with_books.family.read_text())
     alpha, beta = (next(entry for entry in family["variants"] if entry["name"] == name) for name in ("alpha", "beta"))
     alpha["adapter"], beta["adapter"] = beta["adapter"], alpha["adapter"]
     program_with_books.family.write_text(json.dumps(family))
-    assert generate(program_with_books, text)["plan"] == "full"
+    assert generate(program_with_books, text)["plan"] == "0,1,3"
     done = program_with_books.run("inspect", program_with_books.family, "--json")
-    assert done.returncode == 1 and "not intact" in done.stderr
-    assert len(json.loads(done.stdout)["skipped_plan_books"]) == 2
+    assert json.loads(done.stdout)["skipped_plan_books"] == []
+
+
+def test_pairs_without_a_book_follow_the_familys_plan(program_with_books, text):
+    """And without that they share nothing; a plan that needs a book is refused by name."""
+    family = json.loads(program_with_books.family.read_text()) | {"plan_books": []}
+    for extra, plan in (({}, "full"), ({"unprofiled": "reuse+10%"}, "reuse+10%")):
+        program_with_books.family.write_text(json.dumps(family | extra))
+        answer = generate(program_with_books, text)
+        assert answer["plan"] == plan and (answer["looked_at_tokens"] > 0) == bool(extra)
+    program_with_books.family.write_text(json.dumps(family | {"unprofiled": "0,1,3"}))
+    done = program_with_books.run("score", "--model", "alpha", "--file", text, "--family", program_with_books.family)
+    assert done.returncode != 0 and "unprofiled" in done.stderr and "0,1,3" in done.stderr
 
 
 def profile(rows, out, *flags):

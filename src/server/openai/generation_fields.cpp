@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "server/openai/limits.h"
+#include "sharing/reuse_plan.h"
 
 namespace droidspeak::openai {
 
@@ -122,23 +125,14 @@ void read_streaming(Fields& fields, GenerationFields& generation) {
   generation.has_running_usage = options->boolean("continuous_usage_stats").value_or(false);
 }
 
-// "auto", "full", "reuse" or "a,b,c" with an optional r; the numbers are checked by the engine.
+// How many layers there are is checked by the engine.
 bool is_plan(std::string_view text) {
-  if (text == "auto" || text == "full" || text == "reuse") return true;
-  if (text.ends_with('r')) text.remove_suffix(1);
-  int numbers = 1;
-  bool has_digit = false;
-  for (char c : text) {
-    if (c == ',' && has_digit) {
-      ++numbers;
-      has_digit = false;
-    } else if (c >= '0' && c <= '9') {
-      has_digit = true;
-    } else {
-      return false;
-    }
+  try {
+    parse_plan_request(text, std::numeric_limits<int32_t>::max());
+    return true;
+  } catch (const Failure&) {
+    return false;
   }
-  return numbers == 3 && has_digit;
 }
 
 void read_sharing(Fields& fields, GenerationFields& generation) {
@@ -167,7 +161,8 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
   wanted.plan = members.string("plan", kMaxPlanBytes).value_or("auto");
   if (!is_plan(wanted.plan)) {
     members.invalid(
-        "plan", fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c",
+        "plan", fmt::format("'{}' is not a plan; expected auto, full, reuse or three layers a,b,c, "
+                            "the last two also with +S% from 0.1 to 100",
                             abbreviated(wanted.plan)));
   }
 }

@@ -67,7 +67,7 @@ const Limit kLimits[] = {
      kMaxModelNameBytes, "sharing.sender"},
     {"plan",
      [](size_t n) {
-       return R"("sharing":{"sender":"a","plan":"0,1,)" + std::string(n - 4, '0') + R"("})";
+       return R"("sharing":{"sender":"a","plan":"0,0,)" + std::string(n - 4, '0') + R"("})";
      },
      kMaxPlanBytes, "sharing.plan"},
     {"model", [](size_t n) { return R"("model":)" + quoted(n); }, kMaxModelNameBytes, "model"},

@@ -167,17 +167,20 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Extras,
     BadChatField,
-    testing::Values(BadField{R"("cache_salt": 1)", "cache_salt"},
-                    BadField{R"("sharing": "on")", "sharing"},
-                    BadField{R"("sharing": 1)", "sharing"},
-                    BadField{R"("sharing": {})", "sharing.sender"},
-                    BadField{R"("sharing": {"sender": 1})", "sharing.sender"},
-                    BadField{R"("sharing": {"sender": "base", "plan": "1,2"})", "sharing.plan"},
-                    BadField{R"("sharing": {"sender": "base", "plan": "a,b,c"})", "sharing.plan"},
-                    BadField{R"("sharing": {"sender": "base", "plan": 5})", "sharing.plan"},
-                    BadField{R"("ttft_slo_ms": 0)", "ttft_slo_ms"},
-                    BadField{R"("ttft_slo_ms": "fast")", "ttft_slo_ms"},
-                    BadField{R"("min_quality": 1.5)", "min_quality"}));
+    testing::Values(
+        BadField{R"("cache_salt": 1)", "cache_salt"},
+        BadField{R"("sharing": "on")", "sharing"},
+        BadField{R"("sharing": 1)", "sharing"},
+        BadField{R"("sharing": {})", "sharing.sender"},
+        BadField{R"("sharing": {"sender": 1})", "sharing.sender"},
+        BadField{R"("sharing": {"sender": "base", "plan": "1,2"})", "sharing.plan"},
+        BadField{R"("sharing": {"sender": "base", "plan": "a,b,c"})", "sharing.plan"},
+        BadField{R"("sharing": {"sender": "base", "plan": "reuse+0%"})", "sharing.plan"},
+        BadField{R"("sharing": {"sender": "base", "plan": "0,1,2+101%"})", "sharing.plan"},
+        BadField{R"("sharing": {"sender": "base", "plan": 5})", "sharing.plan"},
+        BadField{R"("ttft_slo_ms": 0)", "ttft_slo_ms"},
+        BadField{R"("ttft_slo_ms": "fast")", "ttft_slo_ms"},
+        BadField{R"("min_quality": 1.5)", "min_quality"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Unsupported,
