@@ -119,11 +119,11 @@ const heatMap = (() => {
     select(current);
   }
 
-  // Cells of frontier plans that recompute one block.
+  // Cells of frontier plans that recompute one block, and no tokens besides.
   function marksOf(book, chosen, isTranslated) {
     const marks = new Map();
     for (const entry of book.frontier) {
-      if (entry.a || entry.translated !== isTranslated) continue;
+      if (entry.a || entry.looked_at_share || entry.translated !== isTranslated) continue;
       marks.set(key(entry.b, entry.c), entry === chosen ? 'chosen' : 'frontier');
     }
     return marks;

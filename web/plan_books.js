@@ -7,6 +7,8 @@ const planBooks = (() => {
   let chart = null;
 
   const nameOf = (book) => `${book.sender} \u2192 ${book.receiver}`;
+  const readOf = (entry) => `${entry.recomputed_layers} layers` +
+      (entry.looked_at_share ? `, ${percent(entry.looked_at_share)} of the tokens` : '');
   const planOf = (entry) => entry.translated ? `${entry.plan} translated` : entry.plan;
 
   // What the server's own rule takes: the cheapest plan above its quality floor.
@@ -67,7 +69,7 @@ const planBooks = (() => {
       scales: {x: scale('Prefill time, share of full prefill'), y: scale('KL from full prefill (nats)')},
       plugins: {
         legend: {labels: {color: text, usePointStyle: true, boxWidth: 6, boxHeight: 6}},
-        tooltip: {callbacks: {label: ({raw}) => `${planOf(raw.entry)}: ${raw.entry.recomputed_layers} layers, KL ` +
+        tooltip: {callbacks: {label: ({raw}) => `${planOf(raw.entry)}: ${readOf(raw.entry)}, KL ` +
             `${precise(raw.y)}, cost ${percent(raw.x, 0)}`}},
       },
     };

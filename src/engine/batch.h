@@ -14,7 +14,7 @@ namespace droidspeak {
 struct Batch {
   Transformer* transformer = nullptr;
   std::vector<StepPlan::Work> work = {};  // in the order of their rows, grouped by adapter
-  std::vector<BatchSlice> slices = {};    // one per work; blocks point into the sequences
+  std::vector<BatchSlice> slices = {};    // one per work; what they point to is the sequences'
   std::vector<int32_t> tokens = {};       // [rows]
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
@@ -36,7 +36,7 @@ inline constexpr int32_t kObservedRows = 32;
 
 // Whether the batch's time is that of computing its rows as prompts, and nothing else: no decode
 // rows, which cost a pass over the weights whatever their number, nothing loaded that is translated
-// on the way, no logits of all rows.
+// on the way, nothing that is looked at, no logits of all rows.
 bool is_plain_prefill(const Batch& batch);
 
 std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows);

@@ -103,7 +103,10 @@ double CostModel::prefill_seconds(const PrefillWork& work) const {
   // They lie all over the context, so each sees half of it; a draft passes over all weights.
   int32_t before = (work.context_tokens - work.looked_at_tokens) / 2;
   double draft = compute_seconds(work.context_tokens, kDraftRows, num_layers_);
-  return context + 2 * suffix + draft + compute_seconds(before, work.looked_at_tokens, num_layers_);
+  double again = compute_seconds(work.context_tokens, work.second_suffix_tokens, num_layers_) +
+                 coefficients_.output_seconds;
+  return context + suffix + draft + compute_seconds(before, work.looked_at_tokens, num_layers_) +
+         again;
 }
 
 void CostModel::observe_compute(double predicted, double measured) {

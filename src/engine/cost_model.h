@@ -34,7 +34,8 @@ struct PrefillWork {
   uint64_t load_bytes = 0;
   Tier tier = Tier::kHost;
   int32_t suffix_tokens = 0;
-  int32_t looked_at_tokens = 0;  // of the context; with any, the suffix runs twice
+  int32_t looked_at_tokens = 0;      // of the context
+  int32_t second_suffix_tokens = 0;  // that run again once these were read
 };
 
 class CostModel {

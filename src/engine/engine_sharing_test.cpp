@@ -3,6 +3,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -273,6 +274,7 @@ TEST(Sharing, RequestsThatWaitBuyThroughput) {
   ASSERT_TRUE((*running)->next(std::chrono::seconds(60)));
   auto first = engine.submit(from_sender("alpha", question(1, 1920, 10), "base"));
   auto second = engine.submit(from_sender("beta", question(2, 1920, 10), "base"));
+  while (engine.metrics().waiting < 2) std::this_thread::yield();
   (*running)->cancel();
   EXPECT_EQ(collect(**first).report.plan, "0,2,3") << "one waits behind it";
   EXPECT_EQ(collect(**second).report.plan, "full");
@@ -470,11 +472,15 @@ TEST(Sharing, AnswersDoNotDependOnWhatWasCachedBefore) {
     Engine engine(family.ops(), family.file(), options);
     for (size_t num_tokens : {size_t{1281}, size_t{1601}, prompt.size()}) {
       read(engine, num_tokens);
-      for (int i = 0; i < 2; ++i) outcomes.push_back(generate(engine, request));
+      for (int i = 0; i < 2; ++i) {
+        outcomes.push_back(generate(engine, request));
+        outcomes.push_back(generate(engine, by_name("alpha", prompt, "0,2,3+20%")));
+        outcomes.push_back(generate(engine, by_name("alpha", prompt, "reuse+10%r")));
+      }
     }
   }
   EXPECT_EQ(outcomes[0].report.reused_tokens, 1280);
-  EXPECT_EQ(outcomes[1].report.recomputed_layers, 0) << "a mixed cache";
+  EXPECT_EQ(outcomes[3].report.recomputed_layers, 0) << "a mixed cache";
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.tokens, expected(outcome.report)) << outcome.report.reused_tokens;
   }

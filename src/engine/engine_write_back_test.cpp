@@ -68,6 +68,37 @@ TEST_F(LateCopies, OfASenderAreWaitedForWhileOthersRun) {
   (*other)->cancel();
 }
 
+// Tokens that are looked at are read into the blocks that are being copied.
+TEST_F(LateCopies, AreOfWhatTheScoutLeft) {
+  std::vector<int32_t> context = random_prompt(6, 4 * kBlockTokens);
+  std::vector<int32_t> prompt = context;
+  std::vector<int32_t> rest = random_prompt(7, 3 * kBlockTokens + 5);
+  prompt.insert(prompt.end(), rest.begin(), rest.end());
+  auto ask = [&](Engine& engine, const std::string& plan) {
+    return generate(engine, {.model = "alpha",
+                             .prompt = prompt,
+                             .max_tokens = 4,
+                             .sharing = {SharingRequest::Mode::kExplicit, "base", plan}});
+  };
+  EngineOptions options = tiny_options();
+  options.checks = EngineOptions::Checks::kNone;
+  Engine prompt_engine(family_.ops(), family_.file(), options);  // its copies are immediate
+  generate(prompt_engine, {.model = "base", .prompt = context, .max_tokens = 1});
+  run(context, 1);
+  device_.close();
+  auto late = std::async(std::launch::async, [&] { return ask(*engine_, "reuse+50%"); });
+  EXPECT_EQ(late.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  device_.open();
+  Outcome looked = late.get();
+  EXPECT_EQ(looked.report.looked_at_tokens, 2 * kBlockTokens);
+  EXPECT_EQ(looked.tokens, ask(prompt_engine, "reuse+50%").tokens);
+  Outcome plain = ask(*engine_, "reuse");
+  EXPECT_GT(plain.report.cached_tokens, 4 * kBlockTokens) << "what the scout left is stored";
+  Engine fresh(family_.ops(), family_.file(), options);
+  generate(fresh, {.model = "base", .prompt = context, .max_tokens = 1});
+  EXPECT_EQ(plain.tokens, ask(fresh, "reuse").tokens);
+}
+
 TEST_F(LateCopies, HoldTheirBlocksWhenARequestIsCancelled) {
   std::vector<int32_t> prompt = random_prompt(4, 2 * kBlockTokens + 1);
   device_.close();

@@ -248,6 +248,8 @@ bool Engine::Loop::is_worth_waiting(Sequence& sequence, const Sequence& reader) 
   if (read.source != PlanChoice::Source::kSender || reader.num_stored_blocks > 0) return false;
   size_t wanted = std::min(sequence.num_shareable_blocks(), read.keys.size());
   if (reader.exact_keys[wanted - 1] != sequence.exact_keys[wanted - 1]) return false;
+  bool adds_nothing = read.plan.is_reuse_all() && wanted == sequence.num_shareable_blocks();
+  if (adds_nothing) return false;
   PlanChoice choice = chooser_.choose(sequence, line_.size() - 1);
   bool is_same = choice.source == PlanChoice::Source::kSender &&
                  choice.provenance == read.provenance && choice.keys.size() == wanted;

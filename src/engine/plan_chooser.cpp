@@ -9,6 +9,9 @@
 namespace droidspeak {
 namespace {
 
+// Of plans for pairs without a book: enough for the default floor, and no better.
+constexpr double kUnmeasuredQuality = 0.99;
+
 std::vector<EntryId> key_value_entries(int32_t num_layers) {
   std::vector<EntryId> entries;
   for (int32_t layer = 0; layer < num_layers; ++layer)
@@ -224,10 +227,9 @@ void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant
   if (options_.sharing == SharingMode::kPlainReuse)
     return add_entry(search, cache, {.plan = ReusePlan::reuse_all(), .quality = {}});
   if (cache.pair == nullptr) {
-    // Nobody has measured it: as good as this server wants at least, and no better.
     return add_entry(
         search, cache,
-        {.plan = *books_.unprofiled(), .quality = {}, .quality_index = options_.min_quality});
+        {.plan = *books_.unprofiled(), .quality = {}, .quality_index = kUnmeasuredQuality});
   }
   for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(search, cache, entry);
 }
@@ -401,7 +403,9 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
   bool is_sender = choice.source == PlanChoice::Source::kSender;
   work.recomputed_layers = is_sender ? choice.plan.recomputed_layers() : 0;
-  work.looked_at_tokens = choice.plan.looked_at_tokens(work.context_tokens);
+  work.looked_at_tokens = choice.plan.looked_at_tokens(choice.num_sender_tokens());
+  if (work.looked_at_tokens > 0)
+    work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();
   int64_t columns = sequence.variant->transformer->config().d_model;
   size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
   for (const Part& part : parts_of(choice)) {

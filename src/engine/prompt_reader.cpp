@@ -108,7 +108,7 @@ void PromptReader::start_looking(Sequence& sequence) {
     sequence.looking->stage = Looking::Stage::kRead;
   } else {
     sequence.looking->look =
-        std::make_unique<Look>(parts_.ops, choice.num_tokens(), choice.look_layer);
+        std::make_unique<Look>(parts_.ops, choice.num_sender_tokens(), choice.look_layer);
   }
 }
 
@@ -133,7 +133,7 @@ void PromptReader::start_writer(Sequence& sequence) {
   sequence.num_sent_blocks = sequence.num_stored_blocks;
   sequence.writer = std::make_unique<ContextWriter>(
       ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back,
-                           cache_owner(*sequence.variant)},
+                           cache_owner(*sequence.variant), parts_.on_progress},
       std::move(captured));
   if (choice.is_exact()) return;
   sequence.writer->keep_layers(static_cast<int32_t>(covered),
@@ -190,7 +190,8 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
 // that; what is read from then on is the request's own.
 void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
   Looking& looking = *sequence.looking;
-  int32_t context = sequence.choice.num_tokens();
+  // Blocks behind it are the receiver's own, but read on the context as it was: they run again.
+  int32_t context = sequence.choice.num_sender_tokens();
   switch (looking.stage) {
     case Looking::Stage::kScout:
       store_blocks(sequence);
@@ -204,9 +205,9 @@ void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>
       sequence.looked_at = looking.look->choose(sequence.choice.plan.looked_at_tokens(context));
       looking.look.reset();
       looking.stage = Looking::Stage::kRead;
-      sequence.num_computed = context;
       return;
     case Looking::Stage::kRead:
+      sequence.num_computed = context;
       sequence.report.looked_at_tokens = static_cast<int32_t>(sequence.looked_at.size());
       parts_.metrics.update(
           [&](EngineMetrics& metrics) { metrics.looked_at_tokens += sequence.looked_at.size(); });
@@ -219,7 +220,9 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
   const ContextReuse& reuse = *sequence.reuse;
   PrefillReport& report = sequence.report;
-  report.cached_tokens = choice.num_tokens();
+  // What lies behind the sender's tokens runs again once some of these were looked at.
+  bool is_looking = choice.plan.look_permille > 0;
+  report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();
   report.load_ms = reuse.load_ms();
   bool is_shared = choice.sender != nullptr;
   int32_t recomputed =
@@ -232,8 +235,7 @@ void PromptReader::finish_reuse(Sequence& sequence) {
     report.recomputed_layers = recomputed;
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
-    auto tokens = static_cast<uint64_t>(choice.num_tokens());
-    metrics.prefix_cache_hits += tokens;
+    metrics.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
     ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
     metrics.bytes_loaded += reuse.loaded_bytes();

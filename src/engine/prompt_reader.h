@@ -33,7 +33,7 @@ class PromptReader {
     TransferThreads& host_threads;  // for what is in host memory, and cannot hang
     TransferThreads& disk_threads;
     WriteBack& write_back;
-    std::function<void()> on_progress;  // of a load; any thread
+    std::function<void()> on_progress;  // of a load, or of storing; any thread
     std::chrono::milliseconds load_stall{2000};
   };
 

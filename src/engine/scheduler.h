@@ -1,6 +1,6 @@
-// What runs in this step. Decode rows come first, one per sequence that generates; then prefill,
-// oldest first, within the step's token budget. When a sequence cannot grow, the youngest one gives
-// its blocks back, so the oldest always makes progress.
+// What runs in this step. Decode rows come first, one per sequence that generates or drafts; then
+// prefill, oldest first, within the step's token budget. When a sequence cannot grow, the youngest
+// one gives its blocks back, so the oldest always makes progress.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct StepPlan {
     int32_t num_tokens = 0;
   };
 
-  std::vector<Work> rows = {};        // through all layers, from each sequence's num_computed on
+  std::vector<Work> rows = {};        // through all layers, the sequences' next ones
   std::vector<Work> recomputes = {};  // through the recomputed layers of a reused context
   std::vector<Work> follows = {};     // through the layers that have been loaded by now
   std::vector<std::unique_ptr<Sequence>> preempted = {};  // without blocks; wait again

@@ -1,7 +1,9 @@
 // One request on its way through the engine. Its tokens are the prompt and what was generated so
 // far; positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches
-// the end the next token is sampled. Losing the blocks (preemption) therefore needs no state of its
-// own: num_computed becomes 0 and all tokens so far are read again like a prompt.
+// the end the next token is sampled (one that looks at tokens of its context first: from the end of
+// the prompt it goes back behind the context, see Looking). Losing the blocks (preemption)
+// therefore needs no state of its own: num_computed becomes 0 and all tokens so far are read again
+// like a prompt.
 //
 //   tokens        [ reused context | rest of the prompt | generated ]
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample
@@ -91,8 +93,8 @@ struct Sequence {
   std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
   std::unique_ptr<LayerPass> pass;      // null: none is under way
   std::unique_ptr<Looking> looking;     // null: nothing is looked at, or everything was read
-  // Positions that are read, once they are chosen. Kept through preemption: another scout, with the
-  // generated tokens behind the prompt, would choose others.
+  // Positions that are read, once they are chosen. Kept through preemption: where answers depend on
+  // the batch, another scout might choose others.
   std::vector<int32_t> looked_at;
   std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
   std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
@@ -139,8 +141,8 @@ struct Sequence {
     return num_tokens() + (is_looking(Looking::Stage::kDraft) ? 1 : 0);
   }
 
-  // What the sequence can do next; kLoad: nothing until more has arrived, kFollow: `pass` can go
-  // on.
+  // What the sequence can do next; kLoad: nothing until more has arrived, or has been stored,
+  // kFollow: `pass` can go on.
   enum class Next { kRows, kRecompute, kFollow, kLoad };
 
   Next next() const {

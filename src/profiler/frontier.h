@@ -41,9 +41,9 @@ int32_t context_layers(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
 int32_t receiver_layers(const std::vector<TriedPlan>& plans);
 
-// 1 = as good as full prefill. 1 - (KL / 0.8)^2 with the upper end of KL's interval, and at most
-// the ratio of scores where the score is worse beyond doubt (95 %). A KL of 0.08 nats per token
-// gives 0.99. See docs/plan_book.md.
+// 1 = as good as full prefill. 1 - (KL / 1.2)^2 with the mean KL, and at most the ratio of scores
+// where the score is worse beyond doubt (95 %). A KL of 0.12 nats per token gives 0.99. See
+// docs/plan_book.md.
 double quality_index(const PlanQuality& quality, double full_score);
 
 struct CostShape {

@@ -1,5 +1,5 @@
-// Looked-at tokens over a mixture of context caches: what sharing/look.h does for one prompt, with
-// every layer's K/V of the context where the mixture has it.
+// Looked-at tokens (sharing/look.h) over a mixture of context caches: every layer's K/V of the
+// context lies where the mixture says.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,7 @@ MapShape shape_from_json(const json& in) {
 }
 
 json to_json(const ProfileRecord& record) {
-  json out{{"version", 3},
-           {"fingerprint", record.fingerprint},
+  json out{{"fingerprint", record.fingerprint},
            {"fitted", record.num_fitted},
            {"raw", record.num_raw},
            {"translated", record.num_translated},
@@ -103,7 +102,9 @@ std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint,
   if (!std::filesystem::exists(record_path())) return std::nullopt;
   ProfileRecord record;
   try {
-    record = record_from_json(json::from_msgpack(read_file(record_path())));
+    const json saved = json::from_msgpack(read_file(record_path()));
+    record.fingerprint = saved.at("fingerprint").get<std::string>();
+    if (record.fingerprint == fingerprint) record = record_from_json(saved);
   } catch (const json::exception& error) {
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: damaged ({}); remove the folder to start again",

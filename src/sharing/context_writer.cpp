@@ -49,9 +49,12 @@ struct ContextWriter::Progress {
     }
 
     ~Mark() {
-      MutexLock lock(progress_->mutex);
-      --progress_->num_jobs;
-      progress_->changed.notify_all();
+      {
+        MutexLock lock(progress_->mutex);
+        --progress_->num_jobs;
+        progress_->changed.notify_all();
+      }
+      if (progress_->on_stored) progress_->on_stored();
     }
 
     Mark(const Mark&) = delete;
@@ -61,6 +64,9 @@ struct ContextWriter::Progress {
     std::shared_ptr<Progress> progress_;
   };
 
+  explicit Progress(std::function<void()> told) : on_stored(std::move(told)) {}
+
+  const std::function<void()> on_stored;
   Mutex mutex;
   Condition changed;
   int32_t num_jobs GUARDED_BY(mutex) = 0;
@@ -196,7 +202,7 @@ struct ContextWriter::Job {
 ContextWriter::ContextWriter(const Parts& parts, std::vector<int32_t> captured_layers)
     : parts_(parts),
       captured_layers_(std::move(captured_layers)),
-      progress_(std::make_shared<Progress>()) {
+      progress_(std::make_shared<Progress>(parts.on_stored)) {
   std::ranges::sort(captured_layers_);
   auto repeated = std::unique(captured_layers_.begin(), captured_layers_.end());
   captured_layers_.erase(repeated, captured_layers_.end());
@@ -245,8 +251,8 @@ void ContextWriter::store(std::span<const Digest> keys,
   auto last_block = std::min(num_tokens / kBlockTokens, static_cast<int32_t>(keys.size()));
   for (int32_t block = first_block; block < last_block; ++block) {
     auto index = static_cast<size_t>(block);
-    job.blocks.push_back({block, blocks[index], keys[index],
-                          block < num_partial_blocks_ ? partial_layers_ : all_layers});
+    const std::vector<int32_t>& layers = block < num_partial_blocks_ ? partial_layers_ : all_layers;
+    if (!layers.empty()) job.blocks.push_back({block, blocks[index], keys[index], layers});
   }
   if (job.blocks.empty()) return;
   job.captures = captures_;

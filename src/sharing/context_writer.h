@@ -3,6 +3,7 @@
 // memory; a block is in the store once all of it has been copied, not before.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,7 @@ class ContextWriter {
     CacheStore& store;
     WriteBack& write_back;
     Digest owner;
+    std::function<void()> on_stored = {};  // when something has been; on any thread, may be empty
   };
 
   // `captured_layers`: where E is kept.

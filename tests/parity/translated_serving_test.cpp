@@ -190,9 +190,35 @@ TEST_F(TranslatedServing, LookedAtTokensAreNeverStored) {
     EXPECT_EQ(other.tokens, ask(*prepared(), 3, looking).tokens);
     EXPECT_EQ(ask(*engine, 4, layers).tokens, ask(*prepared(), 4, layers).tokens);
     Outcome again = ask(*engine, 2, looking);
-    EXPECT_GT(again.report.cached_tokens, 640)
-        << "blocks behind the context, as the scout left them";
+    EXPECT_EQ(again.tokens, first.tokens);
+    EXPECT_EQ(again.report.looked_at_tokens, 160);
+    EXPECT_EQ(again.report.cached_tokens, 640) << "those behind were read again";
+    EXPECT_GT(ask(*engine, 2, layers).report.cached_tokens, 640) << "as the scout left them";
   }
+}
+
+// The blocks behind the sender's are the scout's: they run again, after a preemption too.
+TEST_F(TranslatedServing, PreemptedOnALongerMixedCacheEqualsAlone) {
+  std::vector<GenerationRequest> requests;
+  for (uint32_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> tokens = prompt(i);
+    std::vector<int32_t> rest = random_prompt(50 + i, 2 * kBlockTokens);
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    requests.push_back(request("alpha", tokens, i % 2 == 0 ? "reuse+30%" : "0,2,3+20%"));
+    requests.back().max_tokens = 150;
+  }
+  std::vector<std::vector<int32_t>> alone;
+  for (const GenerationRequest& one : requests)
+    alone.push_back(generate(*prepared_engine(64), one).tokens);
+  auto engine = prepared_engine(12);
+  for (int round = 0; round < 2; ++round) {  // the second one finds what the first has stored
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const GenerationRequest& one : requests)
+      streams.push_back(std::move(engine->submit(one)).take_or_throw());
+    for (size_t i = 0; i < streams.size(); ++i)
+      EXPECT_EQ(collect(*streams[i]).tokens, alone[i]) << "round " << round << " request " << i;
+  }
+  EXPECT_GT(engine->metrics().preemptions, 0u);
 }
 
 TEST_F(TranslatedServing, BatchedAndPreemptedEqualsAlone) {

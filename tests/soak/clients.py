@@ -71,7 +71,8 @@ class Client:
         prompt = self.random.choice(self.prompts)
         reading = {**self.fields(sender, "off"), "prompt": prompt.tokens, "max_tokens": 1}
         self.expect(200, "/v1/completions", reading)
-        sharing = self.random.choice(["auto", {"sender": sender, "plan": "auto"}, {"sender": sender, "plan": "reuse"}])
+        plan = self.random.choice(["auto", "reuse", "reuse+10%", "reuse+40%"])
+        sharing = self.random.choice(["auto", {"sender": sender, "plan": plan}])
         fields = {**self.fields(receiver, sharing), "messages": prompt.messages}
         if "cache_salt" in reading:
             fields["cache_salt"] = reading["cache_salt"]
