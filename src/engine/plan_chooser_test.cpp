@@ -55,6 +55,16 @@ TEST(CostModel, OverlapsLoadingAndRecomputing) {
   EXPECT_NEAR(costs.prefill_seconds(work), 1.0 + 0.1, 1e-12);
 }
 
+TEST(CostModel, CountsWhatLookingAtTokensTakes) {
+  CostModel costs({.token_seconds = 1e-3, .attention_seconds = 0, .output_seconds = 1}, 10);
+  PrefillWork work{.context_tokens = 100, .suffix_tokens = 10};
+  EXPECT_NEAR(costs.prefill_seconds(work), 0.1 + 1, 1e-12);
+  work.looked_at_tokens = 20;
+  work.second_suffix_tokens = 30;
+  const double draft = 0.08;
+  EXPECT_NEAR(costs.prefill_seconds(work), (0.1 + 1) + draft + 0.2 + (0.3 + 1), 1e-12);
+}
+
 TEST(CostModel, GrowsWithTheContextBeforeTheTokens) {
   CostModel costs({.token_seconds = 1e-3, .attention_seconds = 1e-5}, 10);
   EXPECT_NEAR(costs.compute_seconds(0, 100, 1), 0.1 + 1e-5 * 5000, 1e-12);

@@ -95,6 +95,21 @@ std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
   return frontier;
 }
 
+PlanNeeds needs_of(const std::vector<TriedPlan>& plans) {
+  std::set<int32_t> inputs;
+  std::set<int32_t> translated_inputs;
+  bool is_translated = false;
+  for (const TriedPlan& tried : plans) {
+    is_translated = is_translated || tried.translated;
+    if (!tried.plan.needs_layer_input()) continue;
+    inputs.insert(tried.plan.b);
+    if (tried.translated) translated_inputs.insert(tried.plan.b);
+  }
+  return {{inputs.begin(), inputs.end()},
+          {translated_inputs.begin(), translated_inputs.end()},
+          is_translated};
+}
+
 int32_t receiver_layers(const std::vector<TriedPlan>& plans) {
   int32_t layers = 0;
   for (const TriedPlan& tried : plans) {

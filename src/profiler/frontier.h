@@ -38,6 +38,15 @@ std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
                                         const RefinementLimits& limits);
 // Layer passes over the context that trying the plans takes, the sender's own reading not counted.
 int32_t context_layers(const std::vector<TriedPlan>& plans);
+
+// What plans need of a context besides the sender's reading.
+struct PlanNeeds {
+  std::vector<int32_t> inputs;             // layers whose E they start from
+  std::vector<int32_t> translated_inputs;  // of these, where it is translated
+  bool is_translated = false;              // any of them
+};
+
+PlanNeeds needs_of(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
 int32_t receiver_layers(const std::vector<TriedPlan>& plans);
 

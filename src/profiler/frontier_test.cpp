@@ -121,6 +121,26 @@ TEST(RelativeCost, GrowsWithLayersAndWithTranslation) {
   EXPECT_GT(translated, eight);
   EXPECT_LT(translated, eight + 0.05);
   EXPECT_NEAR(relative_cost({ReusePlan::full(30), false}, shape), 1, 1e-12);
+  EXPECT_NEAR(relative_cost({{0, 0, 0, 100}, false}, shape), 2 * 0.05 + 0.95 * 0.1, 1e-12)
+      << "the suffix runs twice";
+  EXPECT_NEAR(relative_cost({{0, 16, 24, 50}, false}, shape), eight + 0.05 + 0.95 * 0.05, 1e-12);
+}
+
+TEST(LookPlans, AreAllSharesOnPlainReuseAndOnTheCheapestBlocks) {
+  CostShape shape;
+  shape.config.num_layers = 12;
+  shape.config.d_model = 64;
+  const std::vector<TriedPlan> looks = look_plans(example(), shape);
+  std::map<TriedPlan, size_t> shares;
+  for (const TriedPlan& look : looks) {
+    EXPECT_GT(look.plan.look_permille, 0);
+    ++shares[look.layers()];
+  }
+  EXPECT_EQ(shares[raw(0, 0)], 5u);
+  EXPECT_EQ(shares[mapped(0, 0)], 5u);
+  EXPECT_LE(shares.size(), 6u);
+  EXPECT_GE(shares.size(), 3u);
+  for (const auto& [base, count] : shares) EXPECT_EQ(count, 5u);
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ class ProfileRun {
     for (int32_t i = record_.num_refined; i < num_contexts(); ++i) measure_candidates(i);
     save_after(0);
     end_phase("the frontier's plans");
-    if (record_.looks.empty()) record_.looks = choose_looks();
+    if (record_.looks.empty())
+      record_.looks = look_plans(mean_divergences(record_), cost_shape(record_, book_source()));
     for (int32_t i = record_.num_looked; i < num_contexts(); ++i) measure_looks(i);
     save_after(0);
     end_phase("plans with looked-at tokens");
@@ -421,27 +422,30 @@ class ProfileRun {
     return refinement_plans(mean_divergences(record_), limits);
   }
 
+  // Reads a context as far as the plans need it. Null when none of them is translated.
+  const Translator* prepare(PromptTrial& trial,
+                            int32_t context,
+                            const std::vector<TriedPlan>& plans) {
+    PlanNeeds needs = needs_of(plans);
+    const Translator* translator =
+        needs.is_translated ? &translator_for(context, needs.translated_inputs) : nullptr;
+    trial.set_reference(record_.references[static_cast<size_t>(context)]);
+    trial.context().read_sender(needs.inputs, receiver_layers(plans));
+    if (translator != nullptr) trial.context().translate(*translator);
+    return translator;
+  }
+
   // Frontier plans and their neighbours: divergence and greedy answers.
   void measure_candidates(int32_t context) {
     check_stop();
     const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
     std::map<std::pair<bool, int32_t>, std::vector<TriedPlan>> groups;  // by (translated, b)
-    std::vector<int32_t> captured;
-    std::vector<int32_t> translated_inputs;
-    bool has_translated = false;
     for (const TriedPlan& tried : record_.candidates) {
-      bool has_block = tried.plan.needs_layer_input();
-      groups[{tried.translated, has_block ? tried.plan.b : 0}].push_back(tried);
-      if (has_block) captured.push_back(tried.plan.b);
-      if (has_block && tried.translated) translated_inputs.push_back(tried.plan.b);
-      has_translated = has_translated || tried.translated;
+      int32_t b = tried.plan.needs_layer_input() ? tried.plan.b : 0;
+      groups[{tried.translated, b}].push_back(tried);
     }
-    const Translator* translator =
-        has_translated ? &translator_for(context, translated_inputs) : nullptr;
     PromptTrial trial(tools_, prompt);
-    trial.set_reference(record_.references[static_cast<size_t>(context)]);
-    trial.context().read_sender(captured, receiver_layers(record_.candidates));
-    if (has_translated) trial.context().translate(*translator);
+    const Translator* translator = prepare(trial, context, record_.candidates);
     ContextResults results;
     std::vector<TriedPlan> ready;
     for (const auto& [start, plans] : groups) {
@@ -474,31 +478,14 @@ class ProfileRun {
     return {pair_, data_, prompts_, options_.metric, options_.group};
   }
 
-  std::vector<TriedPlan> choose_looks() const {
-    return look_plans(mean_divergences(record_), cost_shape(record_, book_source()));
-  }
-
   // Plans that look at tokens, grouped by their layers: one scout serves all shares.
   void measure_looks(int32_t context) {
     check_stop();
     const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
     std::map<TriedPlan, std::vector<TriedPlan>> groups;
     for (const TriedPlan& tried : record_.looks) groups[tried.layers()].push_back(tried);
-    std::vector<int32_t> captured;
-    std::vector<int32_t> translated_inputs;
-    bool has_translated = false;
-    for (const auto& [base, plans] : groups) {
-      if (base.plan.needs_layer_input()) captured.push_back(base.plan.b);
-      if (base.plan.needs_layer_input() && base.translated)
-        translated_inputs.push_back(base.plan.b);
-      has_translated = has_translated || base.translated;
-    }
-    const Translator* translator =
-        has_translated ? &translator_for(context, translated_inputs) : nullptr;
     PromptTrial trial(tools_, prompt);
-    trial.set_reference(record_.references[static_cast<size_t>(context)]);
-    trial.context().read_sender(captured, receiver_layers(record_.looks));
-    if (has_translated) trial.context().translate(*translator);
+    const Translator* translator = prepare(trial, context, record_.looks);
     ContextResults results;
     for (const auto& [base, plans] : groups) {
       check_stop();
