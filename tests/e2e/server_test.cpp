@@ -311,6 +311,7 @@ TEST(Server, StopsDrainingWhenTheTimeIsUp) {
        {},
        R"({"model": "base", "prompt": "x", "max_tokens": 3000, "n": 128, "stream": true, "ignore_eos": true})"}));
   client.read_some();
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().running > 0; }));
   server.server().drain(milliseconds(50));
   EXPECT_GT(server.engine().metrics().running, 0) << "minutes of work are left";
 }
