@@ -24,9 +24,11 @@ namespace droidspeak {
 // Looks again and again for at most half a minute.
 template <class Condition>
 bool comes_true(const Condition& condition) {
-  for (int i = 0; i < 6000 && !condition(); ++i)
+  for (int i = 0; i < 6000; ++i) {
+    if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return condition();
+  }
+  return false;
 }
 
 // Answers with what it was asked. /stream streams until the client leaves; /wait keeps the client

@@ -26,8 +26,11 @@ constexpr const char* kLongRequest =
 
 template <class Condition>
 bool holds_soon(Condition condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));
-  return condition();
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return false;
 }
 
 std::string text_of(const ClientResponse& response) {
