@@ -104,8 +104,9 @@ HWY_INLINE void store_from_float(D d, hn::Vec<D> value, float* to) {
 
 template <class D>
 HWY_INLINE void store_from_float([[maybe_unused]] D d, hn::Vec<D> value, hwy::float16_t* to) {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  // Highway's own conversion cuts off here instead of rounding.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+  // Highway's own conversion cuts off here instead of rounding. On x86 a lesser target has a
+  // greater number: what lies behind AVX2 has no F16C.
   HWY_ALIGN float lanes[hn::MaxLanes(D())];
   hn::StoreU(value, d, lanes);
   for (size_t i = 0; i < hn::Lanes(d); ++i) {
