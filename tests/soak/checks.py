@@ -62,11 +62,18 @@ class Checker:
         # Nothing else decides: neither what was cached before, nor whether the plan's layers were computed now or lay
         # in a cache that the plan mixed before (then there are none to recompute).
         is_mixed = done["recomputed_layers"] == 0
-        key = (prompt.name, tuple(sorted(models)), done["sender"], done["plan"], done["translated"], done["reused_tokens"])
-        with self.lock:
-            known = self.plans.setdefault(key, text)
         if is_mixed:
             self.count("of those from mixed or plainly reused caches")
+        keys = [(prompt.name, model, done["sender"], done["plan"], done["translated"], done["reused_tokens"]) for model in models]
+        if len(keys) > 1:
+            with self.lock:
+                expected = {self.plans.get(key) for key in keys}
+            if text in expected or None in expected:
+                return None
+            return self.problem(f"{keys}: {text!r} instead of {expected}")
+        [key] = keys
+        with self.lock:
+            known = self.plans.setdefault(key, text)
         if known == text:
             return None
         if is_mixed and self.mixed == "may differ":
