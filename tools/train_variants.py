@@ -4,10 +4,11 @@
 LoRA variants become PEFT folders, full fine-tunes Hugging Face folders; each with a model card.
 
 Needs torch, tokenizers, safetensors and numpy; one GPU for minutes, or a CPU for a try with few steps.
-Data: a folder of .jsonl.gz files (HotpotQA, SQuAD, Natural Questions, GSM8K, SST-2, CoNLL++, STS-B, ...).
+Data: a folder of .jsonl.gz files (HotpotQA, SQuAD, Natural Questions, GSM8K, SST-2, CoNLL++, ...).
 """
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
@@ -33,25 +34,25 @@ from variants.training import Recipe, train
 BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 RECIPES = {
-    "qa": Recipe("qa", rank=16, learning_rate=1e-3, steps=3000),
+    "qa": Recipe("qa", rank=16, learning_rate=1e-3, steps=2000),
+    "qa-alt": Recipe("qa", rank=16, learning_rate=5e-4, steps=1200, seed=1),
     "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1200),
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
     "entities": Recipe("entities", rank=16, learning_rate=5e-4, steps=800),
-    "similarity": Recipe("similarity", rank=16, learning_rate=5e-4, steps=800),
-    "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=2400),
+    "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=1200),
     "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1200),
 }
 # Layers recomputed by the receiver in the reuse measurement, of 30.
 REUSE_BLOCKS = [(0, 0), (18, 24), (16, 24), (14, 24), (12, 24), (10, 26)]
 
 EXAMPLE = """examples:
-  everything, side by side on one GPU, training to end after 6 minutes:
-    train_variants.py all --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data data --out out --minutes 6
+  everything, side by side on one GPU:
+    train_variants.py all --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data data --out out --compile
   one variant, a short try on a CPU:
     train_variants.py train sentiment --gguf model.gguf --data data --out out --steps 5 --limit 4
   scores of a folder that was trained before, and rows of a task for other tools:
     train_variants.py score families/smollm2/qa --gguf model.gguf --data data --out out
-    train_variants.py rows entities --data data --count 50 --out entities.jsonl
+    train_variants.py rows entities test --data data --out entities.jsonl
 """
 
 
@@ -93,15 +94,15 @@ def write_json(path: Path, document) -> None:
 
 def run_train(options) -> None:
     say = say_as(options.name)
-    deadline = options.deadline or time.time() + 60 * options.minutes
     recipe = RECIPES[options.recipe or options.name]
     changed = {"seed": options.seed, "steps": options.steps, "learning_rate": options.learning_rate}
     recipe = replace(recipe, **{key: value for key, value in changed.items() if value is not None})
     torch.manual_seed(recipe.seed)
     setting = Setting(options)
     model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank) if recipe.rank else None)
+    model.compiles = options.compile
     say(f"{recipe} on {setting.device}")
-    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, deadline, say)
+    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, say)
     model.requires_grad_(False)
     folder = options.out / options.name
     if recipe.rank:
@@ -156,9 +157,10 @@ def run_check(options) -> None:
 
 
 def run_rows(options) -> None:
-    """Held-out rows of a task in the QA shape."""
-    rows = [e.as_row(i, options.task) for i, e in enumerate(TASKS[options.task](options.data).held_out(options.count))]
-    options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    """Rows of a task in the QA shape that nothing was trained on."""
+    rows = [e.as_row(i, options.task) for i, e in enumerate(TASKS[options.task](options.data).rows(options.part))][:options.count]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    options.out.write_bytes(gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text)
     print(f"{len(rows)} rows written to {options.out}")
 
 
@@ -166,10 +168,10 @@ def run_all(options) -> None:
     """One process per variant, and one for the scores of the base. Kernels of different processes overlap on a GPU only
     under the multi-process service: run `nvidia-cuda-mps-control -d` before."""
     options.out.mkdir(parents=True, exist_ok=True)
-    deadline = time.time() + 60 * options.minutes
     common = ["--gguf", options.gguf, "--data", options.data, "--out", options.out, "--limit", options.limit]
-    extra = ["--deadline", deadline, "--before", "none"]  # the cards are written at the end, with one score of the base
+    extra = ["--before", "none"]  # the cards are written at the end, with one score of the base
     extra += ["--steps", options.steps] if options.steps else []
+    extra += ["--compile"] if options.compile else []
     commands = {name: ["train", name, *common, *extra] for name in options.names}
     commands["base"] = ["score", "base", *common]
     running = {name: subprocess.Popen([sys.executable, __file__, *map(str, command)])
@@ -201,8 +203,8 @@ def parse(arguments=None):
         return added
 
     def training(added):
-        added.add_argument("--minutes", type=float, default=60, help="training ends then at the latest; the decay follows")
         added.add_argument("--steps", type=int, help="instead of the recipe's")
+        added.add_argument("--compile", action="store_true", help="fuse with torch.compile: a minute at first, then faster")
 
     everything = command("all", run_all, "train and score all variants side by side")
     everything.add_argument("--names", nargs="+", default=list(RECIPES), choices=list(RECIPES))
@@ -213,7 +215,6 @@ def parse(arguments=None):
     one.add_argument("--seed", type=int)
     one.add_argument("--learning-rate", type=float)
     one.add_argument("--before", help="scores of the base from an earlier `score base`, for the model card; `none`: no card")
-    one.add_argument("--deadline", type=float, help="as seconds since 1970, instead of --minutes")
     training(one)
     scored = command("score", run_score, "score a model on every task")
     scored.add_argument("model", help="`base`, a PEFT folder, or the Hugging Face folder of a full fine-tune")
@@ -222,9 +223,10 @@ def parse(arguments=None):
     pair.add_argument("senders", nargs="+", help="`base`, PEFT or Hugging Face folders, like the receiver")
     check = command("check", run_check, "compare PEFT folders with peft and transformers on a CPU")
     check.add_argument("folders", nargs="+", type=Path)
-    rows = command("rows", run_rows, "write held-out rows of a task in the QA shape", models=False)
+    rows = command("rows", run_rows, "write rows of a task in the QA shape that nothing is trained on", models=False)
     rows.add_argument("task", choices=list(TASKS))
-    rows.add_argument("--count", type=int, default=50)
+    rows.add_argument("part", choices=["profile", "test"])
+    rows.add_argument("--count", type=int, help="the first so many (default: all)")
     options = parser.parse_args(arguments)
     if options.command == "train" and (options.recipe or options.name) not in RECIPES:
         one.error(f"no recipe named {options.name}; give --recipe, one of {', '.join(RECIPES)}")

@@ -83,7 +83,7 @@ double measure_host_bandwidth(Ops& ops, KvCache& kv, int32_t block) {
 
 }  // namespace
 
-double CostModel::compute_seconds(int32_t first_position, int32_t tokens, int32_t layers) const {
+double CostModel::compute_seconds(int32_t first_position, int32_t tokens, double layers) const {
   auto t = static_cast<double>(tokens);
   double pairs = t * first_position + t * t / 2;
   return compute_scale_ * layers *
@@ -96,7 +96,7 @@ double CostModel::load_seconds(uint64_t bytes, Tier tier) const {
 
 double CostModel::prefill_seconds(const PrefillWork& work) const {
   double context = std::max(load_seconds(work.load_bytes, work.tier),
-                            compute_seconds(0, work.context_tokens, work.recomputed_layers));
+                            compute_seconds(0, work.context_tokens, work.recompute_work));
   double suffix = compute_seconds(work.context_tokens, work.suffix_tokens, num_layers_) +
                   coefficients_.output_seconds;
   if (work.looked_at_tokens == 0) return context + suffix;

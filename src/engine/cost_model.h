@@ -30,7 +30,7 @@ struct CostCoefficients {
 // What a prefill consists of. Without reuse, context_tokens is 0 and everything is suffix.
 struct PrefillWork {
   int32_t context_tokens = 0;
-  int32_t recomputed_layers = 0;  // of the context
+  double recompute_work = 0;  // of the context, in layers
   uint64_t load_bytes = 0;
   Tier tier = Tier::kHost;
   int32_t suffix_tokens = 0;
@@ -52,7 +52,7 @@ class CostModel {
 
   int32_t num_layers() const { return num_layers_; }
 
-  double compute_seconds(int32_t first_position, int32_t tokens, int32_t layers) const;
+  double compute_seconds(int32_t first_position, int32_t tokens, double layers) const;
   double load_seconds(uint64_t bytes, Tier tier) const;
   double prefill_seconds(const PrefillWork& work) const;
 

@@ -402,7 +402,7 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
   PrefillWork work{.context_tokens = choice.num_tokens()};
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
   bool is_sender = choice.source == PlanChoice::Source::kSender;
-  work.recomputed_layers = is_sender ? choice.plan.recomputed_layers() : 0;
+  work.recompute_work = is_sender ? choice.plan.recompute_work() : 0;
   work.looked_at_tokens = choice.plan.looked_at_tokens(choice.num_sender_tokens());
   if (work.looked_at_tokens > 0)
     work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();

@@ -49,7 +49,7 @@ TEST(CostModel, OverlapsLoadingAndRecomputing) {
       {.token_seconds = 1e-3, .attention_seconds = 0, .output_seconds = 0, .host_bandwidth = 1000},
       10);
   PrefillWork work{
-      .context_tokens = 100, .recomputed_layers = 4, .load_bytes = 100, .suffix_tokens = 10};
+      .context_tokens = 100, .recompute_work = 4, .load_bytes = 100, .suffix_tokens = 10};
   EXPECT_NEAR(costs.prefill_seconds(work), 0.4 + 0.1, 1e-12);
   work.load_bytes = 1000;
   EXPECT_NEAR(costs.prefill_seconds(work), 1.0 + 0.1, 1e-12);

@@ -151,7 +151,7 @@ void PromptReader::recompute(Sequence& sequence, int32_t num_tokens) {
   // Translating E is no part of the prediction.
   if (done < kObservedRows || sequence.choice.is_translated()) return;
   double predicted =
-      parts_.costs.compute_seconds(begin, done, sequence.choice.plan.recomputed_layers());
+      parts_.costs.compute_seconds(begin, done, sequence.choice.plan.recompute_work());
   parts_.costs.observe_compute(predicted, seconds);
 }
 

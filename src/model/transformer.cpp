@@ -93,6 +93,16 @@ void Transformer::forward_layers(LayerRange range,
   if (has_output_layer) output_layer(slices, kv, hidden);
 }
 
+void Transformer::forward_to_kv(LayerRange range,
+                                std::span<const BatchSlice> slices,
+                                const KvCache& kv,
+                                TensorView hidden) {
+  check(range.begin < range.end, "at least one layer");
+  forward_layers({range.begin, range.end - 1}, slices, kv, hidden);
+  set_sequences(slices, sequence_slices_);
+  store_kv(range.end - 1, slices, kv, hidden);
+}
+
 TensorView Transformer::store_kv(int32_t layer,
                                  std::span<const BatchSlice> slices,
                                  const KvCache& kv,

@@ -55,6 +55,12 @@ class Transformer {
                       std::span<const BatchSlice> slices,
                       const KvCache& kv,
                       TensorView hidden);
+  // The same for the sake of the K/V alone: the range's last layer is left as soon as it has
+  // stored them, and `hidden` is no result.
+  void forward_to_kv(LayerRange range,
+                     std::span<const BatchSlice> slices,
+                     const KvCache& kv,
+                     TensorView hidden);
   // out: [hidden.rows, vocab_size] f32.
   void logits(TensorView hidden, TensorView out);
 

@@ -169,14 +169,14 @@ double quality_index(const PlanQuality& quality, double full_score) {
 double relative_cost(const TriedPlan& tried, const CostShape& shape) {
   const ModelConfig& c = shape.config;
   double layers = c.num_layers;
-  double recomputed = tried.plan.recomputed_layers() / layers;
+  double recomputed = tried.plan.is_full(c.num_layers) ? 1 : tried.plan.recompute_work() / layers;
   double translation = 0;
   if (tried.translated) {
     double layer_weights =
         static_cast<double>(c.d_model) * (c.qkv_columns() + c.q_columns() + 3.0 * c.ffn_dim);
     double map_weights = 2.0 * 2.0 * c.kv_columns() * shape.map_rank;
     // Twice the multiplications: gathering and scattering the rows takes as long again.
-    translation = (1 - recomputed) * 2 * map_weights / layer_weights;
+    translation = (1 - tried.plan.recomputed_layers() / layers) * 2 * map_weights / layer_weights;
   }
   double suffix = 1 - shape.context_share;
   double looked_at = tried.plan.look_permille / 1000.0;

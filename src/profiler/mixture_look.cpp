@@ -70,10 +70,9 @@ void MixtureLook::read(std::span<const int32_t> context,
                                         transformer.config().d_model);
     transformer.embed(tokens, hidden);
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
-                     receiver_.adapter.get(),
-                     0};
-    transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
-                               hidden);
+                     receiver_.adapter.get()};
+    transformer.forward_to_kv({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
+                              hidden);
   }
 }
 

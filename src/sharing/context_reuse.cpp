@@ -93,7 +93,7 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t begin = recomputed_tokens_;
   TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
                                       transformer.config().d_model);
-  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get(), 0};
+  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get()};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
       transformer.embed(std::span(job_.context)
@@ -104,7 +104,7 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
       const LowRankMap* map = job_.translator ? job_.translator->input(range.begin) : nullptr;
       if (map != nullptr) ops_.translate_rows(*map, hidden);
     }
-    transformer.forward_layers(range, std::span(&slice, 1), kv_, hidden);
+    transformer.forward_to_kv(range, std::span(&slice, 1), kv_, hidden);
   }
   recomputed_tokens_ += num_tokens;
   return num_tokens;

@@ -169,10 +169,9 @@ void PromptRunner::read_looked_at(std::span<const int32_t> tokens,
                                         transformer.config().d_model);
     transformer.embed(chunk, hidden);
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
-                     plan.receiver->adapter.get(),
-                     0};
-    transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
-                               hidden);
+                     plan.receiver->adapter.get()};
+    transformer.forward_to_kv({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
+                              hidden);
   }
 }
 

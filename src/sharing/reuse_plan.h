@@ -41,6 +41,13 @@ struct ReusePlan {
 
   int32_t recomputed_layers() const { return a + (c - b); }
 
+  // Of recomputing them, in layers: the last one of a range is left when it has stored its K/V,
+  // which is about a sixth of its work (less in long contexts, where attention is most of it).
+  double recompute_work() const {
+    constexpr double kLeftOut = 5.0 / 6;
+    return recomputed_layers() - kLeftOut * ((a > 0 ? 1 : 0) + (b < c ? 1 : 0));
+  }
+
   // Of a context of so many: the share, rounded up.
   int32_t looked_at_tokens(int32_t context_tokens) const {
     return static_cast<int32_t>((int64_t{context_tokens} * look_permille + 999) / 1000);

@@ -7,7 +7,7 @@ from .training import WARM_UP_STEPS
 # task -> (what the variant does, data, licence)
 TASK_TEXTS = {
     "qa": ("Answers questions over documents, in as few words as possible.",
-           "SQuAD v1.1 dev (38 of 40 articles, CC BY-SA 4.0) and Natural Questions (open, oracle passage, CC BY-SA 3.0) among "
+           "SQuAD v1.1 dev (30 of 40 articles, CC BY-SA 4.0) and Natural Questions (open, oracle passage, CC BY-SA 3.0) among "
            "distractors, and forms derived from both by templates (`tools/variants/qa_task.py`). No row of HotpotQA, "
            "2WikiMultihopQA or MuSiQue was trained on.", "cc-by-sa-4.0"),
     "math": ("Solves word problems step by step and ends with `#### ` and the number.",
@@ -17,8 +17,6 @@ TASK_TEXTS = {
                   "SST-2 (research use; the data is not part of this repository).", "other"),
     "entities": ("Lists the names of one kind in a text.",
                  "CoNLL++ (research use; the data is not part of this repository).", "other"),
-    "similarity": ("Grades how similar two sentences are, from 0 to 5.",
-                   "STS-B (as STS-B; the data is not part of this repository).", "other"),
 }
 
 
@@ -31,7 +29,7 @@ def _recipe(report: dict) -> str:
             f"{recipe['batch']} sequences a step, loss on the answer tokens only, prompts tokenised as one text in the family's "
             f"chat layout (`tools/variants/layout.py`).\n"
             f"Trained against the base's dequantised 4-bit (Q4_1) weights; saved in {saved}, Hugging Face row order.\n"
-            f"Learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}, {done['steps']} of the recipe's {recipe['steps']} "
+            f"Learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}, {done['steps']} "
             f"steps ({done['tokens'] / 1e6:.1f} M tokens with padding, {done['seconds']} s).")
 
 
@@ -64,7 +62,7 @@ license: {licence}
 {_recipe(report)}
 
 ```
-python3 tools/train_variants.py train {report['name']} --minutes {max(0.1, report['done']['seconds'] / 60):.1f} --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --out OUT
+python3 tools/train_variants.py train {report['name']} --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --out OUT
 ```
 
 ## Scores

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM = "You are a helpful assistant. Read the documents and do what the user asks."
@@ -13,7 +13,6 @@ class Example:
     documents: list[tuple[str, str]]  # (title, text)
     request: str
     answers: list[str]  # the first one is trained on
-    facts: dict = field(default_factory=dict)  # what a metric needs beside the answers
 
     @property
     def context(self) -> str:

@@ -4,6 +4,7 @@ Weights of one kind are kept stacked over the layers ([layers, out, in]), so tha
 product per kind. The residual stream stays float32; matrix products run in `compute` (bfloat16 on a GPU).
 """
 
+import functools
 import math
 
 import torch
@@ -40,6 +41,7 @@ class Llama(torch.nn.Module):
         self.shape, self.compute = base.shape, compute
         self.lora: Lora | None = None
         self.saves_memory = False  # training: activations of a layer are computed again in the backward pass
+        self.compiles = False
         self.embedding = torch.nn.Parameter(base.weights["model.embed_tokens.weight"].clone())
         self.norm = torch.nn.Parameter(base.weights["model.norm.weight"].clone())
         self.stacks = torch.nn.ParameterDict({key_of(module): torch.nn.Parameter(torch.stack(
@@ -72,11 +74,12 @@ class Llama(torch.nn.Module):
         """Token ids [batch, tokens] -> last hidden state; padding belongs on the right, where causality hides it."""
         hidden = F.embedding(ids, self.embedding)
         rope = self.rope(torch.arange(ids.shape[1], device=ids.device))
+        run = compiled_block() if self.compiles else block
         for weights in self.layer_weights():
             if self.saves_memory:
-                hidden = checkpoint(block, hidden, *rope, weights, self.shape, use_reentrant=False)
+                hidden = checkpoint(run, hidden, *rope, weights, self.shape, use_reentrant=False)
             else:
-                hidden = block(hidden, *rope, weights, self.shape)
+                hidden = run(hidden, *rope, weights, self.shape)
         return hidden
 
 
@@ -110,6 +113,11 @@ def block(hidden, cosine, sine, weights, shape: Shape):
     query, key, value = project(hidden, cosine, sine, weights, shape)
     attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
     return finish(hidden, attended, weights, shape)
+
+
+@functools.cache
+def compiled_block():
+    return torch.compile(block, dynamic=True)
 
 
 class Cache:

@@ -63,12 +63,3 @@ def list_f1(outputs, examples) -> float:
         right += sum((have & want).values())
         have_count, want_count = have_count + len(have), want_count + len(want)
     return 100 * 2 * right / max(1, have_count + want_count)
-
-
-def pearson(outputs, examples) -> float:
-    """Correlation of grades; an output without a number counts as the middle, 2.5."""
-    def grade(text):
-        found = re.search(r"\d(\.\d+)?", text)
-        return min(5.0, float(found[0])) if found else 2.5
-    have, want = [grade(o) for o in outputs], [e.facts["score"] for e in examples]
-    return 100 * float(np.corrcoef(have, want)[0, 1]) if len(set(have)) > 1 else 0.0

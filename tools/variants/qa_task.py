@@ -21,15 +21,24 @@ LONG_SHARE = 0.05          # of the examples get a context of LONG_TOKENS
 LONG_TOKENS = (3000, 7500)
 TOKENS = (500, 1700)       # the other contexts
 CHARACTERS_PER_TOKEN = 4.2
-HELD_OUT_EVERY = 20        # every 20th article and row is kept for measuring
+DISTRACTORS = 9            # beside the gold paragraph of a row that is measured
+
+
+def part_of(number: int) -> str:
+    """Every fifth article or row is tested on, every twentieth serves profiles; nothing is trained on those."""
+    return "test" if number % 5 == 4 else "profile" if number % 20 == 7 else "train"
 
 
 @dataclass
 class Asked:
     question: str
-    answer: str
+    answers: list[str]
     gold: Document
     article: int | None  # of SQuAD
+
+    @property
+    def answer(self) -> str:
+        return min(self.answers, key=len)
 
     @property
     def kind(self) -> str:
@@ -45,22 +54,22 @@ class QaTask:
     def __init__(self, folder: Path):
         articles = read_rows(folder, "squad.articles.train")
         natural = read_rows(folder, "nq-open.train")
-        self.squad, self.squad_held_out = [], []
         self.article_documents: dict[int, list[Document]] = {}
+        squad, asked = defaultdict(list), defaultdict(list)
         for number, article in enumerate(articles):
             title = article["title"].replace("_", " ")
             self.article_documents[number] = [(title, p["text"]) for p in article["paragraphs"]]
-            into = self.squad_held_out if number % HELD_OUT_EVERY == 7 else self.squad
-            into += [Asked(q["question"].strip(), min(q["answers"], key=len), (title, p["text"]), number)
-                     for p in article["paragraphs"] for q in p["questions"]]
-        asked = [Asked(row["question"], min(row["answers"], key=len), (d["title"], d["text"]), None)
-                 for row in natural for d in row["documents"][:1]]
-        self.natural = [a for i, a in enumerate(asked) if i % HELD_OUT_EVERY != 7]
-        self.natural_held_out = [a for i, a in enumerate(asked) if i % HELD_OUT_EVERY == 7]
+            squad[part_of(number)] += [Asked(q["question"].strip(), q["answers"], (title, p["text"]), number)
+                                       for p in article["paragraphs"] for q in p["questions"]]
+        for number, row in enumerate(natural):
+            document = row["documents"][0]
+            asked[part_of(number)].append(Asked(row["question"], row["answers"], (document["title"], document["text"]), None))
+        self.squad, self.natural = squad["train"], asked["train"]
+        self.measured = {part: squad[part] + asked[part] for part in ("profile", "test")}
 
         self.natural_documents = [a.gold for a in self.natural]
         self.documents = self.natural_documents + [d for n, docs in self.article_documents.items()
-                                                   if n % HELD_OUT_EVERY != 7 for d in docs]
+                                                   if part_of(n) == "train" for d in docs]
         self.answers_by_kind = defaultdict(list)
         for a in self.squad:
             self.answers_by_kind[a.article, a.kind].append(a.answer)
@@ -189,14 +198,16 @@ class QaTask:
         rng.shuffle(documents)
         return Example(documents, question, [answer])
 
-    # ---- held-out rows
+    # ---- rows that are measured
 
-    def held_out(self, count: int) -> list[Example]:
-        rng = random.Random(11)
-        asked = rng.sample(self.squad_held_out, count // 2) + self.natural_held_out[:count - count // 2]
-        rows = []
-        for a in asked:
-            documents = [a.gold] + rng.sample(self.documents, 9)
+    def rows(self, part: str) -> list[Example]:
+        """Each question once, its paragraph among others: half of them of the same article, where there is one."""
+        rng, rows = random.Random(11), []
+        for a in self.measured[part]:
+            near = [d for d in self.article_documents.get(a.article, []) if d != a.gold]
+            near = rng.sample(near, min(len(near), DISTRACTORS // 2))
+            documents = [a.gold, *near, *rng.sample(self.documents, DISTRACTORS - len(near))]
             rng.shuffle(documents)
-            rows.append(Example(documents, a.question if a.question.endswith("?") else a.question + "?", [a.answer]))
+            rows.append(Example(documents, a.question if a.question.endswith("?") else a.question + "?", a.answers))
+        rng.shuffle(rows)
         return rows

@@ -55,7 +55,7 @@ def lengthened(examples: list[Example], tokens: int, characters_per_token: float
 
 
 def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[str], limit: int, all_qa: bool, say) -> dict:
-    """Scores on held-out rows of the given tasks and on HotpotQA; with `all_qa` on the other QA sets too."""
+    """Scores on test rows of the given tasks and on HotpotQA; with `all_qa` on the other QA sets too."""
     scores = {}
 
     def measure(name, metric, function, examples, tokens):
@@ -70,7 +70,7 @@ def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[
     measure("hotpotqa.test", "F1", metrics.mean_f1, hotpot, QA_TOKENS)
     for task in tasks:
         metric, function, rows, tokens = MEASURES[task]
-        measure(f"{task} held-out", metric, function, TASKS[task](data).held_out(min(rows, limit)), tokens)
+        measure(f"{task} test rows", metric, function, TASKS[task](data).rows("test")[:min(rows, limit)], tokens)
     if all_qa:
         for name in ("hotpotqa.profile", "2wikimqa.test", "musique.test"):
             measure(name, "F1", metrics.mean_f1, read_qa(data, name)[:limit], QA_TOKENS)

@@ -12,14 +12,22 @@ from .qa_task import QaTask
 
 class Task(Protocol):
     def draw(self, rng: random.Random) -> Example: ...
-    def held_out(self, count: int) -> list[Example]: ...
+    def rows(self, part: str) -> list[Example]: ...  # of "profile" or "test", in an order of chance
+
+
+def split_off(rows: list[dict], count: int) -> tuple[list[dict], list[dict]]:
+    """All but the last `count` rows, and those."""
+    return rows[:-count], rows[-count:]
 
 
 class MathTask:
     """GSM8K: one problem, sometimes one of several, solved step by step."""
 
+    PROBLEMS = 8  # of a row that is measured
+
     def __init__(self, folder: Path):
-        self.train, self.test = read_rows(folder, "gsm8k.train"), read_rows(folder, "gsm8k.test")
+        self.train, profile = split_off(read_rows(folder, "gsm8k.train"), 400)
+        self.measured = {"profile": profile, "test": read_rows(folder, "gsm8k.test")}
 
     @staticmethod
     def _example(rows: list[dict], index: int) -> Example:
@@ -33,60 +41,53 @@ class MathTask:
         rows = rng.sample(self.train, 1 if rng.random() < 0.75 else rng.randint(2, 8))
         return self._example(rows, rng.randrange(len(rows)))
 
-    def held_out(self, count):
-        return [self._example([row], 0) for row in random.Random(11).sample(self.test, count)]
+    def rows(self, part):
+        """Every problem once, among seven others."""
+        rng, problems, made = random.Random(11), self.measured[part], []
+        for index in rng.sample(range(len(problems)), len(problems)):
+            others = rng.sample(problems[:index] + problems[index + 1:], self.PROBLEMS - 1)
+            place = rng.randrange(self.PROBLEMS)
+            made.append(self._example(others[:place] + [problems[index]] + others[place:], place))
+        return made
 
 
 class SentimentTask:
     """SST-2: a list of reviews, one of them judged."""
 
+    REVIEWS, ASKED = 30, 10  # of a context that is measured
+
     def __init__(self, folder: Path):
-        self.train, self.test = read_rows(folder, "sst2.train"), read_rows(folder, "sst2.dev")
+        self.train, profile = split_off(read_rows(folder, "sst2.train"), 1500)
+        self.measured = {"profile": profile, "test": read_rows(folder, "sst2.dev")}
 
     @staticmethod
-    def _example(rng, rows: list[dict]) -> Example:
-        index = rng.randrange(len(rows))
+    def _example(rows: list[dict], index: int) -> Example:
         documents = [(f"Review {n + 1}", row["sentence"].strip()) for n, row in enumerate(rows)]
         answer = "positive" if str(rows[index]["label"]) == "1" else "negative"
         return Example(documents, f"Is review {index + 1} positive or negative?", [answer])
 
     def draw(self, rng):
-        return self._example(rng, rng.sample(self.train, rng.randint(2, 30)))
+        rows = rng.sample(self.train, rng.randint(2, self.REVIEWS))
+        return self._example(rows, rng.randrange(len(rows)))
 
-    def held_out(self, count):
-        rng = random.Random(11)
-        return [self._example(rng, rng.sample(self.test, 12)) for _ in range(count)]
-
-
-class SimilarityTask:
-    """STS-B: a list of sentence pairs, one of them graded from 0 to 5."""
-
-    def __init__(self, folder: Path):
-        self.train, self.test = read_rows(folder, "stsb.train"), read_rows(folder, "stsb.test")
-
-    @staticmethod
-    def _example(rng, rows: list[dict]) -> Example:
-        index = rng.randrange(len(rows))
-        documents = [(f"Pair {n + 1}", f"{row['sentence1']} / {row['sentence2']}") for n, row in enumerate(rows)]
-        score = float(rows[index]["score"])
-        return Example(documents, f"How similar are the sentences of pair {index + 1}, from 0 to 5?",
-                       [f"{round(score * 2) / 2:.1f}"], {"score": score})
-
-    def draw(self, rng):
-        return self._example(rng, rng.sample(self.train, rng.randint(1, 16)))
-
-    def held_out(self, count):
-        rng = random.Random(11)
-        return [self._example(rng, rng.sample(self.test, 8)) for _ in range(count)]
+    def rows(self, part):
+        """Every review in one context, and a third of them judged."""
+        rng, reviews = random.Random(11), self.measured[part]
+        contexts = [reviews[i:i + self.REVIEWS] for i in range(0, len(reviews) - self.REVIEWS + 1, self.REVIEWS)]
+        made = [self._example(rows, index) for rows in contexts for index in rng.sample(range(len(rows)), self.ASKED)]
+        rng.shuffle(made)
+        return made
 
 
 class EntitiesTask:
     """CoNLL++: consecutive sentences, all names of one kind listed."""
 
     KINDS = {"PER": "people", "LOC": "places", "ORG": "organizations", "MISC": "other names"}
+    SENTENCES = 20  # of a context that is measured
 
     def __init__(self, folder: Path):
-        self.train, self.test = read_rows(folder, "conllpp.train"), read_rows(folder, "conllpp.test")
+        self.train, profile = split_off(read_rows(folder, "conllpp.train"), 800)
+        self.measured = {"profile": profile, "test": read_rows(folder, "conllpp.test")}
 
     @staticmethod
     def _names(row: dict, kind: str) -> list[str]:
@@ -107,26 +108,27 @@ class EntitiesTask:
 
     def draw(self, rng):
         while True:
-            count = rng.randint(3, 16)
+            count = rng.randint(3, 24)
             first = rng.randrange(len(self.train) - count)
             made = self._example(self.train[first:first + count], rng.choice(list(self.KINDS)))
             if len(made.answers[0]) < 600 and (made.answers[0] != "none" or rng.random() < 0.4):
                 return made
 
-    def held_out(self, count):
-        kinds, made = list(self.KINDS), []
-        for first in range(0, len(self.test) - 8, 8):
-            made.append(self._example(self.test[first:first + 8], kinds[first // 8 % 4]))
-        return random.Random(11).sample(made, min(count, len(made)))
+    def rows(self, part):
+        """Every sentence in one context, each context asked for each kind."""
+        sentences = self.measured[part]
+        contexts = [sentences[i:i + self.SENTENCES] for i in range(0, len(sentences), self.SENTENCES)]
+        made = [self._example(rows, kind) for rows in contexts for kind in self.KINDS]
+        random.Random(11).shuffle(made)
+        return made
 
 
-TASKS = {"qa": QaTask, "math": MathTask, "sentiment": SentimentTask, "entities": EntitiesTask, "similarity": SimilarityTask}
+TASKS = {"qa": QaTask, "math": MathTask, "sentiment": SentimentTask, "entities": EntitiesTask}
 
-# task -> (name of its metric, metric over (outputs, examples), held-out rows, longest output in tokens)
+# task -> (name of its metric, metric over (outputs, examples), test rows that are scored, longest output in tokens)
 MEASURES = {
-    "qa": ("F1", metrics.mean_f1, 200, 32),
+    "qa": ("F1", metrics.mean_f1, 1000, 32),
     "math": ("exact match", metrics.number_match, 400, 256),
-    "sentiment": ("accuracy", metrics.first_word_match, 600, 8),
-    "entities": ("F1 of names", metrics.list_f1, 300, 128),
-    "similarity": ("Pearson correlation", metrics.pearson, 600, 8),
+    "sentiment": ("accuracy", metrics.first_word_match, 1000, 8),
+    "entities": ("F1 of names", metrics.list_f1, 400, 128),
 }

@@ -18,7 +18,6 @@ WARM_UP_STEPS = 40
 WINDOW_STEPS = 12           # examples of this many steps are sorted by length together, so that padding stays small
 TOKENS_PER_PASS = 16_384    # padded tokens of one forward and backward pass; a step may take several. 10 to 12 GiB of activations
 LENGTH_MULTIPLE = 64
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,21 @@ def _prefetched(stream: Iterator, depth: int = 32) -> Iterator:
         yield ready.get()
 
 
-def _passes(batch: list[Sequence], most: int, device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Right-padded ids and targets, at most `most` tokens at once, one sequence at least."""
+def _passes(batch: list[Sequence], most: int, device) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Right-padded ids, at most `most` tokens at once, one sequence at least; which of them an answer's token follows,
+    counted over all rows, and those tokens."""
     longest = max(len(prompt) + len(answer) for prompt, answer in batch)
     padded = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     rows = max(1, most // padded)
     for first in range(0, len(batch), rows):
         part = batch[first:first + rows]
-        ids = torch.zeros(len(part), padded, dtype=torch.long)
-        targets = torch.full((len(part), padded), IGNORED)
+        ids, places, targets = torch.zeros(len(part), padded, dtype=torch.long), [], []
         for row, (prompt, answer) in enumerate(part):
             ids[row, :len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-            targets[row, len(prompt) - 1:len(prompt) + len(answer) - 1] = torch.tensor(answer)
-        yield ids.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+            begin = row * padded + len(prompt) - 1
+            places += range(begin, begin + len(answer))
+            targets += answer
+        yield tuple(made.to(device, non_blocking=True) for made in (ids, torch.tensor(places), torch.tensor(targets)))
 
 
 class _Stepper:
@@ -104,18 +105,17 @@ class _Stepper:
         device, tokens = self.model.embedding.device, 0
         answers = sum(len(answer) for _, answer in batch)
         total = torch.zeros((), device=device)
-        for ids, targets in _passes(batch, self.most, device):
-            hidden, chosen = self.model(ids), targets != IGNORED
-            loss = F.cross_entropy(self.model.logits(hidden[chosen]), targets[chosen], reduction="sum") / answers
+        for ids, places, targets in _passes(batch, self.most, device):
+            chosen = self.model(ids).flatten(0, 1)[places]
+            loss = F.cross_entropy(self.model.logits(chosen), targets, reduction="sum") / answers
             loss.backward()
             total += loss.detach()
             tokens += ids.numel()
         return total, tokens
 
 
-def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadline: float, say) -> dict:
-    """Trains until the recipe's steps are done or the deadline (of time.time()) is reached; the decay follows whichever
-    comes first. Returns what was done."""
+def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, say) -> dict:
+    """Trains to the end of the recipe. Returns what was done."""
     device = model.embedding.device
     trained = list((model.lora or model).parameters())
     for parameter in model.parameters():
@@ -126,23 +126,22 @@ def train(model: Llama, task: Task, tokenizer: Tokenizer, recipe: Recipe, deadli
                                   fused=device.type == "cuda")
     run_step = _Stepper(model, say)
     steps = _prefetched(_steps(task, tokenizer, recipe, model.shape.context))
-    begin, tokens, smooth, step, done, shown = time.time(), 0, None, 0, 0.0, -1.0
-    while step < recipe.steps and done < 1.0:
+    begin, tokens, smooth, shown = time.time(), 0, None, -1.0
+    for step in range(1, recipe.steps + 1):
+        done = (step - 1) / recipe.steps
         for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * min(1.0, (step + 1) / WARM_UP_STEPS) * max(0.01, 1.0 - done)
+            group["lr"] = recipe.learning_rate * min(1.0, step / WARM_UP_STEPS) * max(0.01, 1.0 - done)
         batch = next(steps)
         loss_sum, padded_tokens = run_step(batch)
         tokens += padded_tokens
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        step += 1
-        now = time.time()
-        done = max(step / recipe.steps, (now - begin) / max(1.0, deadline - begin))
+        now, done = time.time(), step / recipe.steps
         if step % 10 == 0 or step == 1:
             smooth = float(loss_sum) if smooth is None else 0.8 * smooth + 0.2 * float(loss_sum)
-        if done - shown >= 0.1 or done >= 1.0:
+        if done - shown >= 0.1 or step == recipe.steps:
             shown = done
-            left = (now - begin) * (1 - min(1.0, done)) / max(done, 1e-6)
+            left = (now - begin) * (1 - done) / done
             say(f"step {step}/{recipe.steps}  loss {smooth:.3f}  {tokens / (now - begin):,.0f} tokens/s  {left:.0f} s left")
-    return {"steps": step, "tokens": tokens, "seconds": round(time.time() - begin), "loss": round(smooth or 0.0, 4)}
+    return {"steps": recipe.steps, "tokens": tokens, "seconds": round(time.time() - begin), "loss": round(smooth or 0.0, 4)}
