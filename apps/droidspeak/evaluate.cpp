@@ -1,7 +1,10 @@
+#include <cmath>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "command.h"
 #include "profiler/evaluation.h"
 #include "workspace.h"
@@ -18,6 +21,7 @@ struct EvaluateFlags {
   int32_t limit = 0;
   int32_t max_tokens = 32;
   std::string metric = "f1";
+  std::string rows;
 };
 
 nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
@@ -33,10 +37,34 @@ nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
          {"difference_ci95", {row.difference_interval.low, row.difference_interval.high}},
          {"kl", row.kl},
          {"agreement", row.agreement},
+         {"gold_nll", row.gold_nll},
          {"ttft_ms_median", row.ttft_ms},
          {"prefill_ms_median", row.prefill_ms}});
   }
   return {{"metric", metric}, {"n", count}, {"plans", plans}};
+}
+
+// One line per row and plan; KL of tokens to four digits.
+std::string row_lines(const std::vector<PlanEvaluation>& plans) {
+  std::string lines;
+  for (const PlanEvaluation& plan : plans) {
+    for (const RowEvaluation& row : plan.rows) {
+      nlohmann::json token_kls = nlohmann::json::array();
+      for (double kl : row.token_kls) token_kls.push_back(std::round(kl * 1e4) * 1e-4);
+      nlohmann::json line = {{"id", row.id},
+                             {"plan", plan.plan},
+                             {"translated", plan.translated},
+                             {"score", row.score},
+                             {"kl", row.kl},
+                             {"agreement", row.agreement},
+                             {"gold_nll", row.gold_nll},
+                             {"ttft_ms", row.ttft_ms},
+                             {"answer", row.answer},
+                             {"token_kls", token_kls}};
+      lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    }
+  }
+  return lines;
 }
 
 void print_text(const std::vector<PlanEvaluation>& rows, const std::string& metric, size_t count) {
@@ -79,6 +107,7 @@ void run_evaluate(const EvaluateFlags& flags) {
   if (!skipped.empty()) fmt::print(stderr, "droidspeak: {}: {}\n", flags.data, skipped);
   std::vector<PlanEvaluation> rows =
       evaluate_plans(*workspace.runner, *workspace.tokenizer, set.prompts, options);
+  if (!flags.rows.empty()) write_file_atomically(flags.rows, row_lines(rows));
   if (flags.common.wants_json) {
     print_json(to_json(rows, flags.metric, set.prompts.size()));
   } else {
@@ -110,6 +139,9 @@ void add_evaluate(CLI::App& app) {
       ->check(CLI::IsMember(
           {"f1", "rouge_l", "edit_similarity", "exact_match", "final_number", "none"}))
       ->capture_default_str();
+  command->add_option(
+      "--rows", flags->rows,
+      "Write what every plan gave on every row to this file, one JSON object a line");
   command->footer(
       "Example: droidspeak evaluate --sender base --receiver qa --plans 'full;reuse;auto;0,16,24' "
       "--data hotpotqa.test.jsonl.gz --limit 100");

@@ -30,12 +30,17 @@ double bounded(double kl) {
 
 }  // namespace
 
+double negative_log_likelihood(std::span<const float> logits, int32_t token) {
+  return log_sum(logits) - static_cast<double>(logits[static_cast<size_t>(token)]);
+}
+
 Divergence summarise(std::span<const RowDivergence> rows) {
   auto count = static_cast<int32_t>(rows.size());
   Divergence result{.kl = 0, .agreement = 0, .first_difference = count};
   for (int32_t i = 0; i < count; ++i) {
     const RowDivergence& row = rows[static_cast<size_t>(i)];
-    result.kl += bounded(static_cast<double>(row.kl));
+    result.token_kls.push_back(bounded(static_cast<double>(row.kl)));
+    result.kl += result.token_kls.back();
     bool is_same = row.choice == row.reference_choice;
     result.agreement += is_same ? 1 : 0;
     if (!is_same && result.first_difference == count) {
@@ -87,7 +92,8 @@ Divergence ReferenceDistributions::compare(std::span<const float> logits) const 
       mass += p;
     }
     double kl = negative_entropy_[static_cast<size_t>(i)] - expected + mass * log_sum(row);
-    result.kl += bounded(kl);
+    result.token_kls.push_back(bounded(kl));
+    result.kl += result.token_kls.back();
     int32_t choice = largest(row);
     bool is_same = choice == choices_[static_cast<size_t>(i)];
     result.agreement += is_same ? 1 : 0;

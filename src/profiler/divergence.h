@@ -15,10 +15,14 @@ struct Divergence {
   double agreement = 1;          // share of tokens whose most likely choice is the same
   int32_t first_difference = 0;  // first token with another choice; the number of tokens when none
   int32_t other_token = -1;      // what the plan chooses there
+  std::vector<double> token_kls{};  // of each token
 };
 
 // From rows that were compared on the device, one per token of the answer.
 Divergence summarise(std::span<const RowDivergence> rows);
+
+// -log of the probability that these logits give the token.
+double negative_log_likelihood(std::span<const float> logits, int32_t token);
 
 // The distributions of full prefill: one row per token of the answer.
 class ReferenceDistributions {

@@ -15,14 +15,11 @@
 namespace droidspeak {
 namespace {
 
-// What one plan gave on the rows so far.
-struct Series {
-  std::vector<double> scores;
-  std::vector<double> kls;
-  std::vector<double> agreements;
-  std::vector<double> ttfts;
-  std::vector<double> prefills;
-};
+std::vector<double> column(const std::vector<RowEvaluation>& rows, double RowEvaluation::*which) {
+  std::vector<double> values;
+  for (const RowEvaluation& row : rows) values.push_back(row.*which);
+  return values;
+}
 
 class Evaluation {
  public:
@@ -31,7 +28,7 @@ class Evaluation {
         tokenizer_(tokenizer),
         options_(options),
         transformer_(*options.receiver->transformer),
-        series_(options.plans.size()) {
+        rows_(options.plans.size()) {
     for (const ChosenPlan& plan : options.plans) {
       if (plan.plan.needs_layer_input()) transition_layers_.push_back(plan.plan.b);
     }
@@ -48,22 +45,25 @@ class Evaluation {
     }
     make_reference(prompt);
     for (size_t i = 0; i < options_.plans.size(); ++i)
-      try_plan(prompt, options_.plans[i], series_[i]);
+      rows_[i].push_back(try_plan(prompt, options_.plans[i]));
   }
 
   std::vector<PlanEvaluation> finish() const {
     std::vector<PlanEvaluation> rows;
-    for (size_t i = 0; i < series_.size(); ++i) {
-      const Series& series = series_[i];
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const std::vector<RowEvaluation>& plan_rows = rows_[i];
+      std::vector<double> scores = column(plan_rows, &RowEvaluation::score);
       rows.push_back({.plan = options_.plans[i].shown,
                       .translated = options_.plans[i].translator != nullptr,
-                      .score = mean_of(series.scores),
-                      .score_interval = bootstrap_mean(series.scores),
-                      .difference_interval = bootstrap_difference(series.scores, full_scores_),
-                      .kl = mean_of(series.kls),
-                      .agreement = mean_of(series.agreements),
-                      .ttft_ms = median_of(series.ttfts),
-                      .prefill_ms = median_of(series.prefills)});
+                      .score = mean_of(scores),
+                      .score_interval = bootstrap_mean(scores),
+                      .difference_interval = bootstrap_difference(scores, full_scores_),
+                      .kl = mean_of(column(plan_rows, &RowEvaluation::kl)),
+                      .agreement = mean_of(column(plan_rows, &RowEvaluation::agreement)),
+                      .gold_nll = mean_of(column(plan_rows, &RowEvaluation::gold_nll)),
+                      .ttft_ms = median_of(column(plan_rows, &RowEvaluation::ttft_ms)),
+                      .prefill_ms = median_of(column(plan_rows, &RowEvaluation::prefill_ms)),
+                      .rows = plan_rows});
     }
     return rows;
   }
@@ -114,9 +114,9 @@ class Evaluation {
     }
   }
 
-  // Runs the reference answer behind the prompt in one pass; host_ then holds a row per token.
-  void run_answer(const QaPrompt& prompt, BlockTable& table) {
-    auto rows = static_cast<int32_t>(answer_.size()) - 1;
+  // Runs an answer behind the prompt in one pass; host_ then holds a row per token.
+  void run_answer(const QaPrompt& prompt, const std::vector<int32_t>& answer, BlockTable& table) {
+    auto rows = static_cast<int32_t>(answer.size()) - 1;
     if (rows == 0) return;
     auto first = static_cast<int32_t>(prompt.tokens.size());
     if (!table.reserve(runner_.kv().pool(), first + rows)) {
@@ -126,11 +126,26 @@ class Evaluation {
     }
     TensorView hidden = hidden_.reshape(runner_.ops().device(), runner_.ops().activation_dtype(),
                                         rows, transformer_.config().d_model);
-    transformer_.embed(std::span(answer_).first(static_cast<size_t>(rows)), hidden);
+    transformer_.embed(std::span(answer).first(static_cast<size_t>(rows)), hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, options_.receiver->adapter.get()};
     transformer_.forward_layers({0, transformer_.config().num_layers}, std::span(&slice, 1),
                                 runner_.kv(), hidden);
     set_logits(hidden, 1);
+  }
+
+  // Of the first known answer; host_ holds the logits of the prompt's last token, and does again.
+  double gold_nll(const QaPrompt& prompt, BlockTable& table) {
+    if (prompt.answers.empty()) return 0;
+    std::vector<int32_t> gold = tokenizer_.encode(prompt.answers.front(), SpecialTokens::kAsText);
+    auto end = static_cast<int64_t>(prompt.tokens.size() + gold.size());
+    if (gold.empty() || end > transformer_.max_positions()) return 0;
+    run_answer(prompt, gold, table);
+    auto width = static_cast<size_t>(transformer_.config().vocab_size);
+    double sum = 0;
+    for (size_t i = 0; i < gold.size(); ++i)
+      sum += negative_log_likelihood(std::span(host_).subspan(i * width, width), gold[i]);
+    host_.resize(width);
+    return sum / static_cast<double>(gold.size());
   }
 
   double score(const QaPrompt& prompt, const std::vector<int32_t>& answer) const {
@@ -146,12 +161,12 @@ class Evaluation {
     answer_ = {first_choice()};
     go_on(answer_, static_cast<int32_t>(prompt.tokens.size()), table);
     host_ = std::move(first);
-    run_answer(prompt, table);
+    run_answer(prompt, answer_, table);
     reference_.emplace(host_, transformer_.config().vocab_size);
     full_scores_.push_back(score(prompt, answer_));
   }
 
-  void try_plan(const QaPrompt& prompt, const ChosenPlan& chosen, Series& series) {
+  RowEvaluation try_plan(const QaPrompt& prompt, const ChosenPlan& chosen) {
     BlockTable table;
     PromptPlan plan{options_.receiver, options_.sender,       chosen.plan,
                     chosen.translator, prompt.context_tokens, PromptPlan::kLastToken,
@@ -159,8 +174,7 @@ class Evaluation {
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
     int32_t first_token = first_choice();
-    series.ttfts.push_back(watch.ms());
-    series.prefills.push_back(timings.prefill_ms);
+    RowEvaluation row{.id = prompt.id, .ttft_ms = watch.ms(), .prefill_ms = timings.prefill_ms};
     if (!timings.fallback.empty()) {
       throw Failure(
           ErrorCode::kDataCorrupt,
@@ -168,12 +182,14 @@ class Evaluation {
               "row {}, plan {}: the sender's cache was not usable: {} (raise --cache-memory?)",
               prompt.id, chosen.shown, timings.fallback));
     }
-    run_answer(prompt, table);
+    row.gold_nll = gold_nll(prompt, table);
+    run_answer(prompt, answer_, table);
     Divergence divergence = reference_->compare(host_);
     check(divergence.first_difference > 0 || divergence.other_token == first_token,
           "the first token is the first row's choice");
-    series.kls.push_back(divergence.kl);
-    series.agreements.push_back(divergence.agreement);
+    row.kl = divergence.kl;
+    row.agreement = divergence.agreement;
+    row.token_kls = std::move(divergence.token_kls);
     // Up to the first other choice the answer is the reference's.
     std::vector<int32_t> answer = answer_;
     if (divergence.other_token >= 0) {
@@ -181,7 +197,9 @@ class Evaluation {
       answer.push_back(divergence.other_token);
       go_on(answer, static_cast<int32_t>(prompt.tokens.size()), table);
     }
-    series.scores.push_back(score(prompt, answer));
+    row.score = score(prompt, answer);
+    row.answer = answer_text(tokenizer_, answer);
+    return row;
   }
 
   PromptRunner& runner_;
@@ -189,7 +207,7 @@ class Evaluation {
   const EvaluationOptions& options_;
   Transformer& transformer_;
   std::vector<int32_t> transition_layers_;
-  std::vector<Series> series_;
+  std::vector<std::vector<RowEvaluation>> rows_;  // by plan
   std::vector<double> full_scores_;
   std::vector<int32_t> answer_;  // the receiver's own on the present row
   std::optional<ReferenceDistributions> reference_;

@@ -23,6 +23,19 @@ struct EvaluationOptions {
   int32_t max_tokens = 32;
 };
 
+// One plan on one row.
+struct RowEvaluation {
+  std::string id;
+  double score = 0;
+  double kl = 0;
+  double agreement = 1;
+  double gold_nll = 0;  // mean over the tokens of the row's first known answer; 0 without one
+  double ttft_ms = 0;
+  double prefill_ms = 0;
+  std::string answer{};
+  std::vector<double> token_kls{};  // along the answer of full prefill
+};
+
 struct PlanEvaluation {
   std::string plan;
   bool translated = false;
@@ -31,8 +44,10 @@ struct PlanEvaluation {
   Interval difference_interval;  // 95 %, of the difference to full prefill, rows in pairs
   double kl = 0;
   double agreement = 1;
+  double gold_nll = 0;
   double ttft_ms = 0;  // median
   double prefill_ms = 0;
+  std::vector<RowEvaluation> rows{};
 };
 
 // The sender reads each context first, which is not counted. Plans take turns on every row. Throws

@@ -74,10 +74,19 @@ def test_bench_serve_compares_arms(program_with_books, rows):
     assert all(set(row) >= fields for row in found)
 
 
-def test_evaluate_compares_plans(program, rows):
-    result = program.json("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--data", rows, "--limit", 2, "--max-tokens", 4)
+def test_evaluate_compares_plans(program, rows, tmp_path):
+    result = program.json("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--data", rows, "--limit", 2,
+                          "--max-tokens", 4, "--rows", tmp_path / "rows.jsonl")
     assert result["n"] == 2 and [row["plan"] for row in result["plans"]] == ["full", "reuse"]
     assert result["plans"][0]["agreement"] == 1 and result["plans"][0]["kl"] == pytest.approx(0, abs=1e-6)
+    each = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["plan"] for row in each] == ["full", "full", "reuse", "reuse"]
+    for plan in result["plans"]:
+        of_plan = [row for row in each if row["plan"] == plan["plan"]]
+        for field in ("score", "kl", "gold_nll"):
+            assert plan[field] == pytest.approx(sum(row[field] for row in of_plan) / 2)
+        assert all(row["kl"] == pytest.approx(sum(row["token_kls"]) / len(row["token_kls"]), abs=1e-4) for row in of_plan)
+        assert all(row["gold_nll"] > 0 for row in of_plan)
 
 
 def test_inspect_a_family(program):
