@@ -34,13 +34,13 @@ from variants.training import Recipe, train
 BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 RECIPES = {
-    "qa": Recipe("qa", rank=16, learning_rate=1e-3, steps=2000),
-    "qa-alt": Recipe("qa", rank=16, learning_rate=5e-4, steps=1200, seed=1),
-    "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1200),
+    "qa": Recipe("qa", rank=16, learning_rate=1e-3, steps=1600),
+    "qa-alt": Recipe("qa", rank=16, learning_rate=5e-4, steps=900, seed=1),
+    "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1000),
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
     "entities": Recipe("entities", rank=16, learning_rate=5e-4, steps=800),
-    "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=1200),
-    "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1200),
+    "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=900),
+    "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1000),
 }
 # Layers recomputed by the receiver in the reuse measurement, of 30.
 REUSE_BLOCKS = [(0, 0), (18, 24), (16, 24), (14, 24), (12, 24), (10, 26)]
