@@ -19,11 +19,12 @@ void add_draft(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
   batch.tokens.push_back(sequence.looking->draft);
 }
 
-void add_looked_at_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
+// What is looked at and what follows the context, in one go: in each layer the latter see what the
+// former have just stored.
+void add_read_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
   auto first = static_cast<size_t>(sequence.looking->num_read);
   auto count = static_cast<size_t>(slice.sequence.num_rows);
-  slice.sequence.positions = std::span(sequence.looked_at).subspan(first, count);
-  slice.output_rows = 0;
+  slice.sequence.positions = std::span(sequence.looking->positions).subspan(first, count);
   for (int32_t position : slice.sequence.positions)
     batch.tokens.push_back(sequence.tokens[static_cast<size_t>(position)]);
 }
@@ -40,7 +41,7 @@ void add_rows(Batch& batch, const StepPlan::Work& work) {
   if (sequence.is_looking(Looking::Stage::kDraft)) {
     add_draft(batch, sequence, slice);
   } else if (sequence.is_looking(Looking::Stage::kRead)) {
-    add_looked_at_rows(batch, sequence, slice);
+    add_read_rows(batch, sequence, slice);
   } else {
     add_next_rows(batch, sequence, slice);
   }

@@ -26,8 +26,7 @@ struct Batch {
 
   // Whether it is, and its last row gives a token: the next one, or the draft of a scout.
   bool gives_token(size_t index) const {
-    const Sequence& sequence = *work[index].sequence;
-    return is_complete(index) && (!sequence.looking || sequence.is_looking(Looking::Stage::kScout));
+    return is_complete(index) && !work[index].sequence->is_looking(Looking::Stage::kDraft);
   }
 };
 

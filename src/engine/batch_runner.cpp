@@ -139,7 +139,7 @@ void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled
     Sample& sample = sampled[complete[i]];
     sample.has_overflown = best[i] < 0;
     if (sample.has_overflown || sequence.request.max_tokens == 0) continue;
-    if (sequence.looking) {
+    if (sequence.is_looking(Looking::Stage::kScout)) {
       sample.token = SampledToken{.token = best[i]};  // a draft
       continue;
     }

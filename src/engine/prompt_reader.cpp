@@ -105,11 +105,21 @@ void PromptReader::start_looking(Sequence& sequence) {
   if (choice.plan.look_permille == 0) return sequence.looked_at.clear();
   sequence.looking = std::make_unique<Looking>();
   if (!sequence.looked_at.empty()) {
-    sequence.looking->stage = Looking::Stage::kRead;
+    start_reading(sequence);
   } else {
     sequence.looking->look =
         std::make_unique<Look>(parts_.ops, choice.num_sender_tokens(), choice.look_layer);
   }
+}
+
+void PromptReader::start_reading(Sequence& sequence) {
+  Looking& looking = *sequence.looking;
+  looking.look.reset();
+  looking.stage = Looking::Stage::kRead;
+  looking.positions = sequence.looked_at;
+  // Blocks behind the context are the receiver's own, but were read on it as it was.
+  for (int32_t i = sequence.choice.num_sender_tokens(); i < sequence.num_tokens(); ++i)
+    looking.positions.push_back(i);
 }
 
 // Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
@@ -181,6 +191,7 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
   if (sequence.reuse) finish_reuse(sequence);
   if (sequence.is_looking(Looking::Stage::kRead)) {
     sequence.looking->num_read += num_tokens;
+    if (sequence.num_missing() == 0) finish_looking(sequence);
   } else if (!sequence.is_looking(Looking::Stage::kDraft)) {
     sequence.num_computed += num_tokens;
   }
@@ -190,30 +201,27 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
 // that; what is read from then on is the request's own.
 void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
   Looking& looking = *sequence.looking;
-  // Blocks behind it are the receiver's own, but read on the context as it was: they run again.
-  int32_t context = sequence.choice.num_sender_tokens();
-  switch (looking.stage) {
-    case Looking::Stage::kScout:
-      store_blocks(sequence);
-      if (draft) {
-        looking.draft = draft->token;
-        looking.stage = Looking::Stage::kDraft;
-        return;
-      }
-      [[fallthrough]];  // nothing is to be generated
-    case Looking::Stage::kDraft:
-      sequence.looked_at = looking.look->choose(sequence.choice.plan.looked_at_tokens(context));
-      looking.look.reset();
-      looking.stage = Looking::Stage::kRead;
+  if (looking.stage == Looking::Stage::kRead) return;
+  if (looking.stage == Looking::Stage::kScout) {
+    store_blocks(sequence);
+    if (draft) {
+      looking.draft = draft->token;
+      looking.stage = Looking::Stage::kDraft;
       return;
-    case Looking::Stage::kRead:
-      sequence.num_computed = context;
-      sequence.report.looked_at_tokens = static_cast<int32_t>(sequence.looked_at.size());
-      parts_.metrics.update(
-          [&](EngineMetrics& metrics) { metrics.looked_at_tokens += sequence.looked_at.size(); });
-      sequence.looking.reset();
-      return;
+    }
   }
+  int32_t context = sequence.choice.num_sender_tokens();
+  sequence.looked_at = looking.look->choose(sequence.choice.plan.looked_at_tokens(context));
+  start_reading(sequence);
+}
+
+void PromptReader::finish_looking(Sequence& sequence) {
+  sequence.num_computed = sequence.num_tokens();
+  sequence.report.looked_at_tokens = static_cast<int32_t>(sequence.looked_at.size());
+  parts_.metrics.update(
+      [&](EngineMetrics& metrics) { metrics.looked_at_tokens += sequence.looked_at.size(); });
+  sequence.looking.reset();
+  sequence.writer.reset();
 }
 
 void PromptReader::finish_reuse(Sequence& sequence) {

@@ -66,6 +66,8 @@ class PromptReader {
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void start_looking(Sequence& sequence);
   void start_writer(Sequence& sequence);
+  void start_reading(Sequence& sequence);
+  void finish_looking(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
 

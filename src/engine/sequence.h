@@ -52,7 +52,9 @@ struct Looking {
   enum class Stage { kScout, kDraft, kRead } stage = Stage::kScout;
   std::unique_ptr<Look> look = nullptr;  // until the tokens are chosen
   int32_t draft = -1;                    // kDraft: the token that the scout would answer
-  int32_t num_read = 0;                  // of the chosen ones
+  // kRead: the positions that run, the chosen ones and everything behind the context.
+  std::vector<int32_t> positions = {};
+  int32_t num_read = 0;  // of those
 };
 
 // Keys of a prompt's full blocks as a variant computes them.
@@ -93,8 +95,8 @@ struct Sequence {
   std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
   std::unique_ptr<LayerPass> pass;      // null: none is under way
   std::unique_ptr<Looking> looking;     // null: nothing is looked at, or everything was read
-  // Positions that are read, once they are chosen. Kept through preemption: where answers depend on
-  // the batch, another scout might choose others.
+  // Positions in the context that are read, once they are chosen. Kept through preemption: where
+  // answers depend on the batch, another scout might choose others.
   std::vector<int32_t> looked_at;
   std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
   std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
@@ -126,7 +128,7 @@ struct Sequence {
     if (is_looking(Looking::Stage::kScout)) return prompt_tokens - num_computed;
     if (is_looking(Looking::Stage::kDraft)) return 1;
     if (is_looking(Looking::Stage::kRead))
-      return static_cast<int32_t>(looked_at.size()) - looking->num_read;
+      return static_cast<int32_t>(looking->positions.size()) - looking->num_read;
     return num_tokens() - num_computed;
   }
 

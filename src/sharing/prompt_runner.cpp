@@ -56,13 +56,17 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
     bool is_done = reuse.is_recomputed();
     if (is_done && plan.plan.look_permille > 0) {
       size_t end = plan.answer_begin > 0 ? static_cast<size_t>(plan.answer_begin) : tokens.size();
-      std::optional<int32_t> looked_at = look(tokens.first(end), shared, plan, table, reuse);
-      is_done = looked_at.has_value();
-      timings.looked_at_tokens = looked_at.value_or(0);
-      ops_.device().synchronize();
+      std::optional<std::vector<int32_t>> looked_at =
+          look(tokens.first(end), shared, plan, table, reuse);
       timings.look_ms = watch.ms() - timings.recompute_ms;
+      is_done = looked_at.has_value();
+      if (is_done) {
+        timings.looked_at_tokens = static_cast<int32_t>(looked_at->size());
+        read(tokens, *std::move(looked_at), shared, plan, table, visit);
+      }
+    } else if (is_done) {
+      is_done = forward_rows(tokens, shared, plan, table, &reuse, visit);
     }
-    is_done = is_done && forward_rows(tokens, shared, plan, table, &reuse, visit);
     timings.load_ms = reuse.load_ms();
     timings.tier = reuse.slowest_tier();
     if (!is_done) {
@@ -118,11 +122,11 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
   return true;
 }
 
-std::optional<int32_t> PromptRunner::look(std::span<const int32_t> prompt,
-                                          int32_t context_tokens,
-                                          const PromptPlan& plan,
-                                          BlockTable& table,
-                                          ContextReuse& reuse) {
+std::optional<std::vector<int32_t>> PromptRunner::look(std::span<const int32_t> prompt,
+                                                       int32_t context_tokens,
+                                                       const PromptPlan& plan,
+                                                       BlockTable& table,
+                                                       ContextReuse& reuse) {
   Transformer& transformer = *plan.receiver->transformer;
   const auto end = static_cast<int32_t>(prompt.size());
   check(end > context_tokens, "a prompt goes on behind its context");
@@ -149,29 +153,40 @@ std::optional<int32_t> PromptRunner::look(std::span<const int32_t> prompt,
     forward_rows(
         tokens, end, scout, table, nullptr, [](int32_t, TensorView) {}, &look.mass());
   }
-  std::vector<int32_t> positions = look.choose(plan.plan.looked_at_tokens(context_tokens));
-  read_looked_at(prompt, positions, plan, table);
-  return static_cast<int32_t>(positions.size());
+  return look.choose(plan.plan.looked_at_tokens(context_tokens));
 }
 
-void PromptRunner::read_looked_at(std::span<const int32_t> tokens,
-                                  std::span<const int32_t> positions,
-                                  const PromptPlan& plan,
-                                  const BlockTable& table) {
+void PromptRunner::read(std::span<const int32_t> tokens,
+                        std::vector<int32_t> positions,
+                        int32_t context_tokens,
+                        const PromptPlan& plan,
+                        const BlockTable& table,
+                        const Visit& visit) {
   Transformer& transformer = *plan.receiver->transformer;
-  while (!positions.empty()) {
+  const auto total = static_cast<int32_t>(tokens.size());
+  const int32_t first_output = std::min(plan.first_output, total - 1);
+  for (int32_t i = context_tokens; i < total; ++i) positions.push_back(i);
+  std::span<const int32_t> left = positions;
+  while (!left.empty()) {
     std::span<const int32_t> some =
-        positions.first(std::min(positions.size(), static_cast<size_t>(chunk_tokens_)));
-    positions = positions.subspan(some.size());
+        left.first(std::min(left.size(), static_cast<size_t>(chunk_tokens_)));
+    left = left.subspan(some.size());
     std::vector<int32_t> chunk;
     for (int32_t position : some) chunk.push_back(tokens[static_cast<size_t>(position)]);
     TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(chunk),
                                         transformer.config().d_model);
     transformer.embed(chunk, hidden);
+    auto from = [&](int32_t position) {
+      return std::ranges::lower_bound(some, position) - some.begin();
+    };
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
-                     plan.receiver->adapter.get()};
-    transformer.forward_to_kv({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
-                              hidden);
+                     plan.receiver->adapter.get(),
+                     static_cast<int32_t>(std::ssize(some) - from(first_output))};
+    transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
+                               hidden);
+    const auto behind = from(context_tokens);
+    if (behind < std::ssize(some))
+      visit(some[static_cast<size_t>(behind)], hidden.row_range(behind, hidden.rows));
   }
 }
 

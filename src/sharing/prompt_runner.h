@@ -40,9 +40,9 @@ struct PromptPlan {
 struct PromptTimings {
   double load_ms = 0;       // transfer thread
   double recompute_ms = 0;  // context layers of the plan
-  double look_ms = 0;       // scout, choice and the tokens that are looked at
-  double suffix_ms = 0;
-  double prefill_ms = 0;  // wall time until the last hidden row
+  double look_ms = 0;       // scout and choice
+  double suffix_ms = 0;     // with the tokens that are looked at
+  double prefill_ms = 0;    // wall time until the last hidden row
   int32_t reused_tokens = 0;
   int32_t looked_at_tokens = 0;
   Tier tier = Tier::kHost;
@@ -100,17 +100,20 @@ class PromptRunner {
                     ContextReuse* reuse,
                     const Visit& visit,
                     const AttentionMass* mass = nullptr);
-  // Reads the tokens of the context that the prompt looks at, see look.h; how many, or nothing when
-  // loading failed.
-  std::optional<int32_t> look(std::span<const int32_t> prompt,
-                              int32_t context_tokens,
-                              const PromptPlan& plan,
-                              BlockTable& table,
-                              ContextReuse& reuse);
-  void read_looked_at(std::span<const int32_t> tokens,
-                      std::span<const int32_t> positions,
-                      const PromptPlan& plan,
-                      const BlockTable& table);
+  // The tokens of the context that the prompt looks at, see look.h; nothing when a load has failed.
+  std::optional<std::vector<int32_t>> look(std::span<const int32_t> prompt,
+                                           int32_t context_tokens,
+                                           const PromptPlan& plan,
+                                           BlockTable& table,
+                                           ContextReuse& reuse);
+  // The tokens at these positions and all behind the context in one go: in each layer the latter
+  // see what the former have just stored.
+  void read(std::span<const int32_t> tokens,
+            std::vector<int32_t> positions,
+            int32_t context_tokens,
+            const PromptPlan& plan,
+            const BlockTable& table,
+            const Visit& visit);
 
   Ops& ops_;
   KvCache& kv_;
