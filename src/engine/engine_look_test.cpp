@@ -38,7 +38,7 @@ class EngineLook : public testing::Test {
 };
 
 TEST_F(EngineLook, AutoTakesSuchAPlanOfABook) {
-  family_.add_book("base", "alpha", {{{0, 0, 0, 100}, 0.995}, {{0, 2, 3}, 0.99}});
+  family_.add_book("base", "alpha", {{{0, 0, 0, 100}, 0.995}, {{0, 1, 4}, 0.99}});
   auto engine = engine_of(family_.file());
   Outcome chosen = generate(*engine, {.model = "alpha", .prompt = question(2), .max_tokens = 8});
   EXPECT_EQ(chosen.report.plan, "reuse+10%");

@@ -59,8 +59,13 @@ void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource&
     entry.translated = tried.translated;
     entry.quality = quality_of(record.plans.at(tried), full_scores);
     entry.relative_cost = cost(tried);
-    entry.quality_index = quality_index(entry.quality, book.full_score);
     book.frontier.push_back(entry);
+  }
+  auto scored = std::ranges::count_if(
+      book.frontier, [](const PlanEntry& entry) { return entry.quality.score.has_value(); });
+  for (PlanEntry& entry : book.frontier) {
+    entry.quality_index =
+        quality_index(entry.quality, book.full_score, static_cast<size_t>(scored));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <set>
 #include <utility>
 
@@ -9,15 +10,28 @@ namespace droidspeak {
 namespace {
 
 constexpr double kLeastGain = 0.98;
-// Divergence at which a plan loses everything; (0.12 / 1.2)^2 is the one per cent of `auto`.
-constexpr double kWorthlessKl = 1.2;
+// Divergence at which a plan loses everything; docs/plan_book.md has the fit. The one per cent of
+// `auto` lies at 0.067.
+constexpr double kWorthlessKl = 1.44;
 constexpr double kAutoFloor = 0.99;
+constexpr double kDoubt = 0.05;  // that some plan of a book is called worse by chance
 constexpr int32_t kLookShares[] = {30, 50, 100, 150, 250};  // in thousandths
 // More layers than those of the cheapest blocks are better spent on tokens.
 constexpr size_t kLookedAtBlocks = 4;
 
 double index_of_kl(double kl) {
-  return 1 - std::min(1.0, kl / kWorthlessKl * (kl / kWorthlessKl));
+  return 1 - std::min(1.0, std::pow(kl / kWorthlessKl, 1.5));
+}
+
+// So many standard deviations a normal variable exceeds, up or down, with this probability.
+double deviations_for(double probability) {
+  double low = 0;
+  double high = 10;
+  for (int i = 0; i < 60; ++i) {
+    double middle = (low + high) / 2;
+    (std::erfc(middle / std::numbers::sqrt2) > probability ? low : high) = middle;
+  }
+  return low;
 }
 
 double num_layers_of(const TriedPlan& tried) {
@@ -160,10 +174,12 @@ std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
   return refinement.take();
 }
 
-double quality_index(const PlanQuality& quality, double full_score) {
+double quality_index(const PlanQuality& quality, double full_score, size_t num_scored) {
   double index = index_of_kl(quality.kl);
-  bool is_worse = quality.score && quality.score_high && *quality.score_high < 0 && full_score > 0;
-  return is_worse ? std::clamp(*quality.score / full_score, 0.0, index) : index;
+  if (!quality.score || !quality.score_low || !quality.score_high || full_score <= 0) return index;
+  double error = (*quality.score_high - *quality.score_low) / (2 * deviations_for(kDoubt));
+  double worst = full_score - deviations_for(kDoubt / static_cast<double>(num_scored)) * error;
+  return *quality.score < worst ? std::clamp(*quality.score / full_score, 0.0, index) : index;
 }
 
 double relative_cost(const TriedPlan& tried, const CostShape& shape) {
