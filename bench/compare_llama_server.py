@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--binary", default=str(ROOT / "build" / "droidspeak"))
     parser.add_argument("--family", type=Path, default=ROOT / "models" / "smollm2" / "family.json")
-    parser.add_argument("--data", default=str(ROOT / "tests" / "data" / "qa" / "hotpotqa.demo.jsonl.gz"))
+    parser.add_argument("--data", default=str(ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"))
     parser.add_argument("--arms", default="off,droidspeak")
     parser.add_argument("--json", help="where to write bench serve's figures")
     parser.add_argument("more", nargs="*", help="further options of bench serve, after --")

@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DATA = ROOT / "tests" / "data" / "qa" / "hotpotqa.demo.jsonl.gz"
+DATA = ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"
 QUESTION = "\n\nQuestion: Which of these documents is about a person?\nAnswer:"
 
 

@@ -163,7 +163,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build" / "droidspeak"))
     parser.add_argument("--family", default=str(ROOT / "models" / "smollm2" / "family.json"))
-    parser.add_argument("--data", type=Path, default=ROOT / "tests" / "data" / "qa" / "hotpotqa.demo.jsonl.gz")
+    parser.add_argument("--data", type=Path, default=ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz")
     parser.add_argument("--sender", default="base")
     parser.add_argument("--receiver", default="qa")
     parser.add_argument("--contexts", type=int, default=30)

@@ -248,7 +248,7 @@ void add_bench_serve(CLI::App& bench) {
       "serve", "Load test: agents that read and answer, with and without sharing");
   add_options(*command, *options);
   command->footer(
-      "Example: droidspeak bench serve --data tests/data/qa/hotpotqa.demo.jsonl.gz --find-rate "
+      "Example: droidspeak bench serve --data tests/data/qa/qa.demo.jsonl.gz --find-rate "
       "--out out/bench");
   command->callback([options] {
     check_lengths(options->trace);

@@ -7,7 +7,7 @@ import time
 from service import ROOT, Broken
 
 SYSTEM = "You are a helpful assistant. Read the documents and do what the user asks."
-DATA = ROOT / "tests" / "data" / "qa" / "hotpotqa.demo.jsonl.gz"
+DATA = ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"
 MAX_TOKENS = 16
 
 
