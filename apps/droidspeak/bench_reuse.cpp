@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "bench.h"
+#include "profiler/data.h"
 #include "workspace.h"
 
 namespace droidspeak {
@@ -17,6 +18,7 @@ struct ReuseOptions {
   std::vector<int32_t> tokens{2048, 4096};
   int32_t suffix_tokens = 32;
   int32_t repeats = 3;
+  std::string data;
 };
 
 struct Measurement {
@@ -65,15 +67,40 @@ class ReuseBench {
         parse_plan_request(text, workspace_.family->config().num_layers), *sender_, *receiver_);
   }
 
+  std::vector<int32_t> make_prompt(int32_t tokens) const {
+    if (options_.data.empty()) {
+      return benchmark_tokens(tokens + options_.suffix_tokens,
+                              workspace_.family->config().vocab_size,
+                              static_cast<uint64_t>(tokens));
+    }
+    return text_prompt(tokens);
+  }
+
+  // Documents of as many rows as it takes, and the end of the last one with the first one's
+  // question.
+  std::vector<int32_t> text_prompt(int32_t tokens) const {
+    const QaFile file = read_qa_file(options_.data);
+    QaRow row{.id = {}, .documents = {}, .question = file.rows.front().question, .answers = {}};
+    for (const QaRow& more : file.rows) {
+      row.documents.insert(row.documents.end(), more.documents.begin(), more.documents.end());
+      QaPrompt made = make_qa_prompt(*workspace_.tokenizer, row);
+      if (made.context_tokens < tokens + options_.suffix_tokens) continue;
+      std::vector<int32_t> prompt(made.tokens.begin(), made.tokens.begin() + tokens);
+      prompt.insert(prompt.end(), made.tokens.end() - options_.suffix_tokens, made.tokens.end());
+      return prompt;
+    }
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: the documents of its {} rows are shorter than {} tokens",
+                              options_.data, file.rows.size(), tokens + options_.suffix_tokens));
+  }
+
   void measure_length(int32_t tokens,
                       const std::vector<ChosenPlan>& plans,
                       CacheStore& store,
                       const std::string& tier,
                       std::vector<Measurement>& rows,
                       Progress& progress) {
-    std::vector<int32_t> prompt =
-        benchmark_tokens(tokens + options_.suffix_tokens, workspace_.family->config().vocab_size,
-                         static_cast<uint64_t>(tokens));
+    const std::vector<int32_t> prompt = make_prompt(tokens);
     std::vector<int32_t> layers;
     for (const ChosenPlan& plan : plans) {
       if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
@@ -185,12 +212,15 @@ void add_bench_reuse(CLI::App& bench) {
   command->add_option("--suffix-tokens", options->suffix_tokens, "Length of the question")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_option("--data", options->data,
+                      "Documents and a question of this file (.jsonl, .jsonl.gz) instead of random "
+                      "tokens, of which the last ones are looked at most");
   command->add_option("--repeats", options->repeats, "Measurements; the median counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->footer(
-      "Example: droidspeak bench reuse --model qa --sender base --plan 0,16,24 --tokens 4096 "
-      "--cache-dir out/cache");
+      "Example: droidspeak bench reuse --model qa --sender base --plan '0,16,24;reuse+10%' "
+      "--tokens 4096 --data tests/data/qa/qa.profile.jsonl.gz");
   command->callback([options] { run_bench_reuse(*options); });
 }
 
