@@ -2,7 +2,6 @@
 // that was written with --cache-format raw (a base of the default family; its RoPE is assumed).
 // Tables are learned from the first half of the files, sizes and times are those of the others.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "base/file.h"
 #include "codec/kv_codec.h"
 #include "codec/learn_tables.h"
+#include "micro/bench_clock.h"
 
 namespace {
 
@@ -54,16 +54,12 @@ Block read_block(const char* path) {
   return block;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 void measure(const CodecTables& tables, const KvLayout& layout, std::span<const Block> blocks) {
   std::vector<std::vector<std::byte>> pieces;
   std::vector<PieceLabel> labels;
   size_t bytes = 0;
   size_t coded = 0;
-  auto start = std::chrono::steady_clock::now();
+  bench::BenchClock clock(1);
   for (const Block& block : blocks) {
     for (const KvSample& layer : block.layers) {
       auto piece = encode_piece(tables, layout, layer.label, layer.values);
@@ -76,17 +72,17 @@ void measure(const CodecTables& tables, const KvLayout& layout, std::span<const 
   }
   std::printf("%zu pieces, %.2f times smaller, %.3f bits a value, encode %.3f GB/s of f16\n",
               pieces.size(), double(bytes) / double(coded), 16.0 * double(coded) / double(bytes),
-              double(bytes) * 1e-9 / seconds_since(start));
+              double(bytes) * 1e-6 / clock.ms());
   std::vector<std::byte> values(layout.layer_bytes());
   for (cpu::InstructionSet set : cpu::available_instruction_sets()) {
     PieceDecoder decoder(set);
     double best = 1e9;
     size_t num_wrong = 0;
     for (int round = 0; round < 15; ++round) {
-      start = std::chrono::steady_clock::now();
+      clock.restart();
       for (size_t i = 0; i < pieces.size(); ++i)
         num_wrong += decoder.decode(tables, layout, labels[i], pieces[i], values) ? 0 : 1;
-      best = std::min(best, seconds_since(start));
+      best = std::min(best, clock.ms() * 1e-3);
     }
     double decoded = double(pieces.size()) * double(values.size());
     std::printf("decode %-12s %.2f GB/s of f16, %zu wrong\n",
@@ -113,7 +109,7 @@ int main(int argc, char** argv) {
   std::vector<KvSample> samples;
   for (size_t i = 0; i < blocks.size() / 2; ++i)
     samples.insert(samples.end(), blocks[i].layers.begin(), blocks[i].layers.end());
-  for (float step : {0.3f, 0.36f, 0.43f, 0.5f, 0.7f, 1.0f}) {
+  for (float step : {0.36f, 0.43f, 0.46f, 0.5f, 0.7f, 1.0f}) {
     Coarseness coarseness{.key_step = step, .value_step = step};
     auto tables = learn_tables(layout, frequencies, samples, coarseness);
     if (!tables) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "codec/append.h"
 #include "codec/kv_codec.h"
 #include "codec/piece.h"
 #include "codec/rows.h"
@@ -108,13 +109,6 @@ class SymbolCoder {
   std::span<const Distribution> distributions_;
   std::vector<std::array<uint16_t, kNumSymbols>> starts_;
 };
-
-template <class T>
-void append(std::vector<std::byte>& bytes, std::span<const T> values) {
-  size_t at = bytes.size();
-  bytes.resize(at + values.size_bytes());
-  std::memcpy(bytes.data() + at, values.data(), values.size_bytes());
-}
 
 struct Streams {
   std::array<std::vector<uint16_t>, kLanes> words;  // in the order of reading

@@ -24,8 +24,8 @@ inline constexpr size_t kLearnedTokens = 4 * kBlockTokens;
 // its size, 0 loses the same amount in each. The values are measured: see
 // docs/decisions/009-kv-codec.md.
 struct Coarseness {
-  float key_step = 0.5f;
-  float value_step = 0.5f;
+  float key_step = 0.46f;
+  float value_step = 0.46f;
   float equality = 0.0f;
 };
 

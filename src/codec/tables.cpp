@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "codec/append.h"
 
 namespace droidspeak {
 namespace {
@@ -34,13 +35,6 @@ Error corrupt(std::string message) {
   return {ErrorCode::kDataCorrupt, "codec tables: " + std::move(message)};
 }
 
-template <class T>
-void append(std::vector<std::byte>& bytes, std::span<const T> values) {
-  size_t at = bytes.size();
-  bytes.resize(at + values.size_bytes());
-  std::memcpy(bytes.data() + at, values.data(), values.size_bytes());
-}
-
 // Reads one array after another; the sizes were checked before.
 class ArrayReader {
  public:
@@ -49,6 +43,7 @@ class ArrayReader {
   template <class T>
   void read(std::span<T> values) {
     check(values.size_bytes() <= bytes_.size(), "the file has the size its header says");
+    if (values.empty()) return;
     std::memcpy(values.data(), bytes_.data(), values.size_bytes());
     bytes_ = bytes_.subspan(values.size_bytes());
   }
