@@ -29,7 +29,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plan", default="auto", help="auto, or a plan by name for every pair that has a book from the base")
     parser.add_argument("--min-quality", type=float, default=0.99)
-    parser.add_argument("--cache-format", default="raw", choices=["raw", "int8"])
+    parser.add_argument("--cache-format", default="raw", choices=["raw", "int8", "coded"])
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     return parser.parse_args()
 

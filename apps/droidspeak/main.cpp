@@ -45,8 +45,8 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
       ->capture_default_str();
   command
       .add_option("--cache-format", options.cache_format,
-                  "K/V on disk: as it is, or in 8 bits (about half the size)")
-      ->check(CLI::IsMember({"raw", "int8"}))
+                  "K/V on disk: as it is, in 8 bits (half the size), or coded (a fifth)")
+      ->check(CLI::IsMember({"raw", "int8", "coded"}))
       ->capture_default_str();
   command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "formats/gguf.h"
+#include "sharing/coded_family.h"
 
 namespace droidspeak {
 
@@ -60,6 +61,7 @@ StoreOptions store_options(const CommonOptions& options, Device& device) {
   store.disk_folder = options.cache_dir;
   store.disk_bytes = parse_size(options.cache_disk);
   if (options.cache_format == "int8") store.disk_format = DiskFormat::kInt8;
+  if (options.cache_format == "coded") store.disk_format = DiskFormat::kCoded;
   return store;
 }
 
@@ -89,6 +91,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   StoreOptions stored = store_options(options, *device);
   stored.kv_layout = layout;
   stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
+  stored.coded_model = coded_model_of(*family);
   store = std::make_unique<CacheStore>(stored, clock);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
   books = std::make_unique<PlanBooks>(*ops, family->config(), file);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/answer.h"
+#include "sharing/coded_family.h"
 
 namespace droidspeak {
 namespace {
@@ -21,6 +22,7 @@ constexpr std::chrono::milliseconds kLoadPatience{2000};
 
 // The store together with its clock.
 std::shared_ptr<CacheStore> make_store(StoreOptions options,
+                                       const ModelFamily& family,
                                        const KvLayout& layout,
                                        size_t row_bytes) {
   struct ClockedStore {
@@ -31,6 +33,7 @@ std::shared_ptr<CacheStore> make_store(StoreOptions options,
   };
 
   options.kv_layout = layout;
+  options.coded_model = coded_model_of(family);
   options.input_bytes = kBlockTokens * row_bytes;
   auto owner = std::make_shared<ClockedStore>(options);
   return {owner, &owner->store};
@@ -61,8 +64,10 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
                     family_.config().kv_layout(options.kv_dtype),
                     family_.base()->transformer->max_positions(),
                     options.kv_bytes)),
-      store_owner_(make_store(
-          options.store, kv_.layout(), bytes_of(ops.activation_dtype(), family_.config().d_model))),
+      store_owner_(make_store(options.store,
+                              family_,
+                              kv_.layout(),
+                              bytes_of(ops.activation_dtype(), family_.config().d_model))),
       store_(*store_owner_),
       books_(ops, family_.config(), file),
       costs_(options.fixed_costs ? *options.fixed_costs

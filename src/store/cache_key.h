@@ -13,8 +13,8 @@
 
 namespace droidspeak {
 
-// How blocks lie on disk. What comes back from int8 is not what was put.
-enum class DiskFormat { kRaw, kInt8 };
+// How blocks lie on disk. What comes back from int8 and coded is not what was put.
+enum class DiskFormat { kRaw, kInt8, kCoded };
 
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {

@@ -12,17 +12,28 @@
 namespace droidspeak {
 namespace {
 
+EntryEncoding encoding_of(DiskFormat format) {
+  switch (format) {
+    case DiskFormat::kRaw:
+      return EntryEncoding::kRaw;
+    case DiskFormat::kInt8:
+      return EntryEncoding::kInt8;
+    case DiskFormat::kCoded:
+      return EntryEncoding::kCoded;
+  }
+  panic("a disk format that is none");
+}
+
 DiskTierOptions disk_options(const StoreOptions& options) {
   constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
   uint64_t queue_bytes = options.write_queue_bytes;
   if (queue_bytes == 0) queue_bytes = std::max(kMinQueueBytes, options.host_bytes / 2);
-  EntryEncoding encoding =
-      options.disk_format == DiskFormat::kInt8 ? EntryEncoding::kInt8 : EntryEncoding::kRaw;
   return {.folder = options.disk_folder,
           .budget_bytes = options.disk_bytes,
           .queue_bytes = queue_bytes,
           .eviction = options.eviction,
-          .encoding = {encoding, options.kv_layout, options.input_bytes}};
+          .encoding = {encoding_of(options.disk_format), options.kv_layout, options.input_bytes},
+          .coded_model = options.coded_model};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "base/hash.h"
 #include "store/block_label.h"
 #include "store/cache_key.h"
+#include "store/coded_model.h"
 
 namespace droidspeak {
 
@@ -35,9 +36,10 @@ struct StoreOptions {
   std::string eviction = "s3fifo";  // or "lru"; bench/micro/store_eviction_bench compares
   DiskFormat disk_format = DiskFormat::kRaw;
   // Of what is put; files that hold something else are misses. Without layers: not known, every
-  // size will do, and kInt8 stores raw.
+  // size will do, and kInt8 and kCoded store raw.
   KvLayout kv_layout{};
-  size_t input_bytes = 0;  // of one layer's input of a block; 0: not known
+  size_t input_bytes = 0;    // of one layer's input of a block; 0: not known
+  CodedModel coded_model{};  // what kCoded needs to know; not needed for the others
   // Blocks that wait for the disk keep their host memory; beyond this many bytes put() leaves the
   // disk out. 0: half of host_bytes, at least 64 MiB.
   uint64_t write_queue_bytes = 0;

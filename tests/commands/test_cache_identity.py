@@ -34,6 +34,7 @@ CHANGES = {  # what is changed: (model, edit of the family's files, more argumen
     "precision": ("base", unchanged, ["--precision", "exact"], False),
     "length limit": ("base", unchanged, ["--max-model-len", 1000], False),
     "disk format": ("base", unchanged, ["--cache-format", "int8"], False),
+    "coded on disk": ("base", unchanged, ["--cache-format", "coded"], False),
     "K/V dtype": ("base", unchanged, ["--kv-dtype", "bf16"], True),
     "base of an adapter": ("alpha", config(rope_theta=20000.0), [], True),
     "lora_alpha": ("alpha", adapter(lora_alpha=9), [], True),

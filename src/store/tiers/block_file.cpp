@@ -111,6 +111,9 @@ bool sizes_fit(const BlockFileEntry& entry, const KvLayout& layout) {
     case EntryEncoding::kInt8:
       return is_kv && int8_can_hold(layout, entry.bytes) &&
              entry.stored_bytes == int8_bytes(layout);
+    case EntryEncoding::kCoded:  // any size below the raw one: the piece says more
+      return is_kv && layout.num_layers > 0 && layout.dtype != DType::kI8 &&
+             entry.stored_bytes < entry.bytes;
   }
   return false;
 }
@@ -118,7 +121,7 @@ bool sizes_fit(const BlockFileEntry& entry, const KvLayout& layout) {
 Result<BlockFileEntry> parse_entry(const EntryRecord& record, const KvLayout& layout) {
   bool known_kind = record.kind == static_cast<uint8_t>(EntryKind::kKeyValue) ||
                     record.kind == static_cast<uint8_t>(EntryKind::kLayerInput);
-  if (!known_kind || record.encoding > static_cast<uint8_t>(EntryEncoding::kInt8) ||
+  if (!known_kind || record.encoding > static_cast<uint8_t>(EntryEncoding::kCoded) ||
       record.layer < 0) {
     return corrupt(fmt::format("entry of kind {}, layer {}, encoding {} is not known", record.kind,
                                record.layer, record.encoding));

@@ -17,7 +17,7 @@
 
 namespace droidspeak {
 
-enum class EntryEncoding : uint8_t { kRaw = 0, kInt8 = 1 };
+enum class EntryEncoding : uint8_t { kRaw = 0, kInt8 = 1, kCoded = 2 };
 
 struct BlockFileEntry {
   EntryId id{};

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "codec/kv_codec.h"
 #include "store/tiers/int8_codec.h"
 #include "store/tiers/private_folder.h"
 
@@ -20,13 +21,35 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+std::span<const std::byte> keep(std::unique_ptr<std::byte[]> encoded,
+                                size_t bytes,
+                                BlockImage& image) {
+  image.encoded.push_back(std::move(encoded));
+  return {image.encoded.back().get(), bytes};
+}
+
+std::span<const std::byte> store_coded(const PendingEntry& entry,
+                                       const BlockEncoding& encoding,
+                                       BlockImage& image,
+                                       BlockFileEntry& placed) {
+  PieceLabel label{entry.id.layer, image.header.position * kBlockTokens};
+  auto piece = encode_piece(*encoding.tables, encoding.layout, label, entry.bytes);
+  if (!piece || piece->size() >= entry.bytes.size()) return entry.bytes;
+  auto encoded = std::make_unique_for_overwrite<std::byte[]>(piece->size());
+  std::copy(piece->begin(), piece->end(), encoded.get());
+  placed.encoding = EntryEncoding::kCoded;
+  return keep(std::move(encoded), piece->size(), image);
+}
+
 // The stored form of one entry, encoded where the format asks for it and the values allow it.
 std::span<const std::byte> store_entry(const PendingEntry& entry,
                                        const BlockEncoding& encoding,
                                        BlockImage& image,
                                        BlockFileEntry& placed) {
-  bool try_int8 = encoding.encoding == EntryEncoding::kInt8 &&
-                  entry.id.kind == EntryKind::kKeyValue &&
+  bool is_kv = entry.id.kind == EntryKind::kKeyValue;
+  if (is_kv && encoding.encoding == EntryEncoding::kCoded && encoding.tables)
+    return store_coded(entry, encoding, image, placed);
+  bool try_int8 = is_kv && encoding.encoding == EntryEncoding::kInt8 &&
                   int8_can_hold(encoding.layout, entry.bytes.size());
   if (!try_int8) return entry.bytes;
   size_t bytes = int8_bytes(encoding.layout);
@@ -34,8 +57,7 @@ std::span<const std::byte> store_entry(const PendingEntry& entry,
   std::span<std::byte> stored(encoded.get(), bytes);
   if (!encode_int8(encoding.layout, entry.bytes, stored)) return entry.bytes;
   placed.encoding = EntryEncoding::kInt8;
-  image.encoded.push_back(std::move(encoded));
-  return stored;
+  return keep(std::move(encoded), bytes, image);
 }
 
 }  // namespace

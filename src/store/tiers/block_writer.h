@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "codec/tables.h"
 #include "store/tiers/block_file.h"
 #include "store/tiers/file_system.h"
 #include "store/tiers/write_queue.h"
@@ -30,6 +31,7 @@ struct BlockEncoding {
   EntryEncoding encoding = EntryEncoding::kRaw;  // of K/V; layer inputs stay as they are
   KvLayout layout;                               // num_layers 0: not known
   size_t input_bytes = 0;                        // of one layer's input; 0: not known
+  std::shared_ptr<const CodecTables> tables{};   // kCoded stores raw without
 
   // Whether this is what an entry of this layout looks like. Anything will do for an unknown one.
   bool has_size(EntryId id, size_t bytes) const;

@@ -29,6 +29,7 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       clock_(clock),
       open_files_(files, kMaxOpenFiles),
       queue_(options.queue_bytes, clock),
+      tables_(files, options.folder, options.coded_model, options.encoding.layout),
       block_writer_(files, options.folder, [this] { queue_.note_progress(); }),
       index_(make_eviction_policy(options.eviction)) {
   prepare_cache_folder(options_.folder);
@@ -144,6 +145,9 @@ bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
       if (is_intact) decode_int8(found.file->header.layout, encoded, bytes);
       break;
     }
+    case EntryEncoding::kCoded:
+      is_intact = read_coded(found, bytes);
+      break;
   }
   if (!is_intact) {
     add(counters_.damaged, 1);
@@ -154,6 +158,18 @@ bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
   add(counters_.bytes_read, found.entry.stored_bytes);
   add(counters_.read_nanoseconds, static_cast<uint64_t>((clock_.now() - start).count()));
   return true;
+}
+
+bool DiskTier::read_coded(const DiskEntry& found, std::span<std::byte> bytes) {
+  auto stored = std::make_unique_for_overwrite<std::byte[]>(found.entry.stored_bytes);
+  std::span<std::byte> piece(stored.get(), found.entry.stored_bytes);
+  if (!read_stored(found, piece)) return false;
+  std::optional<TablesName> name = tables_of_piece(piece);
+  std::shared_ptr<const CodecTables> tables = name ? tables_.find(*name) : nullptr;
+  const BlockFileHeader& header = found.file->header;
+  if (!tables || !tables->fit(header.layout)) return false;
+  PieceLabel label{found.entry.id.layer, header.position * kBlockTokens};
+  return bool{decoder_.decode(*tables, header.layout, label, piece, bytes)};
 }
 
 bool DiskTier::read_stored(const DiskEntry& found, std::span<std::byte> stored) {
@@ -248,9 +264,11 @@ void DiskTier::write_batch(std::span<const std::shared_ptr<PendingWrite>> batch)
   std::vector<BlockImage> images;
   std::vector<const PendingWrite*> writes;
   uint64_t bytes = 0;
+  BlockEncoding encoding = options_.encoding;
+  if (encoding.encoding == EntryEncoding::kCoded) encoding.tables = tables_.for_writing(batch);
   for (const std::shared_ptr<PendingWrite>& write : batch) {
     if (write->is_cancelled) continue;
-    BlockImage image = make_block_image(*write, options_.encoding);
+    BlockImage image = make_block_image(*write, encoding);
     uint64_t image_bytes = disk_bytes_of(image.header.file_bytes);
     if (!make_room(bytes + image_bytes)) {
       count_dropped_write();

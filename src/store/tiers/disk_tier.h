@@ -24,6 +24,7 @@
 #include "store/tiers/disk_index.h"
 #include "store/tiers/file_system.h"
 #include "store/tiers/open_files.h"
+#include "store/tiers/table_folder.h"
 #include "store/tiers/write_queue.h"
 
 namespace droidspeak {
@@ -34,6 +35,7 @@ struct DiskTierOptions {
   uint64_t queue_bytes = 0;  // of blocks that wait to be written
   std::string eviction;
   BlockEncoding encoding;
+  CodedModel coded_model{};  // whose K/V kCoded codes
 };
 
 struct DiskTierCounters {
@@ -128,12 +130,15 @@ class DiskTier {
   void drop(const Digest& key, const std::string& path, uint64_t serial);
   bool is_as_expected(const BlockFileHeader& header, const BlockFileEntry& entry) const;
   bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
+  bool read_coded(const DiskEntry& found, std::span<std::byte> bytes);
 
   const DiskTierOptions options_;
   FileSystem& files_;
   const Clock& clock_;
   OpenFiles open_files_;
   WriteQueue queue_;
+  TableFolder tables_;
+  const PieceDecoder decoder_;
   BlockWriter block_writer_;  // used by the writer thread only
   AtomicCounters counters_{};
 

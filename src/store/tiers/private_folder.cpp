@@ -24,7 +24,7 @@ constexpr mode_t kRightsOfOthers = 0077;
 
 bool is_name_of_ours(const std::string& name) {
   bool is_fan = name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
-  return is_fan || name == "tmp";
+  return is_fan || name == "tmp" || name == "tables";
 }
 
 // Something in the folder that is not the cache's.

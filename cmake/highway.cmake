@@ -1,0 +1,11 @@
+# What is worth a compilation of its own: AVX2, AVX-512, NEON, and the fallback.
+function(choose_highway_targets library)
+  set(disabled "HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
+  if(hwy_VERSION VERSION_GREATER_EQUAL 1.0.4)
+    string(APPEND disabled "|HWY_AVX3_ZEN4")
+  endif()
+  if(hwy_VERSION VERSION_GREATER_EQUAL 1.1.0)
+    string(APPEND disabled "|HWY_AVX3_SPR")
+  endif()
+  target_compile_definitions(${library} PRIVATE "HWY_DISABLED_TARGETS=(${disabled})")
+endfunction()

@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "codec/kv_codec.h"
+#include "codec/reference.h"
+#include "codec/test_values.h"
+#include "codec/token_scale.h"
+
+namespace droidspeak {
+namespace {
+
+struct Case {
+  KvLayout layout;
+  size_t pairs;
+  size_t num_blocks;
+  uint32_t first_position;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << name_of(c.layout.dtype) << ", " << c.layout.num_kv_heads << " heads of "
+       << c.layout.head_dim << ", " << c.pairs << " pairs, " << c.num_blocks << " blocks at "
+       << c.first_position;
+}
+
+class KvCodec : public testing::TestWithParam<Case> {
+ protected:
+  const KvLayout& layout() const { return GetParam().layout; }
+
+  std::vector<float> frequencies_ = test_frequencies(GetParam().pairs);
+  CodecTables tables_ = test_tables(layout(), frequencies_);
+  PieceLabel label_{1, GetParam().first_position};
+  std::vector<std::byte> values_ =
+      test_values(layout(), frequencies_, label_, GetParam().num_blocks, 5);
+};
+
+KvLayout layout_of(int32_t heads, int32_t dim, DType dtype) {
+  return {.num_layers = 2, .num_kv_heads = heads, .head_dim = dim, .dtype = dtype};
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts,
+                         KvCodec,
+                         testing::Values(Case{layout_of(3, 64, DType::kF16), 32, 1, 128},
+                                         Case{layout_of(3, 64, DType::kF16), 32, 1, 0},
+                                         Case{layout_of(2, 64, DType::kBF16), 32, 3, 0},
+                                         Case{layout_of(1, 128, DType::kF32), 64, 2, 64000},
+                                         Case{layout_of(3, 40, DType::kF16), 20, 1, 64},
+                                         Case{layout_of(1, 6, DType::kF32), 3, 1, 64},
+                                         Case{layout_of(2, 96, DType::kF16), 16, 1, 64},
+                                         Case{layout_of(2, 64, DType::kF16), 0, 2, 64}));
+
+TEST_P(KvCodec, EveryInstructionSetDecodesWhatTheReferenceDoes) {
+  auto piece = encode_piece(tables_, layout(), label_, values_);
+  ASSERT_TRUE(piece);
+  auto expected = reference_decode(tables_, layout(), label_, *piece, values_.size());
+  ASSERT_TRUE(expected);
+  for (cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    std::vector<std::byte> decoded(values_.size());
+    Result<void> result = PieceDecoder(set).decode(tables_, layout(), label_, *piece, decoded);
+    ASSERT_TRUE(result) << cpu::name_of(set) << ": " << result.error().message;
+    EXPECT_TRUE(decoded == *expected) << cpu::name_of(set);
+  }
+}
+
+// Half a step of a channel; RoPE mixes two, and the dtype rounds.
+TEST_P(KvCodec, LosesAtMostHalfAStep) {
+  auto piece = encode_piece(tables_, layout(), label_, values_);
+  ASSERT_TRUE(piece);
+  std::vector<std::byte> decoded(values_.size());
+  ASSERT_TRUE(PieceDecoder().decode(tables_, layout(), label_, *piece, decoded));
+  float rounding = layout().dtype == DType::kBF16 ? 0.01f : 0.001f;
+  auto channels = static_cast<size_t>(layout().num_kv_heads * layout().head_dim);
+  std::vector<float> before(channels);
+  std::vector<float> after(channels);
+  for (KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
+    const ChannelCodes& codes = tables_.codes(label_.layer, half);
+    float step = *std::max_element(codes.steps.begin(),
+                                   codes.steps.begin() + static_cast<ptrdiff_t>(channels));
+    for (size_t row = 0; row < GetParam().num_blocks * kBlockTokens; ++row) {
+      load_row(layout(), values_, half, row, before);
+      load_row(layout(), decoded, half, row, after);
+      float loss = half == KvHalf::kKeys
+                       ? 0.5f * 1.415f * step
+                       : 0.5f * step * token_scales()[scale_of_row(codes, before)];
+      bool is_exact = label_.first_position + row < kExactTokens;
+      for (size_t c = 0; c < channels; ++c) {
+        float allowed = is_exact ? 0.0f : loss + rounding * (1 + std::abs(before[c]));
+        ASSERT_NEAR(before[c], after[c], allowed) << "row " << row << ", channel " << c;
+      }
+    }
+  }
+}
+
+class SmallCodec : public testing::Test {
+ protected:
+  KvLayout layout_ = layout_of(3, 64, DType::kF16);
+  std::vector<float> frequencies_ = test_frequencies(32);
+  CodecTables tables_ = test_tables(layout_, frequencies_);
+  PieceLabel label_{0, 640};
+  std::vector<std::byte> values_ = test_values(layout_, frequencies_, label_, 1, 7);
+};
+
+TEST_F(SmallCodec, TakesAFifthOfF16) {
+  auto piece = encode_piece(tables_, layout_, label_, values_);
+  ASSERT_TRUE(piece);
+  EXPECT_LT(piece->size() * 4, values_.size());
+}
+
+// Turned back, a channel keeps its mean along the context, so its values spread less.
+TEST_F(SmallCodec, UndoingRopeNarrowsTheKeys) {
+  std::vector<std::vector<std::byte>> kept;
+  std::vector<KvSample> samples;
+  for (PieceLabel label : {PieceLabel{0, 0}, PieceLabel{1, 0}}) {
+    kept.push_back(test_values(layout_, frequencies_, label, 6, 11));
+    samples.push_back({label, kept.back()});
+  }
+  CodecTables turned = *learn_tables(layout_, {}, samples);
+  CodecTables turned_back = *learn_tables(layout_, frequencies_, samples);
+  EXPECT_GT(turned.codes(0, KvHalf::kKeys).steps[0],
+            1.3f * turned_back.codes(0, KvHalf::kKeys).steps[0]);
+}
+
+TEST_F(SmallCodec, ValuesFarOutsideAreWrittenOut) {
+  size_t element = element_of(layout_, KvHalf::kKeys, 17, 2) + 9;
+  put_element(layout_.dtype, values_, element, 100.0f);
+  auto piece = encode_piece(tables_, layout_, label_, values_);
+  ASSERT_TRUE(piece);
+  std::vector<std::byte> decoded(values_.size());
+  ASSERT_TRUE(PieceDecoder().decode(tables_, layout_, label_, *piece, decoded));
+  float step = tables_.codes(0, KvHalf::kKeys).steps[2 * 64 + 9];
+  EXPECT_NEAR(load_element(layout_.dtype, decoded.data(), element), 100.0f, 0.71f * step + 0.05f);
+  EXPECT_TRUE(decoded == *reference_decode(tables_, layout_, label_, *piece, values_.size()));
+}
+
+// What a token loses is a share of its size: the steps follow.
+TEST_F(SmallCodec, StepsOfValuesFollowTheToken) {
+  std::vector<float> row(192);
+  for (size_t r : {size_t{5}, size_t{6}}) {
+    float factor = r == 5 ? 0.1f : 8.0f;
+    load_row(layout_, values_, KvHalf::kValues, r, row);
+    for (size_t head = 0; head < 3; ++head) {
+      for (size_t c = 0; c < 64; ++c) {
+        put_element(layout_.dtype, values_, element_of(layout_, KvHalf::kValues, r, head) + c,
+                    factor * row[head * 64 + c]);
+      }
+    }
+  }
+  auto piece = encode_piece(tables_, layout_, label_, values_);
+  ASSERT_TRUE(piece);
+  std::vector<std::byte> decoded(values_.size());
+  ASSERT_TRUE(PieceDecoder().decode(tables_, layout_, label_, *piece, decoded));
+  auto loss_of = [&](size_t r) {
+    std::vector<float> after(192);
+    load_row(layout_, values_, KvHalf::kValues, r, row);
+    load_row(layout_, decoded, KvHalf::kValues, r, after);
+    double loss = 0;
+    for (size_t c = 0; c < row.size(); ++c) loss += std::abs(row[c] - after[c]);
+    return loss;
+  };
+  EXPECT_LT(loss_of(5), 0.25 * loss_of(7));
+  EXPECT_GT(loss_of(6), 4 * loss_of(7));
+}
+
+TEST_F(SmallCodec, RefusesWhatIsNotFiniteOrTooFarOutside) {
+  for (float wrong : {std::numeric_limits<float>::infinity(), std::nanf(""), 65504.0f}) {
+    std::vector<std::byte> values = values_;
+    put_element(layout_.dtype, values, element_of(layout_, KvHalf::kKeys, 3, 1), wrong);
+    EXPECT_FALSE(encode_piece(tables_, layout_, label_, values)) << wrong;
+  }
+}
+
+TEST_F(SmallCodec, RefusesExactTokensThatAreNotFinite) {
+  std::vector<std::byte> values = test_values(layout_, frequencies_, {0, 0}, 1, 7);
+  ASSERT_TRUE(encode_piece(tables_, layout_, {0, 0}, values));
+  put_element(layout_.dtype, values, element_of(layout_, KvHalf::kKeys, 0, 1), std::nanf(""));
+  EXPECT_FALSE(encode_piece(tables_, layout_, {0, 0}, values));
+}
+
+TEST_F(SmallCodec, RefusesMoreBlocksThanAPieceHolds) {
+  std::vector<std::byte> values(100 * layout_.layer_bytes());
+  EXPECT_FALSE(encode_piece(tables_, layout_, label_, values));
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,45 @@
+// How often each symbol occurs, in the form that rANS codes with: frequencies that add up to
+// 2^kProbabilityBits. A symbol is a quantised value from -kMaxSymbol to kMaxSymbol, or the escape,
+// behind which the value is written out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace droidspeak {
+
+inline constexpr int kProbabilityBits = 12;
+inline constexpr uint32_t kProbabilityTotal = 1u << kProbabilityBits;
+inline constexpr int kMaxSymbol = 15;
+inline constexpr int kNumSymbols = 2 * kMaxSymbol + 2;
+inline constexpr int kEscape = kNumSymbols - 1;
+
+// rANS states lie in [kLowestState, 2^32) and take in 16 bits at a time.
+inline constexpr uint32_t kLowestState = 1u << 16;
+
+struct Distribution {
+  std::array<uint16_t, kNumSymbols> frequencies{};
+
+  // All values are zero and take no room.
+  static Distribution of_zeros();
+  // From counts of the symbols; each symbol gets at least one slot.
+  static Distribution of_counts(std::span<const double> counts);
+
+  std::array<uint16_t, kNumSymbols> starts() const;
+  // Whether every symbol can occur and the frequencies add up.
+  bool is_valid() const;
+  bool operator==(const Distribution&) const = default;
+};
+
+inline int index_of_value(int value) {
+  return value >= -kMaxSymbol && value <= kMaxSymbol ? value + kMaxSymbol : kEscape;
+}
+
+// What a decoder needs to know of one slot, in 32 bits: the value (8 bits, signed; 0 for the
+// escape), frequency - 1 (12), slot - start (12).
+using DecodeSlot = uint32_t;
+std::vector<DecodeSlot> make_decode_slots(std::span<const Distribution> distributions);
+
+}  // namespace droidspeak

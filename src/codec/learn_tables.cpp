@@ -1,0 +1,169 @@
+#include "codec/learn_tables.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "base/check.h"
+#include "codec/piece.h"
+#include "codec/rows.h"
+#include "codec/token_scale.h"
+
+namespace droidspeak {
+namespace {
+
+using Row = std::span<const float>;
+
+// Every row of a sample but the exact ones, before RoPE.
+void for_each_row(const KvLayout& layout,
+                  const Turns& turns,
+                  const KvSample& sample,
+                  const std::function<void(KvHalf, Row)>& visit) {
+  PieceShape shape(layout, sample.values.size());
+  std::vector<float> row(shape.channels);
+  std::vector<float> block_turns;
+  for (size_t r = 0; r < shape.num_blocks * kBlockTokens; ++r) {
+    if (r % kBlockTokens == 0)
+      turns.of_block(sample.label.first_position + static_cast<uint32_t>(r), block_turns);
+    if (r < exact_tokens_at(sample.label.first_position)) continue;
+    load_row(layout, sample.values, KvHalf::kKeys, r, row);
+    turn_back(row, static_cast<size_t>(layout.head_dim), turns.row(block_turns, r % kBlockTokens));
+    visit(KvHalf::kKeys, row);
+    load_row(layout, sample.values, KvHalf::kValues, r, row);
+    visit(KvHalf::kValues, row);
+  }
+}
+
+struct Moments {
+  std::vector<double> sums;
+  std::vector<double> squares;
+  size_t count = 0;
+
+  void add(Row row) {
+    sums.resize(row.size());
+    squares.resize(row.size());
+    for (size_t c = 0; c < row.size(); ++c) {
+      sums[c] += row[c];
+      squares[c] += double{row[c]} * row[c];
+    }
+    ++count;
+  }
+};
+
+// Distributions are sorted by how many steps a channel's values spread over, half an octave apart.
+constexpr double kNarrowestSpread = 0.125;  // of distribution 1, in steps
+
+double spread_of(size_t distribution) {
+  return kNarrowestSpread * std::exp2(0.5 * (static_cast<double>(distribution) - 1));
+}
+
+uint8_t distribution_for(double spread) {
+  double octaves = std::log2(std::max(spread, kNarrowestSpread) / kNarrowestSpread);
+  return static_cast<uint8_t>(
+      std::clamp(1 + std::round(2 * octaves), 1.0, kNumDistributions - 1.0));
+}
+
+struct HalfCoarseness {
+  float step;
+  float equality;
+};
+
+std::optional<ChannelCodes> codes_from(const Moments& moments,
+                                       const KvLayout& layout,
+                                       const HalfCoarseness& coarseness) {
+  size_t row_channels = padded_channels(layout.num_kv_heads, layout.head_dim);
+  ChannelCodes codes{std::vector<float>(row_channels, 0.0f), std::vector<float>(row_channels, 1.0f),
+                     std::vector<uint8_t>(row_channels, kZeros), 1.0f};
+  auto count = static_cast<double>(moments.count);
+  std::vector<double> deviations;
+  double square = 0;
+  for (size_t c = 0; c < moments.sums.size(); ++c) {
+    double mean = moments.sums[c] / count;
+    double variance = std::max(moments.squares[c] / count - mean * mean, 0.0);
+    codes.means[c] = static_cast<float>(mean);
+    deviations.push_back(std::sqrt(variance));
+    square += variance;
+  }
+  if (!std::isfinite(square)) return std::nullopt;
+  double typical = std::max(std::sqrt(square / static_cast<double>(deviations.size())), 1e-6);
+  double steps_squared = 0;
+  for (size_t c = 0; c < deviations.size(); ++c) {
+    double own = std::max(deviations[c], 1e-3 * typical);
+    double step = coarseness.step * std::pow(own, coarseness.equality) *
+                  std::pow(typical, 1 - coarseness.equality);
+    codes.steps[c] = static_cast<float>(step);
+    codes.distributions[c] = distribution_for(own / step);
+    steps_squared += own / step * (own / step);
+  }
+  codes.spread =
+      static_cast<float>(std::sqrt(steps_squared / static_cast<double>(deviations.size())));
+  return codes;
+}
+
+using Counts = std::array<double, kNumSymbols>;
+
+// What a normal distribution of this spread would count: enough to give every symbol a chance.
+Counts expected_counts(double spread) {
+  constexpr double kWeight = 64;
+  Counts counts{};
+  for (int value = -kMaxSymbol; value <= kMaxSymbol; ++value) {
+    double z = value / std::max(spread, 0.3);
+    counts[static_cast<size_t>(index_of_value(value))] = std::exp(-0.5 * z * z);
+  }
+  double total = 0;
+  for (double count : counts) total += count;
+  for (double& count : counts) count *= kWeight / total;
+  return counts;
+}
+
+void count_symbols(const ChannelCodes& codes, KvHalf half, Row row, std::span<Counts> counts) {
+  float scale = half == KvHalf::kKeys ? 1.0f : token_scales()[scale_of_row(codes, row)];
+  for (size_t c = 0; c < row.size(); ++c) {
+    float steps = (row[c] - codes.means[c]) / (codes.steps[c] * scale);
+    int symbol = index_of_value(static_cast<int>(std::nearbyint(std::clamp(steps, -99.f, 99.f))));
+    counts[codes.distributions[c]][static_cast<size_t>(symbol)] += 1;
+  }
+}
+
+}  // namespace
+
+std::optional<CodecTables> learn_tables(const KvLayout& layout,
+                                        std::vector<float> rope_frequencies,
+                                        std::span<const KvSample> samples,
+                                        const Coarseness& coarseness) {
+  Turns turns(rope_frequencies);
+  std::vector<Moments> moments(2 * static_cast<size_t>(layout.num_layers));
+  auto half_index = [](const KvSample& sample, KvHalf half) {
+    return 2 * static_cast<size_t>(sample.label.layer) + static_cast<size_t>(half);
+  };
+  for (const KvSample& sample : samples) {
+    for_each_row(layout, turns, sample,
+                 [&](KvHalf half, Row row) { moments[half_index(sample, half)].add(row); });
+  }
+  TableContents contents{.num_kv_heads = layout.num_kv_heads,
+                         .head_dim = layout.head_dim,
+                         .rope_frequencies = std::move(rope_frequencies),
+                         .distributions = {},
+                         .halves = {}};
+  for (size_t i = 0; i < moments.size(); ++i) {
+    if (moments[i].count + kExactTokens < kLearnedTokens) return std::nullopt;
+    float step = i % 2 == 0 ? coarseness.key_step : coarseness.value_step;
+    auto codes = codes_from(moments[i], layout, {step, coarseness.equality});
+    if (!codes) return std::nullopt;
+    contents.halves.push_back(std::move(*codes));
+  }
+  std::vector<Counts> counts;
+  for (size_t i = 0; i < kNumDistributions; ++i) counts.push_back(expected_counts(spread_of(i)));
+  for (const KvSample& sample : samples) {
+    for_each_row(layout, turns, sample, [&](KvHalf half, Row row) {
+      count_symbols(contents.halves[half_index(sample, half)], half, row, counts);
+    });
+  }
+  contents.distributions.push_back(Distribution::of_zeros());
+  for (size_t i = 1; i < kNumDistributions; ++i)
+    contents.distributions.push_back(Distribution::of_counts(counts[i]));
+  return CodecTables(std::move(contents));
+}
+
+}  // namespace droidspeak

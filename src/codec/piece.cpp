@@ -1,0 +1,102 @@
+#include "codec/piece.h"
+
+#include <cstring>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace droidspeak {
+namespace {
+
+Error corrupt(std::string message) {
+  return {ErrorCode::kDataCorrupt, "coded K/V: " + std::move(message)};
+}
+
+}  // namespace
+
+TablesName name_of_tables(const Digest& digest) {
+  TablesName name{};
+  std::memcpy(name.data(), digest.bytes.data(), name.size());
+  return name;
+}
+
+std::optional<TablesName> tables_of_piece(std::span<const std::byte> piece) {
+  PieceHeader header{};
+  if (piece.size() < sizeof header) return std::nullopt;
+  std::memcpy(&header, piece.data(), sizeof header);
+  if (header.magic != kPieceMagic || header.version != kPieceVersion) return std::nullopt;
+  return header.tables;
+}
+
+PieceShape::PieceShape(const KvLayout& layout, size_t value_bytes)
+    : num_blocks(value_bytes / layout.layer_bytes()),
+      channels(static_cast<size_t>(layout.num_kv_heads) * static_cast<size_t>(layout.head_dim)),
+      row_channels(padded_channels(layout.num_kv_heads, layout.head_dim)),
+      half_symbols(num_blocks * kBlockTokens * row_channels),
+      scale_bytes(num_blocks * kBlockTokens / 2),
+      element_bytes(bytes_of(layout.dtype, 1)) {
+  check(value_bytes > 0 && value_bytes % layout.layer_bytes() == 0, "values are whole blocks");
+}
+
+bool PieceShape::is_codable() const {
+  return num_blocks <= UINT16_MAX && 2 * half_symbols / kLanes <= UINT16_MAX;
+}
+
+uint32_t exact_tokens_at(uint32_t first_position) {
+  return first_position < kExactTokens ? kExactTokens - first_position : 0;
+}
+
+Result<PieceParts> parse_piece(const CodecTables& tables,
+                               const KvLayout& layout,
+                               const PieceLabel& label,
+                               std::span<const std::byte> piece,
+                               size_t value_bytes) {
+  PieceShape shape(layout, value_bytes);
+  if (!shape.is_codable())
+    return corrupt(fmt::format("{} blocks are more than a piece has", shape.num_blocks));
+  PieceParts parts{};
+  PieceHeader& header = parts.header;
+  if (piece.size() < sizeof header)
+    return corrupt(fmt::format("{} bytes, a header has {}", piece.size(), sizeof header));
+  std::memcpy(&header, piece.data(), sizeof header);
+  if (header.magic != kPieceMagic || header.version != kPieceVersion || header.reserved != 0)
+    return corrupt("does not start as a piece of this version does");
+  if (header.tables != name_of_tables(tables.digest()))
+    return corrupt("was coded with other tables");
+  if (header.layer != label.layer || header.first_position != label.first_position ||
+      header.num_blocks != shape.num_blocks || header.dtype != static_cast<uint8_t>(layout.dtype) ||
+      header.num_exact_tokens != exact_tokens_at(label.first_position)) {
+    return corrupt(fmt::format(
+        "layer {}, position {}, {} blocks where layer {}, position {}, {} blocks were asked for",
+        header.layer, header.first_position, header.num_blocks, label.layer, label.first_position,
+        shape.num_blocks));
+  }
+  if (header.num_escapes > 2 * shape.half_symbols)
+    return corrupt(
+        fmt::format("{} escapes of {} values", header.num_escapes, 2 * shape.half_symbols));
+  size_t word_bytes =
+      2 * std::accumulate(header.num_words.begin(), header.num_words.end(), size_t{0});
+  size_t escape_bytes = header.num_escapes * sizeof(Escape);
+  size_t exact_bytes = 2 * header.num_exact_tokens * shape.channels * shape.element_bytes;
+  size_t expected = sizeof header + word_bytes + kLanes * sizeof(uint32_t) + shape.scale_bytes +
+                    escape_bytes + exact_bytes;
+  if (piece.size() != expected)
+    return corrupt(fmt::format("{} bytes, the header says {}", piece.size(), expected));
+  size_t at = sizeof header;
+  auto cut = [&](size_t bytes) {
+    auto part = piece.subspan(at, bytes);
+    at += bytes;
+    return part;
+  };
+  parts.words = cut(word_bytes);
+  parts.states = cut(kLanes * sizeof(uint32_t));
+  parts.scales = cut(shape.scale_bytes);
+  parts.escapes = cut(escape_bytes);
+  parts.exact = cut(exact_bytes);
+  return parts;
+}
+
+}  // namespace droidspeak

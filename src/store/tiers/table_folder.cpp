@@ -1,0 +1,173 @@
+#include "store/tiers/table_folder.h"
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "codec/learn_tables.h"
+#include "store/tiers/block_writer.h"
+#include "store/tiers/private_folder.h"
+
+namespace droidspeak {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxTableBytes = uint64_t{64} << 20;
+constexpr size_t kLearnedBlocks = kLearnedTokens / kBlockTokens;
+constexpr size_t kModelDigits = 16;
+
+// "<16 digits of the model>-<digest>.tables"
+std::string file_name(const Digest& model, const Digest& tables) {
+  return fmt::format("{}-{}.tables", model.hex().substr(0, kModelDigits), tables.hex());
+}
+
+std::string hex_of(const TablesName& name) {
+  std::string hex;
+  for (uint8_t byte : name) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator item(folder, error), end; !error && item != end;
+       item.increment(error)) {
+    if (item->path().extension() == ".tables") paths.push_back(item->path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+fs::path tables_folder(const fs::path& cache_folder) {
+  return cache_folder / "tables";
+}
+
+TableFolder::TableFolder(FileSystem& files,
+                         const fs::path& cache_folder,
+                         CodedModel model,
+                         const KvLayout& layout)
+    : files_(files), cache_folder_(cache_folder), model_(std::move(model)), layout_(layout) {}
+
+std::shared_ptr<const CodecTables> TableFolder::for_writing(
+    std::span<const std::shared_ptr<PendingWrite>> batch) {
+  bool is_float = layout_.num_layers > 0 && layout_.dtype != DType::kI8;
+  if (!is_float) return nullptr;
+  if (!for_writing_ && !has_looked_) for_writing_ = load_for_writing();
+  has_looked_ = true;
+  if (for_writing_) return for_writing_;
+  for (const std::shared_ptr<PendingWrite>& write : batch) {
+    if (!write->is_cancelled) remember(*write);
+  }
+  if (has_seen_enough()) for_writing_ = learn();
+  return for_writing_;
+}
+
+std::shared_ptr<const CodecTables> TableFolder::find(const TablesName& name) {
+  {
+    MutexLock lock(mutex_);
+    auto known = known_.find(name);
+    if (known != known_.end()) return known->second;
+  }
+  std::string wanted = hex_of(name);
+  for (const fs::path& path : files_in(tables_folder(cache_folder_))) {
+    std::string stem = path.stem().string();
+    if (stem.size() <= kModelDigits || !stem.substr(kModelDigits + 1).starts_with(wanted)) continue;
+    auto tables = load(path);
+    if (tables && name_of_tables(tables->digest()) == name) return tables;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const CodecTables> TableFolder::load_for_writing() {
+  std::string model = model_.base.hex().substr(0, kModelDigits);
+  for (const fs::path& path : files_in(tables_folder(cache_folder_))) {
+    if (!path.stem().string().starts_with(model)) continue;
+    auto tables = load(path);
+    bool is_ours = tables && file_name(model_.base, tables->digest()) == path.filename().string() &&
+                   tables->contents().rope_frequencies == model_.rope_frequencies;
+    if (is_ours) return tables;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const CodecTables> TableFolder::load(const fs::path& path) {
+  Result<FileHandle> file = files_.open(path);
+  if (!file || size_of(*file) > kMaxTableBytes) return nullptr;
+  std::vector<std::byte> bytes(size_of(*file));
+  Result<size_t> got = files_.read(*file, 0, bytes);
+  if (!got || *got != bytes.size()) return nullptr;
+  Result<CodecTables> parsed = CodecTables::parse(bytes);
+  bool is_known_layout = layout_.num_layers > 0;
+  if (!parsed || (is_known_layout && !parsed->fit(layout_))) {
+    spdlog::warn("{}: {}; it is not used", path.string(),
+                 parsed ? "for another layout" : parsed.error().message);
+    return nullptr;
+  }
+  auto tables = std::make_shared<const CodecTables>(std::move(*parsed));
+  MutexLock lock(mutex_);
+  known_[name_of_tables(tables->digest())] = tables;
+  return tables;
+}
+
+void TableFolder::remember(const PendingWrite& write) {
+  for (const PendingEntry& entry : write.entries) {
+    if (entry.id.kind != EntryKind::kKeyValue || entry.bytes.size() != layout_.layer_bytes())
+      continue;
+    auto is_same = [&](const Remembered& r) { return r.label.layer == entry.id.layer; };
+    auto seen = static_cast<size_t>(std::count_if(remembered_.begin(), remembered_.end(), is_same));
+    if (seen >= kLearnedBlocks) continue;
+    remembered_.push_back({{entry.id.layer, write.label.position * kBlockTokens},
+                           {entry.bytes.begin(), entry.bytes.end()}});
+  }
+}
+
+bool TableFolder::has_seen_enough() const {
+  return remembered_.size() >= kLearnedBlocks * static_cast<size_t>(layout_.num_layers);
+}
+
+std::shared_ptr<const CodecTables> TableFolder::learn() {
+  std::vector<KvSample> samples;
+  for (const Remembered& r : remembered_) samples.push_back({r.label, r.values});
+  std::optional<CodecTables> learned = learn_tables(layout_, model_.rope_frequencies, samples);
+  remembered_.clear();  // should they not do, others may
+  if (!learned) return nullptr;
+  auto tables = std::make_shared<const CodecTables>(std::move(*learned));
+  Result<void> saved = save(*tables);
+  if (!saved) {
+    spdlog::warn("cache folder {}: codec tables cannot be written, K/V is stored raw: {}",
+                 cache_folder_.string(), saved.error().message);
+    return nullptr;
+  }
+  MutexLock lock(mutex_);
+  known_[name_of_tables(tables->digest())] = tables;
+  return tables;
+}
+
+Result<void> TableFolder::save(const CodecTables& tables) {
+  fs::path folder = tables_folder(cache_folder_);
+  Result<void> made = make_private_folder(folder);
+  if (!made) return made;
+  std::random_device random;
+  fs::path temporary =
+      temporary_folder(cache_folder_) / fmt::format("tables-{:08x}{:08x}.part", random(), random());
+  Result<FileHandle> file = files_.create(temporary);
+  if (!file) return file.error();
+  std::vector<std::byte> bytes = tables.serialise();
+  std::span<const std::byte> piece = bytes;
+  Result<void> done = files_.write(*file, std::span(&piece, 1));
+  if (done) done = files_.sync(*file);
+  if (done) done = files_.rename(temporary, folder / file_name(model_.base, tables.digest()));
+  if (done) done = files_.sync_folder(folder);
+  if (done) done = files_.sync_folder(cache_folder_);
+  if (!done) (void)files_.remove(temporary);
+  return done;
+}
+
+}  // namespace droidspeak
