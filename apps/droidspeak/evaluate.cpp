@@ -24,6 +24,10 @@ struct EvaluateFlags {
   std::string rows;
 };
 
+nlohmann::json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
                        const std::string& metric,
                        size_t count) {
@@ -37,7 +41,7 @@ nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
          {"difference_ci95", {row.difference_interval.low, row.difference_interval.high}},
          {"kl", row.kl},
          {"agreement", row.agreement},
-         {"gold_nll", row.gold_nll},
+         {"gold_nll", or_null(row.gold_nll)},
          {"ttft_ms_median", row.ttft_ms},
          {"prefill_ms_median", row.prefill_ms}});
   }
@@ -57,7 +61,7 @@ std::string row_lines(const std::vector<PlanEvaluation>& plans) {
                              {"score", row.score},
                              {"kl", row.kl},
                              {"agreement", row.agreement},
-                             {"gold_nll", row.gold_nll},
+                             {"gold_nll", or_null(row.gold_nll)},
                              {"ttft_ms", row.ttft_ms},
                              {"answer", row.answer},
                              {"token_kls", token_kls}};
@@ -84,6 +88,7 @@ void print_text(const std::vector<PlanEvaluation>& rows, const std::string& metr
 void run_evaluate(const EvaluateFlags& flags) {
   Metric metric = parse_metric(flags.metric);
   QaFile data = read_qa_file(flags.data);
+  if (!flags.rows.empty()) write_file_atomically(flags.rows, "");  // better found out before
   Workspace workspace(flags.common, {flags.sender, flags.receiver});
   EvaluationOptions options{.sender = workspace.family->get(flags.sender),
                             .receiver = workspace.family->get(flags.receiver),

@@ -75,6 +75,32 @@ TEST_F(EngineLook, APairWithoutABookSharesIfTheFamilySaysHow) {
   EXPECT_THAT(refused.error().message, testing::HasSubstr("no plan book"));
 }
 
+TEST_F(EngineLook, WhereReadingIsCutDoesNotMatter) {
+  family_.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});
+  // 192 tokens are looked at: cut among them, right behind them, and in what follows.
+  std::vector<std::vector<int32_t>> answers;
+  for (int32_t chunk : {512, 64, 96, 193}) {
+    EngineOptions options = tiny_options();
+    options.chunk_tokens = chunk;
+    Engine engine(family_.ops(), family_.file(), options);
+    generate(engine, {.model = "base", .prompt = question(9, 1), .max_tokens = 1});
+    Outcome outcome = generate(engine, by_name(question(2), "0,2,3+10%"));
+    EXPECT_EQ(outcome.report.looked_at_tokens, 192) << chunk;
+    answers.push_back(outcome.tokens);
+  }
+  for (const auto& answer : answers) EXPECT_EQ(answer, answers.front());
+}
+
+TEST_F(EngineLook, APromptWithoutAnAnswerIsRead) {
+  family_.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});
+  auto engine = engine_of(family_.file());
+  GenerationRequest request = by_name(question(2), "reuse+10%");
+  request.max_tokens = 0;
+  Outcome outcome = generate(*engine, request);
+  EXPECT_TRUE(outcome.tokens.empty());
+  EXPECT_EQ(outcome.report.looked_at_tokens, 192);
+}
+
 TEST_F(EngineLook, TheSmallestContextsAndQuestionsWork) {
   family_.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});
   auto engine = engine_of(family_.file(), kBlockTokens);

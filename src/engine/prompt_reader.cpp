@@ -201,7 +201,7 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
 // that; what is read from then on is the request's own.
 void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
   Looking& looking = *sequence.looking;
-  if (looking.stage == Looking::Stage::kRead) return;
+  check(looking.stage != Looking::Stage::kRead, "reading ends with the answer's token");
   if (looking.stage == Looking::Stage::kScout) {
     store_blocks(sequence);
     if (draft) {

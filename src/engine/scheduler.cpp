@@ -73,11 +73,11 @@ void Scheduler::plan_prefills(StepPlan& plan) {
       }
       case Sequence::Next::kRecompute: {
         // A token of a reused context costs its share of the layers.
-        int32_t layers = std::max(sequence->choice.plan.recomputed_layers(), 1);
-        int32_t tokens = std::max(budget * options_.num_layers / layers, kBlockTokens);
+        double share = sequence->choice.plan.recompute_work() / options_.num_layers;
+        int32_t tokens = std::max(static_cast<int32_t>(budget / share), kBlockTokens);
         tokens = std::min(tokens, sequence->reuse->recomputable_tokens());
         plan.recomputes.push_back({sequence.get(), tokens});
-        budget -= tokens * layers / options_.num_layers;
+        budget -= static_cast<int32_t>(tokens * share);
         break;
       }
       case Sequence::Next::kFollow:

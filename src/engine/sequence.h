@@ -1,9 +1,8 @@
 // One request on its way through the engine. Its tokens are the prompt and what was generated so
 // far; positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches
-// the end the next token is sampled (one that looks at tokens of its context first: from the end of
-// the prompt it goes back behind the context, see Looking). Losing the blocks (preemption)
-// therefore needs no state of its own: num_computed becomes 0 and all tokens so far are read again
-// like a prompt.
+// the end the next token is sampled. One that looks at tokens of its context drafts instead, and
+// samples when Looking::positions have run. Losing the blocks (preemption) therefore needs no state
+// of its own: num_computed becomes 0 and all tokens so far are read again like a prompt.
 //
 //   tokens        [ reused context | rest of the prompt | generated ]
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample

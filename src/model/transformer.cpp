@@ -99,7 +99,6 @@ void Transformer::forward_to_kv(LayerRange range,
                                 TensorView hidden) {
   check(range.begin < range.end, "at least one layer");
   forward_layers({range.begin, range.end - 1}, slices, kv, hidden);
-  set_sequences(slices, sequence_slices_);
   store_kv(range.end - 1, slices, kv, hidden);
 }
 

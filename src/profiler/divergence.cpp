@@ -9,7 +9,7 @@
 namespace droidspeak {
 namespace {
 
-constexpr double kWorstKl = 50;
+constexpr double kWorst = 50;
 
 int32_t largest(std::span<const float> row) {
   return static_cast<int32_t>(std::ranges::max_element(row) - row.begin());
@@ -25,13 +25,13 @@ double log_sum(std::span<const float> row) {
 
 // Whatever a broken map does to the logits, it is merely a bad plan.
 double bounded(double kl) {
-  return std::isfinite(kl) ? std::clamp(kl, 0.0, kWorstKl) : kWorstKl;
+  return std::isfinite(kl) ? std::clamp(kl, 0.0, kWorst) : kWorst;
 }
 
 }  // namespace
 
 double negative_log_likelihood(std::span<const float> logits, int32_t token) {
-  return log_sum(logits) - static_cast<double>(logits[static_cast<size_t>(token)]);
+  return bounded(log_sum(logits) - static_cast<double>(logits[static_cast<size_t>(token)]));
 }
 
 Divergence summarise(std::span<const RowDivergence> rows) {

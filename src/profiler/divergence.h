@@ -21,7 +21,7 @@ struct Divergence {
 // From rows that were compared on the device, one per token of the answer.
 Divergence summarise(std::span<const RowDivergence> rows);
 
-// -log of the probability that these logits give the token.
+// -log of the probability that these logits give the token, at most 50.
 double negative_log_likelihood(std::span<const float> logits, int32_t token);
 
 // The distributions of full prefill: one row per token of the answer.

@@ -21,6 +21,14 @@ std::vector<double> column(const std::vector<RowEvaluation>& rows, double RowEva
   return values;
 }
 
+std::optional<double> mean_gold_nll(const std::vector<RowEvaluation>& rows) {
+  std::vector<double> known;
+  for (const RowEvaluation& row : rows) {
+    if (row.gold_nll) known.push_back(*row.gold_nll);
+  }
+  return known.empty() ? std::nullopt : std::optional(mean_of(known));
+}
+
 class Evaluation {
  public:
   Evaluation(PromptRunner& runner, const Tokenizer& tokenizer, const EvaluationOptions& options)
@@ -60,7 +68,7 @@ class Evaluation {
                       .difference_interval = bootstrap_difference(scores, full_scores_),
                       .kl = mean_of(column(plan_rows, &RowEvaluation::kl)),
                       .agreement = mean_of(column(plan_rows, &RowEvaluation::agreement)),
-                      .gold_nll = mean_of(column(plan_rows, &RowEvaluation::gold_nll)),
+                      .gold_nll = mean_gold_nll(plan_rows),
                       .ttft_ms = median_of(column(plan_rows, &RowEvaluation::ttft_ms)),
                       .prefill_ms = median_of(column(plan_rows, &RowEvaluation::prefill_ms)),
                       .rows = plan_rows});
@@ -133,12 +141,14 @@ class Evaluation {
     set_logits(hidden, 1);
   }
 
-  // Of the first known answer; host_ holds the logits of the prompt's last token, and does again.
-  double gold_nll(const QaPrompt& prompt, BlockTable& table) {
-    if (prompt.answers.empty()) return 0;
-    std::vector<int32_t> gold = tokenizer_.encode(prompt.answers.front(), SpecialTokens::kAsText);
-    auto end = static_cast<int64_t>(prompt.tokens.size() + gold.size());
-    if (gold.empty() || end > transformer_.max_positions()) return 0;
+  // Of the shortest known answer; host_ holds the logits of the prompt's last token, and does
+  // again.
+  std::optional<double> gold_nll(const QaPrompt& prompt, BlockTable& table) {
+    if (prompt.answers.empty()) return std::nullopt;
+    const std::string& answer = *std::ranges::min_element(prompt.answers, {}, &std::string::size);
+    std::vector<int32_t> gold = tokenizer_.encode(answer, SpecialTokens::kAsText);
+    if (gold.empty()) return std::nullopt;
+    gold.resize(std::min(gold.size(), static_cast<size_t>(options_.max_tokens)));
     run_answer(prompt, gold, table);
     auto width = static_cast<size_t>(transformer_.config().vocab_size);
     double sum = 0;

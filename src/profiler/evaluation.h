@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ struct RowEvaluation {
   double score = 0;
   double kl = 0;
   double agreement = 1;
-  double gold_nll = 0;  // mean over the tokens of the row's first known answer; 0 without one
+  // Mean over the tokens of the shortest known answer; nothing without one, or without room for it.
+  std::optional<double> gold_nll = std::nullopt;
   double ttft_ms = 0;
   double prefill_ms = 0;
   std::string answer{};
@@ -44,8 +46,8 @@ struct PlanEvaluation {
   Interval difference_interval;  // 95 %, of the difference to full prefill, rows in pairs
   double kl = 0;
   double agreement = 1;
-  double gold_nll = 0;
-  double ttft_ms = 0;  // median
+  std::optional<double> gold_nll;  // over the rows that have one
+  double ttft_ms = 0;              // median
   double prefill_ms = 0;
   std::vector<RowEvaluation> rows{};
 };

@@ -4,9 +4,10 @@
 //           prompt's last token and the draft look at each context token is summed up over the
 //           heads and the upper layers
 //   choose  the first tokens, and those that are looked at most, neighbours taken together
-//   read    these through all layers, each attending to the mixed cache before it
+//   read    these and the rest of the prompt again through all layers, each attending to the mixed
+//           cache before it
 //
-// Then the rest of the prompt runs again. What was read depends on the question: it belongs to the
+// What was read depends on the question: it belongs to the
 // request and is never stored.
 #pragma once
 

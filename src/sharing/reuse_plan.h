@@ -45,7 +45,8 @@ struct ReusePlan {
   // which is about a sixth of its work (less in long contexts, where attention is most of it).
   double recompute_work() const {
     constexpr double kLeftOut = 5.0 / 6;
-    return recomputed_layers() - kLeftOut * ((a > 0 ? 1 : 0) + (b < c ? 1 : 0));
+    const int ranges = (a > 0 && (a < b || b == c) ? 1 : 0) + (b < c ? 1 : 0);
+    return recomputed_layers() - kLeftOut * ranges;
   }
 
   // Of a context of so many: the share, rounded up.

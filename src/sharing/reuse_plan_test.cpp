@@ -87,5 +87,13 @@ TEST(ReusePlan, LooksAtItsShareOfTheTokensRoundedUp) {
   EXPECT_EQ((ReusePlan{0, 0, 0, 0}).looked_at_tokens(1 << 20), 0);
 }
 
+TEST(ReusePlan, TheLastLayerOfARangeIsMostlyLeftOut) {
+  EXPECT_DOUBLE_EQ(ReusePlan::reuse_all().recompute_work(), 0);
+  EXPECT_DOUBLE_EQ((ReusePlan{0, 16, 24}.recompute_work()), 7 + 1.0 / 6);
+  EXPECT_DOUBLE_EQ((ReusePlan{2, 16, 24}.recompute_work()), 8 + 2.0 / 6) << "two ranges";
+  EXPECT_DOUBLE_EQ((ReusePlan{3, 3, 9}.recompute_work()), 8 + 1.0 / 6) << "one range";
+  EXPECT_DOUBLE_EQ((ReusePlan{4, 4, 4}.recompute_work()), 3 + 1.0 / 6);
+}
+
 }  // namespace
 }  // namespace droidspeak

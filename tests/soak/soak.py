@@ -102,6 +102,7 @@ def check_after(service, prompts, models, checker):
             text, done = ask_alone(service, prompt, model, "off", "")
             checker.answer(prompt, [model], text, done)
             checker.count("answers after the load")
+    checker.judge_ambiguous()
     by_name = {prompt.name: prompt for prompt in prompts}
     replayable = sorted(checker.plans.items())
     for i, (key, text) in enumerate(random.Random(1).sample(replayable, min(len(replayable), MAX_REPLAYS))):

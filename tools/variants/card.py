@@ -8,7 +8,8 @@ from .training import WARM_UP_STEPS
 TASK_TEXTS = {
     "qa": ("Answers questions over documents, in as few words as possible.",
            "SQuAD v1.1 dev (30 of 40 articles, CC BY-SA 4.0) and Natural Questions (open, oracle passage, CC BY-SA 3.0) among "
-           "distractors, and forms derived from both by templates (`tools/variants/qa_task.py`). No row of HotpotQA, "
+           "distractors, and forms derived from both by templates (`tools/variants/qa_task.py`), which were chosen knowing which "
+           "kinds of question HotpotQA asks. No row of HotpotQA, "
            "2WikiMultihopQA or MuSiQue was trained on.", "cc-by-sa-4.0"),
     "math": ("Solves word problems step by step and ends with `#### ` and the number.",
              "GSM8K train (7473 problems, MIT); calculator marks removed. Three quarters single problems, the rest one of 2 "

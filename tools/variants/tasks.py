@@ -1,4 +1,4 @@
-"""The tasks a variant can be trained for: a stream of training examples, held-out rows, and a metric."""
+"""The tasks a variant can be trained for: a stream of training examples, rows for profiles and tests, and a metric."""
 
 import random
 import re
@@ -71,7 +71,7 @@ class SentimentTask:
         return self._example(rows, rng.randrange(len(rows)))
 
     def rows(self, part):
-        """Every review in one context, and a third of them judged."""
+        """Reviews in contexts of 30, a third of them judged; what is left over below 30 is not used."""
         rng, reviews = random.Random(11), self.measured[part]
         contexts = [reviews[i:i + self.REVIEWS] for i in range(0, len(reviews) - self.REVIEWS + 1, self.REVIEWS)]
         made = [self._example(rows, index) for rows in contexts for index in rng.sample(range(len(rows)), self.ASKED)]
