@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kLeastGain = 0.98;
 // Divergence at which a plan loses everything; docs/plan_book.md has the fit. The one per cent of
-// `auto` lies at 0.067.
-constexpr double kWorthlessKl = 1.44;
+// `auto` lies at 0.050.
+constexpr double kWorthlessKl = 1.08;
 constexpr double kAutoFloor = 0.99;
 constexpr double kDoubt = 0.05;  // that some plan of a book is called worse by chance
 constexpr int32_t kLookShares[] = {30, 50, 100, 150, 250};  // in thousandths

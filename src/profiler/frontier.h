@@ -50,9 +50,9 @@ PlanNeeds needs_of(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
 int32_t receiver_layers(const std::vector<TriedPlan>& plans);
 
-// 1 = as good as full prefill. 1 - (KL / 1.44)^1.5 with the mean KL, and at most the ratio of
+// 1 = as good as full prefill. 1 - (KL / 1.08)^1.5 with the mean KL, and at most the ratio of
 // scores where the score is worse beyond doubt: 95 % over all of the `num_scored` plans that are
-// judged side by side. A KL of 0.067 nats per token gives 0.99. See docs/plan_book.md.
+// judged side by side. A KL of 0.050 nats per token gives 0.99. See docs/plan_book.md.
 double quality_index(const PlanQuality& quality, double full_score, size_t num_scored);
 
 struct CostShape {

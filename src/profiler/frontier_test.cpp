@@ -83,7 +83,7 @@ TEST(QualityIndex, FallsWithDivergence) {
   PlanQuality quality;
   quality.kl = 0;
   EXPECT_EQ(quality_index(quality, 0.3, 1), 1);
-  quality.kl = 0.067;
+  quality.kl = 0.050;
   EXPECT_NEAR(quality_index(quality, 0.3, 1), 0.99, 1e-4);
   quality.kl = 0.3;
   EXPECT_LT(quality_index(quality, 0.3, 1), 0.95);
