@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,30 +16,38 @@
 namespace droidspeak {
 namespace {
 
-struct RoleNames {
-  TensorRole role;
-  std::string_view gguf;
-  std::string_view hf;
+constexpr int32_t kMostLayers = 1024;
+
+// Llama's, which others follow where they can.
+constexpr std::array kNames = {
+    RoleNames{TensorRole::kEmbedding, "token_embd", "model.embed_tokens"},
+    RoleNames{TensorRole::kOutputNorm, "output_norm", "model.norm"},
+    RoleNames{TensorRole::kOutput, "output", "lm_head"},
+    RoleNames{TensorRole::kAttentionNorm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+    RoleNames{TensorRole::kQuery, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
+    RoleNames{TensorRole::kKey, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
+    RoleNames{TensorRole::kValue, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
+    RoleNames{TensorRole::kFusedQkv, "blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+    RoleNames{TensorRole::kQueryNorm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
+    RoleNames{TensorRole::kKeyNorm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
+    RoleNames{TensorRole::kAttentionOutput, "blk.{}.attn_output",
+              "model.layers.{}.self_attn.o_proj"},
+    RoleNames{TensorRole::kAttentionOutputNorm, "blk.{}.post_attention_norm",
+              "model.layers.{}.post_attention_layernorm"},
+    RoleNames{TensorRole::kFfnNorm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+    RoleNames{TensorRole::kGate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
+    RoleNames{TensorRole::kUp, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
+    RoleNames{TensorRole::kFusedGateUp, "blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+    RoleNames{TensorRole::kDown, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
+    RoleNames{TensorRole::kFfnOutputNorm, "blk.{}.post_ffw_norm",
+              "model.layers.{}.post_feedforward_layernorm"},
 };
 
-constexpr std::array<RoleNames, 16> kNames{{
-    {TensorRole::kEmbedding, "token_embd", "model.embed_tokens"},
-    {TensorRole::kOutputNorm, "output_norm", "model.norm"},
-    {TensorRole::kOutput, "output", "lm_head"},
-    {TensorRole::kAttentionNorm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {TensorRole::kQuery, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
-    {TensorRole::kKey, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
-    {TensorRole::kValue, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
-    {TensorRole::kFusedQkv, "blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
-    {TensorRole::kAttentionOutput, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
-    {TensorRole::kFfnNorm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {TensorRole::kGate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {TensorRole::kUp, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-    {TensorRole::kFusedGateUp, "blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
-    {TensorRole::kDown, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
-    {TensorRole::kQueryNorm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
-    {TensorRole::kKeyNorm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
-}};
+const RoleNames& names_of(TensorRole role, const Architecture& architecture) {
+  auto own = std::ranges::find(architecture.names, role, &RoleNames::role);
+  if (own != architecture.names.end()) return *own;
+  return *std::ranges::find(kNames, role, &RoleNames::role);
+}
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
   throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what));
@@ -60,10 +69,20 @@ const Architecture& find_architecture(const std::filesystem::path& path,
 }
 
 // Whatever scales it, RoPE turns every pair a little with every position.
-void check_rotation(const std::filesystem::path& path, const ModelConfig& config) {
+void check_rope(const std::filesystem::path& path,
+                const RopeConfig& rope,
+                const ModelConfig& config) {
+  auto require = [&](bool holds, std::string_view what) {
+    if (!holds)
+      refuse(path, fmt::format("{} (theta {}, rotary size {}, head size {})", what, rope.theta,
+                               rope.rotary_dim, config.head_dim));
+  };
+  require(rope.rotary_dim >= 2 && rope.rotary_dim <= config.head_dim && rope.rotary_dim % 2 == 0,
+          "rotary size must be even and at most the head size");
+  require(rope.theta > 1 && rope.theta < 1e12, "RoPE theta must be more than 1");
   auto is_sound = [](double number) { return number > 0 && number < 1e6; };
   for (int32_t length : {1, config.max_positions}) {
-    Rotation rotation = rotation_of(config, length);
+    Rotation rotation = rotation_of(rope, length);
     for (size_t i = 0; i < rotation.frequencies.size(); ++i) {
       if (!is_sound(static_cast<double>(rotation.frequencies[i])))
         refuse(path, fmt::format("RoPE scaling makes frequency {} {}: expected a positive number",
@@ -73,6 +92,17 @@ void check_rotation(const std::filesystem::path& path, const ModelConfig& config
       refuse(path, fmt::format("RoPE attention factor is {}: expected a positive number",
                                rotation.attention_factor));
   }
+}
+
+void check_factors(const std::filesystem::path& path, const ModelConfig& c) {
+  auto require = [&](float factor, std::string_view what) {
+    if (!(factor > 0 && factor < 1e6f))
+      refuse(path, fmt::format("{} is {}: expected a positive number", what, factor));
+  };
+  require(c.attention_scale, "scale of attention scores");
+  require(c.embedding_scale, "scale of embeddings");
+  require(c.residual_scale, "scale of residuals");
+  require(c.logit_scale, "scale of logits");
 }
 
 // Sizes every later product relies on.
@@ -85,7 +115,6 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
                      c.ffn_dim, c.vocab_size));
   };
   auto within = [](int64_t value, int64_t high) { return value >= 1 && value <= high; };
-  require(within(c.num_layers, 1024), "number of layers must be 1 to 1024");
   require(within(c.d_model, 1 << 17) && c.d_model % 8 == 0,
           "hidden size must be a multiple of 8 up to 131072");
   require(within(c.num_heads, 1024) && within(c.num_kv_heads, 1024) &&
@@ -96,11 +125,10 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   require(within(c.ffn_dim, 1 << 20) && c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
   require(within(c.vocab_size, 1 << 24), "vocabulary size must be 1 to 16777216");
   require(within(c.max_positions, 1 << 30), "context length must be positive");
-  require(within(c.rotary_dim, c.head_dim) && c.rotary_dim % 2 == 0,
-          "rotary size must be even and at most the head size");
   require(c.norm_epsilon > 0 && c.norm_epsilon < 1, "norm epsilon must lie between 0 and 1");
-  require(c.rope_theta > 1 && c.rope_theta < 1e12, "RoPE theta must be more than 1");
-  check_rotation(path, c);
+  check_factors(path, c);
+  check_rope(path, c.rope, c);
+  if (c.local_rope) check_rope(path, *c.local_rope, c);
 }
 
 // Tables that follow from the configuration; RoPE's divisors of GGUF files have been read with it.
@@ -108,6 +136,23 @@ bool is_harmless(std::string_view tensor, bool is_gguf) {
   if (!is_gguf) return tensor.ends_with("rotary_emb.inv_freq");
   return tensor == "rope_freqs.weight" || tensor == "rope_factors_short.weight" ||
          tensor == "rope_factors_long.weight";
+}
+
+float default_attention_scale(const ModelConfig& config) {
+  return 1 / std::sqrt(static_cast<float>(config.head_dim));
+}
+
+// Newer files of some models call it "hidden_activation".
+Activation read_activation(const JsonFields& json, Activation fallback) {
+  Activation activation = fallback;
+  for (std::string_view field : {"hidden_act", "hidden_activation"}) {
+    if (!json.has(field)) continue;
+    const std::string name = json.get_string(field);
+    if (name != "silu" && name != "gelu_pytorch_tanh")
+      json.refuse(field, "silu or gelu_pytorch_tanh");
+    activation = name == "silu" ? Activation::kSilu : Activation::kGelu;
+  }
+  return activation;
 }
 
 int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
@@ -134,10 +179,14 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
 
 void Checkpoint::read_gguf_config() {
   const GgufFile& file = *gguf_;
+  if (std::string type = file.get_string_or("general.type", "model"); type != "model")
+    refuse(path_, fmt::format("key \"general.type\" is \"{}\": expected \"model\" (adapters are "
+                              "read from PEFT folders)",
+                              type));
   std::string name = file.get_string("general.architecture");
   architecture_ =
       &find_architecture(path_, "general.architecture", name, &Architecture::gguf_architectures);
-  refuse_other_keys(file, name);
+  refuse_other_keys(file, name, *architecture_);
   auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   auto get = [&](std::string_view suffix) {
     return to_int32(file, key(suffix), file.get_int(key(suffix)));
@@ -147,7 +196,11 @@ void Checkpoint::read_gguf_config() {
   };
   ModelConfig& c = config_;
   c.architecture = architecture_->name;
+  c.parts = architecture_->parts;
   c.num_layers = get("block_count");
+  if (c.num_layers < 1 || c.num_layers > kMostLayers)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected 1 to {}", key("block_count"),
+                              c.num_layers, kMostLayers));
   c.d_model = get("embedding_length");
   c.num_heads = get("attention.head_count");
   c.num_kv_heads = get_or("attention.head_count_kv", c.num_heads);
@@ -166,8 +219,9 @@ void Checkpoint::read_gguf_config() {
     refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
+  c.attention_scale = default_attention_scale(c);
   read_gguf_rope(file, name, c);
-  architecture_->read_gguf(file, c);
+  architecture_->read_gguf(file, name, c);
 }
 
 HfConfig read_hf_config(const std::filesystem::path& path) {
@@ -181,7 +235,8 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   };
   ModelConfig& c = read.config;
   c.architecture = read.architecture->name;
-  c.num_layers = get("num_hidden_layers");
+  c.parts = read.architecture->parts;
+  c.num_layers = static_cast<int32_t>(json.get_int("num_hidden_layers", 1, kMostLayers));
   c.d_model = get("hidden_size");
   c.num_heads = get("num_attention_heads");
   c.num_kv_heads =
@@ -192,20 +247,21 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   c.vocab_size = get("vocab_size");
   c.max_positions = get("max_position_embeddings");
   c.norm_epsilon = static_cast<float>(json.get_double("rms_norm_eps"));
+  c.rope.theta = read.architecture->default_rope_theta;
   read_hf_rope(json, c);
-  if (c.rotary_dim != c.head_dim && !read.architecture->has_partial_rotation)
+  if (c.rope.rotary_dim != c.head_dim && !read.architecture->has_partial_rotation)
     json.refuse("partial_rotary_factor", fmt::format("1 for {}", read.architecture->name));
-  std::string activation = json.get_string_or("hidden_act", "silu");
-  if (activation != "silu") json.refuse("hidden_act", "silu");
-  read.is_tied = json.get_bool_or("tie_word_embeddings", false);
+  c.parts.activation = read_activation(json, c.parts.activation);
+  c.attention_scale = default_attention_scale(c);
+  read.is_tied = json.get_bool_or("tie_word_embeddings", read.architecture->is_tied_by_default);
   read.architecture->read_hf(json, c);
   check_config(path, c);
   return read;
 }
 
 std::string Checkpoint::name_of(TensorRole role, int32_t layer, std::string_view suffix) const {
-  auto names = std::ranges::find(kNames, role, &RoleNames::role);
-  std::string_view pattern = is_gguf() ? names->gguf : names->hf;
+  const RoleNames& names = names_of(role, *architecture_);
+  std::string_view pattern = is_gguf() ? names.gguf : names.hf;
   return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer), suffix);
 }
 

@@ -15,25 +15,6 @@
 
 namespace droidspeak {
 
-enum class TensorRole {
-  kEmbedding,
-  kOutputNorm,
-  kOutput,
-  kAttentionNorm,
-  kQuery,
-  kKey,
-  kValue,
-  kFusedQkv,
-  kAttentionOutput,
-  kFfnNorm,
-  kGate,
-  kUp,
-  kFusedGateUp,
-  kDown,
-  kQueryNorm,
-  kKeyNorm,
-};
-
 // What a config.json says.
 struct HfConfig {
   const Architecture* architecture = nullptr;

@@ -87,7 +87,8 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
   for (const char* field :
        {"mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "lm_head_bias",
         "rope_interleaved", "use_mrope", "alibi", "parallel_attn", "use_parallel_residual",
-        "is_encoder_decoder", "add_cross_attention", "use_mup", "scale_attn_by_inverse_layer_idx"})
+        "is_encoder_decoder", "add_cross_attention", "use_mup", "use_bidirectional_attention",
+        "scale_attn_by_inverse_layer_idx"})
     refused.emplace_back(field, true);
   // Most of them would change nothing with one of 0 and 1.
   for (const char* field :
@@ -129,8 +130,8 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
 }
 
 TEST_F(HfCheckpoint, RefusesAnUnknownModelType) {
-  EXPECT_THAT(refusal_with("model_type", "gemma2"),
-              AllOf(HasSubstr(path_.string()), HasSubstr("model_type \"gemma2\"")));
+  EXPECT_THAT(refusal_with("model_type", "mamba"),
+              AllOf(HasSubstr(path_.string()), HasSubstr("model_type \"mamba\"")));
 }
 
 TEST_F(HfCheckpoint, RefusesShapesThatCannotBe) {
@@ -142,12 +143,14 @@ TEST_F(HfCheckpoint, RefusesShapesThatCannotBe) {
     EXPECT_THAT(refusal_with(field, value), HasSubstr(path_.string())) << field;
 }
 
-// A window of all layers is a model's own matter; on some of them it is not supported.
 TEST_F(HfCheckpoint, RefusesWindowsWhereTheArchitectureHasNone) {
-  for (const char* type : {"llama", "qwen2", "qwen3"}) {
+  for (const char* type : {"llama", "granite", "olmo2"}) {
     config_["model_type"] = type;
     EXPECT_THAT(refusal_with("use_sliding_window", true), HasSubstr("field \"use_sliding_window\""))
         << type;
+  }
+  for (const char* type : {"llama", "qwen2", "qwen3", "granite", "olmo2"}) {
+    config_["model_type"] = type;
     EXPECT_THAT(refusal_with("layer_types", Json{"full_attention", "sliding_attention"}),
                 HasSubstr("field \"layer_types\""))
         << type;
@@ -330,8 +333,8 @@ TEST_F(GgufCheckpoint, NamesAPartOfASplitFile) {
 }
 
 TEST_F(GgufCheckpoint, RefusesAnUnknownArchitecture) {
-  EXPECT_THAT(refusal_with("general.architecture", std::string("gemma3")),
-              AllOf(HasSubstr("\"gemma3\" is not supported"), HasSubstr("llama, qwen2, qwen3")));
+  EXPECT_THAT(refusal_with("general.architecture", std::string("mamba")),
+              AllOf(HasSubstr("\"mamba\" is not supported"), HasSubstr("llama, qwen2, qwen3")));
 }
 
 class Qwen3GgufCheckpoint : public GgufCheckpoint {

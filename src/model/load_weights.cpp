@@ -33,12 +33,14 @@ using FileParts = std::vector<FilePart>;
 
 // Where the weights of one layer are.
 struct LayerTensors {
-  const FileTensor* attention_norm = nullptr;
+  const FileTensor* attention_norm = nullptr;  // of these, null: the model has none
+  const FileTensor* attention_output_norm = nullptr;
   const FileTensor* ffn_norm = nullptr;
-  const FileTensor* q_norm = nullptr;  // null: the architecture has none
+  const FileTensor* ffn_output_norm = nullptr;
+  const FileTensor* q_norm = nullptr;
   const FileTensor* k_norm = nullptr;
   FileParts qkv;
-  FileParts qkv_bias;  // empty: the architecture has none
+  FileParts qkv_bias;  // empty: the model has none
   FileParts output;
   FileParts gate_up;
   FileParts down;
@@ -74,8 +76,7 @@ class TensorFinder {
     const int64_t q = config_.q_columns();
     const int64_t kv = config_.kv_columns();
     LayerTensors found;
-    found.attention_norm = vector(TensorRole::kAttentionNorm, layer, d);
-    found.ffn_norm = vector(TensorRole::kFfnNorm, layer, d);
+    find_norms(layer, found);
     found.output = {matrix(TensorRole::kAttentionOutput, layer, d, q)};
     found.down = {matrix(TensorRole::kDown, layer, d, config_.ffn_dim)};
     if (architecture.fusion == Fusion::kFused) {
@@ -88,16 +89,31 @@ class TensorFinder {
       found.gate_up = {matrix(TensorRole::kGate, layer, config_.ffn_dim, d),
                        matrix(TensorRole::kUp, layer, config_.ffn_dim, d)};
     }
-    if (architecture.has_qkv_bias) {
+    if (config_.parts.has_qkv_bias) {
       found.qkv_bias = {FilePart{vector(TensorRole::kQuery, layer, q, "bias"), query_order_},
                         FilePart{vector(TensorRole::kKey, layer, kv, "bias"), key_order_},
                         FilePart{vector(TensorRole::kValue, layer, kv, "bias")}};
     }
-    if (architecture.has_qk_norm) {
-      found.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
-      found.k_norm = vector(TensorRole::kKeyNorm, layer, config_.head_dim);
-    }
     return found;
+  }
+
+  void find_norms(int32_t layer, LayerTensors& found) {
+    const ModelParts& parts = config_.parts;
+    if (parts.norms != NormPlacement::kAfter) {
+      found.attention_norm = vector(TensorRole::kAttentionNorm, layer, config_.d_model);
+      found.ffn_norm = vector(TensorRole::kFfnNorm, layer, config_.d_model);
+    }
+    if (parts.norms != NormPlacement::kBefore) {
+      found.attention_output_norm =
+          vector(TensorRole::kAttentionOutputNorm, layer, config_.d_model);
+      found.ffn_output_norm = vector(TensorRole::kFfnOutputNorm, layer, config_.d_model);
+    }
+    if (parts.qk_norm == QkNorm::kNone) return;
+    const bool is_whole = parts.qk_norm == QkNorm::kWhole;
+    found.q_norm =
+        vector(TensorRole::kQueryNorm, layer, is_whole ? config_.q_columns() : config_.head_dim);
+    found.k_norm =
+        vector(TensorRole::kKeyNorm, layer, is_whole ? config_.kv_columns() : config_.head_dim);
   }
 
   static FilePart in_order(FilePart part, std::span<const int32_t> order) {
@@ -140,7 +156,7 @@ class WeightLoader {
     weights->embedding = pack(tensors_.embedding, "the embedding", most_felt());
     if (!tensors_.output.empty())
       weights->output = pack(tensors_.output, "the output matrix", most_felt());
-    weights->output_norm = upload(*tensors_.output_norm);
+    weights->output_norm = upload_norm(tensors_.output_norm);
     for (size_t layer = 0; layer < tensors_.layers.size(); ++layer)
       weights->layers.push_back(load_layer(layer));
     checkpoint_.check_unchanged();
@@ -154,17 +170,17 @@ class WeightLoader {
     const bool is_end = layer == 0 || layer == tensors_.layers.size() - 1;
     const Precision precision = is_end ? most_felt() : precision_;
     LayerWeights w;
-    w.attention_norm = upload(*tensors.attention_norm);
-    w.ffn_norm = upload(*tensors.ffn_norm);
+    w.attention_norm = upload_norm(tensors.attention_norm);
+    w.attention_output_norm = upload_norm(tensors.attention_output_norm);
+    w.ffn_norm = upload_norm(tensors.ffn_norm);
+    w.ffn_output_norm = upload_norm(tensors.ffn_output_norm);
+    w.q_norm = upload_norm(tensors.q_norm);
+    w.k_norm = upload_norm(tensors.k_norm);
     w.qkv = pack(tensors.qkv, where + " q/k/v", most_felt());
     w.output = pack(tensors.output, where + " attention output", precision);
     w.gate_up = pack(tensors.gate_up, where + " gate/up", precision);
     w.down = pack(tensors.down, where + " down", precision);
     if (!tensors.qkv_bias.empty()) w.qkv_bias = upload_bias(tensors.qkv_bias);
-    if (tensors.q_norm != nullptr) {
-      w.q_norm = upload(*tensors.q_norm);
-      w.k_norm = upload(*tensors.k_norm);
-    }
     return w;
   }
 
@@ -210,7 +226,15 @@ class WeightLoader {
     return tensor;
   }
 
-  Tensor upload(const FileTensor& tensor) { return upload(read(tensor)); }
+  // Empty when there is none.
+  Tensor upload_norm(const FileTensor* tensor) {
+    if (tensor == nullptr) return {};
+    std::vector<float> values = read(*tensor);
+    if (!checkpoint_.is_gguf() && checkpoint_.architecture().hf_norms_lack_one) {
+      for (float& value : values) value += 1;
+    }
+    return upload(values);
+  }
 
   Tensor upload_bias(const FileParts& parts) {
     std::vector<float> bias;
@@ -236,7 +260,10 @@ size_t Weights::bytes() const {
   for (const LayerWeights& layer : layers) {
     total +=
         layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
-    total += layer.attention_norm.bytes() + layer.ffn_norm.bytes() + layer.qkv_bias.bytes();
+    for (const Tensor* vector :
+         {&layer.attention_norm, &layer.attention_output_norm, &layer.ffn_norm,
+          &layer.ffn_output_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm})
+      total += vector->bytes();
   }
   return total;
 }
@@ -255,6 +282,12 @@ std::shared_ptr<const Weights> load_weights(Ops& ops,
 
 ModelConfig load_config(const std::filesystem::path& path) {
   return Checkpoint(path).config();
+}
+
+ModelConfig check_checkpoint(const std::filesystem::path& path) {
+  Checkpoint checkpoint(path);
+  TensorFinder tensors(checkpoint);
+  return checkpoint.config();
 }
 
 }  // namespace droidspeak

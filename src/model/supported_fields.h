@@ -16,6 +16,8 @@ void refuse_other_fields(const JsonFields& json, const Architecture& architectur
 
 // A GGUF file's own keys (under `prefix`) are few: only those that are known may be there. Also
 // refuses a part of a split file.
-void refuse_other_keys(const GgufFile& file, std::string_view prefix);
+void refuse_other_keys(const GgufFile& file,
+                       std::string_view prefix,
+                       const Architecture& architecture);
 
 }  // namespace droidspeak

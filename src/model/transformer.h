@@ -69,6 +69,21 @@ class Transformer {
                        const KvLayerView& kv,
                        TensorView qkv,
                        TensorView hidden);
+
+  // in * weights^T with its correction, normed and scaled as the model does it, added to `hidden`.
+  struct Branch {
+    const WeightMatrix& weights;
+    LoraLinear LoraLayer::*lora;
+    const Tensor& norm;  // empty: none
+  };
+
+  void add_branch(const Branch& branch,
+                  int32_t layer,
+                  std::span<const BatchSlice> slices,
+                  TensorView in,
+                  TensorView hidden);
+  // `in` itself where the norm is empty.
+  TensorView normed(TensorView in, const Tensor& norm);
   void ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden);
   // The last layer, whose later parts see only the rows that are wanted behind it.
   void output_layer(std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden);
@@ -82,14 +97,15 @@ class Transformer {
   std::shared_ptr<const Weights> weights_;
   int32_t max_positions_;
   Digest configuration_;
-  float attention_factor_;
   Tensor rope_table_;
+  Tensor local_rope_table_;  // of layers with a window, where they have their own
   // Scratch, reused from call to call.
   Tensor normed_;
   Tensor qkv_;
   Tensor attended_;
   Tensor gate_up_;
   Tensor activated_;
+  Tensor branch_;
   Tensor low_rank_;
   Tensor output_qkv_;
   Tensor output_hidden_;

@@ -17,11 +17,14 @@ struct LayerWeights {
   std::unique_ptr<WeightMatrix> output;   // [d_model, q_columns]
   std::unique_ptr<WeightMatrix> gate_up;  // [2 * ffn_dim, d_model]: rows of gate, up
   std::unique_ptr<WeightMatrix> down;     // [d_model, ffn_dim]
-  Tensor attention_norm;                  // [1, d_model] f32
-  Tensor ffn_norm;                        // [1, d_model] f32
-  Tensor qkv_bias;                        // [1, qkv_columns] f32, or empty
-  Tensor q_norm;                          // [1, head_dim] f32, or empty
-  Tensor k_norm;
+  // f32 vectors, empty where the model has no such part.
+  Tensor attention_norm;         // [1, d_model], of what attention reads
+  Tensor attention_output_norm;  // [1, d_model], of what it adds
+  Tensor ffn_norm;               // the same of the FFN
+  Tensor ffn_output_norm;
+  Tensor qkv_bias;  // [1, qkv_columns]
+  Tensor q_norm;    // [1, head_dim] or, of all heads together, [1, q_columns]
+  Tensor k_norm;    // [1, head_dim] or [1, kv_columns]
 };
 
 // Immutable after loading; shared by every variant that uses these weights.
@@ -66,5 +69,7 @@ std::shared_ptr<const Adapter> load_adapter(Ops& ops,
 
 // The config alone, without reading weights.
 ModelConfig load_config(const std::filesystem::path& path);
+// The same, and throws Failure unless every tensor is there, of the right shape and understood.
+ModelConfig check_checkpoint(const std::filesystem::path& path);
 
 }  // namespace droidspeak

@@ -10,17 +10,19 @@ void read_hf(const JsonFields& json, ModelConfig&) {
 }
 
 // Mistral's files say "llama", too.
-void read_gguf(const GgufFile& file, ModelConfig& config) {
-  read_gguf_window(file, "llama.attention.sliding_window", config);
+void read_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& config) {
+  read_gguf_windows(file, prefix, 0, no_layer, config);
 }
 
 }  // namespace
 
 const Architecture& llama_architecture() {
   static const Architecture architecture{.name = "llama",
+                                         .models = "Llama 2, 3, 3.1 to 3.3, SmolLM2, TinyLlama",
                                          .hf_model_types = {"llama"},
                                          .gguf_architectures = {"llama"},
                                          .gguf_permutes_qk = true,
+                                         .own_keys = {"attention.sliding_window"},
                                          .read_hf = read_hf,
                                          .read_gguf = read_gguf};
   return architecture;

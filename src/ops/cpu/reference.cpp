@@ -115,7 +115,10 @@ std::vector<double> attention_weights(
       dot += static_cast<double>(query[e]) *
              static_cast<double>(k[static_cast<size_t>(key * kv_columns + column + e)]);
     }
-    weights[static_cast<size_t>(key)] = dot * static_cast<double>(c.scale);
+    double score = dot * static_cast<double>(c.scale);
+    const auto cap = static_cast<double>(c.soft_cap);
+    if (cap > 0) score = cap * std::tanh(score / cap);
+    weights[static_cast<size_t>(key)] = score;
   }
   const double largest = *std::ranges::max_element(seen);
   double total = 0;

@@ -21,6 +21,7 @@ struct MassTask {
   int32_t num_heads;
   int32_t group;
   float scale;
+  float soft_cap;  // 0: none
   float* scores;   // [num_heads, length]
   float2* totals;  // [num_heads] maximum of the scores, sum of their exponentials
   float* sums;
@@ -51,10 +52,11 @@ __global__ void __launch_bounds__(kThreads) score_keys(const __grid_constant__ M
     for (int head = 0; head < task.group; ++head) {
       float score = 0;
       for (int i = lane; i < dim; i += 32) score += queries[head * dim + i] * to_float(row[i]);
-      score = warp_sum(score);
+      score = warp_sum(score) * scale;
+      if (task.soft_cap > 0) score = task.soft_cap * tanhf(score / task.soft_cap);
       if (lane == 0)
         task.scores[static_cast<int64_t>(kv_head * task.group + head) * task.length + position] =
-            score * scale;
+            score;
     }
   }
 }
@@ -135,6 +137,7 @@ void add_attention_mass(cudaStream_t stream,
                       .num_heads = heads,
                       .group = heads / kv.num_kv_heads,
                       .scale = options.scale,
+                      .soft_cap = options.soft_cap,
                       .scores = scratch + 2 * heads,
                       .totals = reinterpret_cast<float2*>(scratch),
                       .sums = static_cast<float*>(sums.data),
