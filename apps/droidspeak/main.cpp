@@ -84,6 +84,7 @@ int run(int argc, char** argv) {
   add_evaluate(app);
   add_serve(app);
   add_inspect(app);
+  add_family(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

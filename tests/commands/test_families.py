@@ -1,0 +1,93 @@
+"""Families made from files on a disk, and what is said of those that do not fit together."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+
+@pytest.fixture
+def parts(program, tmp_path):
+    """A base and two adapters to make families of; tests may change them."""
+    return pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent, tmp_path / "parts"))
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def make(program, *arguments):
+    done = program.run("family", "init", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(program, *arguments):
+    done = program.run(*arguments)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def members(program, family, status):
+    done = program.run("inspect", family, "--json")
+    assert done.returncode == status, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)["variants"]}
+
+
+def test_a_family_of_a_folder_and_adapters_can_be_used(program, parts, tmp_path):
+    made = make(program, parts / "base", parts / "adapters" / "alpha", f"other={parts / 'adapters' / 'beta'}", "--out", tmp_path / "new")
+    family = tmp_path / "new" / "family.json"
+    assert pathlib.Path(made["family"]) == family
+    assert made["content"] == json.loads(family.read_text())
+    assert made["content"]["base"] == {"name": "base", "path": "../parts/base"}
+    assert made["content"]["variants"] == [{"name": "alpha", "adapter": "../parts/adapters/alpha"},
+                                           {"name": "other", "adapter": "../parts/adapters/beta"}]
+    assert any(command.startswith("droidspeak profile") for command in made["next"])
+    assert made["next"][-1] == f"droidspeak serve --family {family}"
+    assert all(row["fits"] for row in members(program, family, 0).values())
+    done = program.run("generate", "--family", family, "--model", "other", "--prompt", "x", "--max-tokens", 2, "--device", "cpu", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["prompt_tokens"] > 0
+
+
+def test_a_copy_of_the_base_fits(program, parts, tmp_path):
+    shutil.copytree(parts / "base", parts / "copy")
+    make(program, parts / "base", parts / "copy", "--out", tmp_path / "family.json")
+    assert members(program, tmp_path / "family.json", 0)["copy"]["kind"] == "checkpoint"
+
+
+def test_every_variant_that_does_not_fit_is_named(program, parts):
+    shutil.copytree(parts / "base", parts / "turned")
+    edit(parts / "turned" / "config.json", rope_theta=5000.0)
+    edit(parts / "adapters" / "beta" / "adapter_config.json", r=3)
+    family = parts / "family.json"
+    content = json.loads(family.read_text())
+    content["variants"].append({"name": "turned", "path": "turned"})
+    family.write_text(json.dumps(content))
+    found = members(program, family, 1)
+    assert [name for name, row in found.items() if row["fits"]] == ["base", "alpha"]
+    assert found["turned"]["problem"] == "RoPE theta is 5000 where the base has 10000"
+    assert "lora_A" in found["beta"]["problem"] and "adapter_config.json want [3, 64]" in found["beta"]["problem"]
+
+
+def test_a_base_that_cannot_be_read_is_said(program, parts):
+    edit(parts / "base" / "config.json", model_type="mamba")
+    found = members(program, parts / "family.json", 1)
+    assert 'model_type "mamba" is not supported' in found["base"]["problem"]
+    assert not found["alpha"]["fits"]
+
+
+def test_nothing_is_written_of_what_does_not_fit(program, parts, tmp_path):
+    edit(parts / "adapters" / "beta" / "adapter_config.json", r=3)
+    out = tmp_path / "family.json"
+    assert "beta" in refusal(program, "family", "init", parts / "base", parts / "adapters" / "beta", "--out", out)
+    assert not out.exists()
+
+
+def test_wrong_arguments_are_named(program, parts, tmp_path):
+    base, alpha = parts / "base", parts / "adapters" / "alpha"
+    init = ["family", "init"]
+    assert "/nowhere" in refusal(program, *init, base, "/nowhere", "--out", tmp_path / "f.json")
+    assert "is an adapter" in refusal(program, *init, alpha, "--out", tmp_path / "f.json")
+    assert 'the name "alpha" is taken' in refusal(program, *init, base, alpha, alpha, "--out", tmp_path / "f.json")
+    assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
