@@ -24,6 +24,9 @@ NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 NORMS_AFTER = {  # of architectures with norms behind attention and FFN
@@ -75,11 +78,17 @@ MODELS = {  # name: (architecture of the file, config)
     "granite": ("granite", transformers.GraniteConfig(**common(
         embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0))),
     "olmo2": ("olmo2", transformers.Olmo2Config(**common(head_dim=16))),
+    "mixtral": ("llama", transformers.MixtralConfig(**common(num_local_experts=5, num_experts_per_tok=2))),
+    "mixtral-q8_0": ("llama", transformers.MixtralConfig(**common(num_local_experts=3, num_experts_per_tok=2))),
+    "qwen2-moe": ("qwen2moe", transformers.Qwen2MoeConfig(**common(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64))),
+    "qwen3-moe": ("qwen3moe", transformers.Qwen3MoeConfig(**common(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=16, norm_topk_prob=True))),
     "olmo3": ("olmo2", transformers.Olmo3Config(**{**common(
         sliding_window=40, rope_parameters=by_layer(YARN)), "num_hidden_layers": 4})),
 }
 
-FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
+FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "mixtral-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
 
 
 def make_model(config, dtype):
@@ -91,7 +100,7 @@ def make_model(config, dtype):
                 parameter.copy_((0 if "Gemma" in type(model).__name__ else 1) + 0.2 * torch.randn_like(parameter))
             elif "bias" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
-            else:
+            elif "shared_expert_gate" not in name and "mlp.gate." not in name:  # routers stay f32
                 stored = gguf.quants.quantize(parameter.numpy(), dtype)
                 parameter.copy_(torch.from_numpy(gguf.quants.dequantize(stored, dtype).astype(numpy.float32)))
     return model
@@ -152,11 +161,29 @@ def add_factors(writer, config, architecture):
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if architecture in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if architecture == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if architecture == "granite":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+
+
+def add_experts(writer, name, values, dtype):
+    """All experts of a layer are one tensor, with gate and up apart."""
+    layer = name.split(".")[2]
+    half = values.shape[1] // 2
+    parts = {"down": values} if "down" in name else {"gate": values[:, :half], "up": values[:, half:]}
+    for part, of_all in parts.items():
+        stored = gguf.quants.quantize(numpy.ascontiguousarray(of_all), dtype)
+        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", stored, raw_dtype=dtype)
 
 
 def write_gguf(model, architecture, dtype, path):
@@ -183,7 +210,13 @@ def write_gguf(model, architecture, dtype, path):
         if architecture in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = adjacent_pairs(values, heads)
-        if values.ndim == 2:
+        if "shared_expert_gate" in name:
+            writer.add_tensor(gguf_name(name, architecture), values[0])
+        elif "mlp.gate." in name:
+            writer.add_tensor(gguf_name(name, architecture), values)
+        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            add_experts(writer, name, values, dtype)
+        elif values.ndim == 2:
             writer.add_tensor(gguf_name(name, architecture), gguf.quants.quantize(values, dtype), raw_dtype=dtype)
         else:
             writer.add_tensor(gguf_name(name, architecture), values)

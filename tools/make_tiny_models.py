@@ -74,6 +74,12 @@ MODELS = {
     "granite": lambda: transformers.GraniteConfig(**small(
         embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0)),
     "olmo2": lambda: transformers.Olmo2Config(**small(head_dim=24)),
+    "mixtral": lambda: transformers.MixtralConfig(**small(num_local_experts=5, num_experts_per_tok=2,
+                                                          sliding_window=40)),
+    "qwen2-moe": lambda: transformers.Qwen2MoeConfig(**small(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=48)),
+    "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**small(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16, norm_topk_prob=True)),
     "olmo3": lambda: transformers.Olmo3Config(**{**small(sliding_window=40, rope_parameters=rope_by_layer(yarn_rope())),
                                                  "num_hidden_layers": 4}),
 }
@@ -115,6 +121,41 @@ def add_adapter(model, folder):
     write_golden(adapted, folder, "golden_adapter.json")
     adapted.save_pretrained(folder / "adapter", safe_serialization=True)
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
+
+
+def add_expert_adapter(model, folder):
+    """LoRA on attention and on some experts, in PEFT's form for experts that are modules of their own; the logits are
+    those of the model with the corrections added to its weights."""
+    from safetensors.torch import save_file
+    torch.manual_seed(5)
+    rank, alpha, tensors = 3, 6, {}
+    width = model.config.hidden_size
+    ffn = model.config.intermediate_size
+
+    def correction(module, rows, columns):
+        down, up = 0.2 * torch.randn(rank, columns), 0.2 * torch.randn(rows, rank)
+        tensors[f"base_model.model.{module}.lora_A.weight"] = down
+        tensors[f"base_model.model.{module}.lora_B.weight"] = up
+        return alpha / rank * up @ down
+
+    with torch.no_grad():
+        for i, layer in enumerate(model.model.layers):
+            stem = f"model.layers.{i}"
+            q = layer.self_attn.q_proj.weight
+            q += correction(f"{stem}.self_attn.q_proj", *q.shape)
+            for expert in range(i, model.config.num_local_experts, 2):
+                name = f"{stem}.block_sparse_moe.experts.{expert}"
+                experts = layer.mlp.experts
+                experts.gate_up_proj[expert, :ffn] += correction(f"{name}.w1", ffn, width)
+                if i > 0:
+                    experts.gate_up_proj[expert, ffn:] += correction(f"{name}.w3", ffn, width)
+                experts.down_proj[expert] += correction(f"{name}.w2", width, ffn)
+    write_golden(model, folder, "golden_adapter.json")
+    (folder / "adapter").mkdir()
+    save_file(tensors, folder / "adapter" / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": ["q_proj", "w1", "w2", "w3"],
+              "task_type": "CAUSAL_LM", "bias": "none"}
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps(config, indent=2))
 
 
 def rope_cases():
@@ -163,6 +204,8 @@ def main():
         write_golden(model, folder, "golden.json")
         if name in ("smollm2", "gemma2", "granite"):
             add_adapter(model, folder)
+        if name == "mixtral":
+            add_expert_adapter(model, folder)
         print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) // 1024, "KiB")
 
 

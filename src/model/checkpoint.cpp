@@ -41,6 +41,15 @@ constexpr std::array kNames = {
     RoleNames{TensorRole::kDown, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
     RoleNames{TensorRole::kFfnOutputNorm, "blk.{}.post_ffw_norm",
               "model.layers.{}.post_feedforward_layernorm"},
+    RoleNames{TensorRole::kRouter, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+    RoleNames{TensorRole::kExpertGate, "blk.{}.ffn_gate_exps",
+              "model.layers.{}.mlp.experts.{}.gate_proj"},
+    RoleNames{TensorRole::kExpertUp, "blk.{}.ffn_up_exps",
+              "model.layers.{}.mlp.experts.{}.up_proj"},
+    RoleNames{TensorRole::kExpertDown, "blk.{}.ffn_down_exps",
+              "model.layers.{}.mlp.experts.{}.down_proj"},
+    RoleNames{TensorRole::kSharedExpertGate, "blk.{}.ffn_gate_inp_shexp",
+              "model.layers.{}.mlp.shared_expert_gate"},
 };
 
 const RoleNames& names_of(TensorRole role, const Architecture& architecture) {
@@ -105,6 +114,18 @@ void check_factors(const std::filesystem::path& path, const ModelConfig& c) {
   require(c.logit_scale, "scale of logits");
 }
 
+void check_experts(const std::filesystem::path& path, const ExpertsConfig& experts) {
+  if (experts.count == 0) return;
+  auto require = [&](bool holds, std::string_view what) {
+    if (!holds)
+      refuse(path, fmt::format("{} (experts {}, of a token {}, size {})", what, experts.count,
+                               experts.per_row, experts.ffn_dim));
+  };
+  require(experts.count <= 1024, "the number of experts must be 1 to 1024");
+  require(experts.per_row <= experts.count, "a token cannot have more experts than there are");
+  require(experts.ffn_dim % 8 == 0, "the size of experts must be a multiple of 8");
+}
+
 // Sizes every later product relies on.
 void check_config(const std::filesystem::path& path, const ModelConfig& c) {
   auto require = [&](bool holds, std::string_view what) {
@@ -122,7 +143,10 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
           "the number of heads must be a multiple of the number of KV heads");
   require(within(c.head_dim, 1024) && c.head_dim % 8 == 0,
           "head size must be a multiple of 8 up to 1024");
-  require(within(c.ffn_dim, 1 << 20) && c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
+  const bool has_ffn = c.experts.count == 0 || c.parts.has_shared_expert;
+  require(!has_ffn || within(c.ffn_dim, 1 << 20), "FFN size must be positive");
+  require(c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
+  check_experts(path, c.experts);
   require(within(c.vocab_size, 1 << 24), "vocabulary size must be 1 to 16777216");
   require(within(c.max_positions, 1 << 30), "context length must be positive");
   require(c.norm_epsilon > 0 && c.norm_epsilon < 1, "norm epsilon must lie between 0 and 1");
@@ -259,10 +283,13 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   return read;
 }
 
-std::string Checkpoint::name_of(TensorRole role, int32_t layer, std::string_view suffix) const {
+std::string Checkpoint::name_of(TensorRole role,
+                                int32_t layer,
+                                std::string_view suffix,
+                                int32_t expert) const {
   const RoleNames& names = names_of(role, *architecture_);
   std::string_view pattern = is_gguf() ? names.gguf : names.hf;
-  return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer), suffix);
+  return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer, expert), suffix);
 }
 
 const FileTensor* Checkpoint::find(TensorRole role, int32_t layer, std::string_view suffix) const {
@@ -274,12 +301,35 @@ const FileTensor& Checkpoint::matrix(TensorRole role,
                                      int32_t layer,
                                      int64_t rows,
                                      int64_t columns) const {
-  const FileTensor* tensor = find(role, layer, "weight");
-  std::string name = name_of(role, layer, "weight");
+  return find_of_shape(name_of(role, layer, "weight"), {rows, columns});
+}
+
+std::vector<ExpertTensor> Checkpoint::expert_matrices(TensorRole role,
+                                                      int32_t layer,
+                                                      int64_t rows,
+                                                      int64_t columns) const {
+  const int32_t count = config_.experts.count;
+  std::vector<ExpertTensor> experts;
+  for (int32_t e = 0; e < count; ++e) {
+    const std::string name = name_of(role, layer, "weight", e);
+    if (is_gguf()) {
+      const FileTensor& whole = find_of_shape(name, {count, rows, columns});
+      experts.push_back({whole.slice(e), &whole});
+    } else {
+      const FileTensor& tensor = find_of_shape(name, {rows, columns});
+      experts.push_back({tensor, &tensor});
+    }
+  }
+  return experts;
+}
+
+const FileTensor& Checkpoint::find_of_shape(const std::string& name,
+                                            const std::vector<int64_t>& shape) const {
+  const FileTensor* tensor = is_gguf() ? gguf_->find_tensor(name) : folder_->find_tensor(name);
   if (tensor == nullptr) refuse(path_, fmt::format("tensor \"{}\" is missing", name));
-  if (tensor->shape != std::vector<int64_t>{rows, columns}) {
-    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}, {}]", name,
-                              fmt::join(tensor->shape, ", "), rows, columns));
+  if (tensor->shape != shape) {
+    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}]", name,
+                              fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
   }
   return *tensor;
 }

@@ -298,8 +298,8 @@ TEST_F(GgufCheckpoint, RefusesBiasesThatALlamaHasNot) {
 }
 
 TEST_F(GgufCheckpoint, RefusesKeysThatItDoesNotKnow) {
-  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
-              HasSubstr("key \"llama.expert_count\" is not 0"));
+  EXPECT_THAT(refusal_with("llama.leading_dense_block_count", uint64_t{1}),
+              HasSubstr("key \"llama.leading_dense_block_count\" is not 0"));
   EXPECT_EQ(refusal_with("llama.expert_count", uint64_t{0}), "");
   EXPECT_THAT(refusal_with("llama.attention.causal", false),
               HasSubstr("key \"llama.attention.causal\" is not true"));
@@ -324,6 +324,19 @@ TEST_F(GgufCheckpoint, RefusesNumbersOutOfRange) {
               HasSubstr("RoPE scaling makes frequency 0 -0.5"));
   EXPECT_THAT(refusal_with("llama.attention.layer_norm_rms_epsilon", 0.0),
               HasSubstr("norm epsilon"));
+}
+
+TEST_F(GgufCheckpoint, RefusesExpertsThatCannotBe) {
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
+              HasSubstr("llama.expert_used_count"));
+  entries_.emplace_back("llama.expert_used_count", uint64_t{2});
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
+              HasSubstr("tensor \"blk.0.ffn_gate_inp.weight\" is missing"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{1}),
+              HasSubstr("a token cannot have more experts than there are"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{1} << 40),
+              HasSubstr("\"llama.expert_count\" is 1099511627776"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{2000}), HasSubstr("1 to 1024"));
 }
 
 TEST_F(GgufCheckpoint, NamesAPartOfASplitFile) {

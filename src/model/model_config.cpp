@@ -45,8 +45,13 @@ class FieldHash {
   }
 
   void add(const ModelParts& parts) {
-    const auto& [has_qkv_bias, qk_norm, norms, activation] = parts;
-    add_all(has_qkv_bias, qk_norm, norms, activation);
+    const auto& [has_qkv_bias, qk_norm, norms, activation, has_shared_expert] = parts;
+    add_all(has_qkv_bias, qk_norm, norms, activation, has_shared_expert);
+  }
+
+  void add(const ExpertsConfig& experts) {
+    const auto& [count, per_row, ffn_dim, weights] = experts;
+    add_all(count, per_row, ffn_dim, weights);
   }
 
   void add(const RopeScaling& scaling) {
@@ -78,11 +83,11 @@ Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
   FieldHash hash;
   {
     const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts,
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
                  attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
                  logit_cap] = config;
     hash.add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts,
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
                  attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
                  logit_cap);
   }
@@ -116,10 +121,11 @@ std::string describe_parts(const ModelParts& parts) {
     }
     return "";
   };
-  return fmt::format("{} on q and k, {} bias on q, k and v, norms {} attention and FFN, {}",
+  return fmt::format("{} on q and k, {} bias on q, k and v, norms {} attention and FFN, {}, {}",
                      describe(parts.qk_norm), parts.has_qkv_bias ? "a" : "no",
                      placement(parts.norms),
-                     parts.activation == Activation::kSilu ? "SiLU" : "GELU");
+                     parts.activation == Activation::kSilu ? "SiLU" : "GELU",
+                     parts.has_shared_expert ? "a shared expert" : "no shared expert");
 }
 
 class Comparison {
@@ -166,6 +172,11 @@ std::string describe_mismatch(const ModelConfig& base, const ModelConfig& varian
   c.compare("number of KV heads", base.num_kv_heads, variant.num_kv_heads);
   c.compare("head size", base.head_dim, variant.head_dim);
   c.compare("FFN size", base.ffn_dim, variant.ffn_dim);
+  c.compare("number of experts", base.experts.count, variant.experts.count);
+  c.compare("experts of a token", base.experts.per_row, variant.experts.per_row);
+  c.compare("size of an expert", base.experts.ffn_dim, variant.experts.ffn_dim);
+  if (base.experts.weights != variant.experts.weights)
+    c.add("it weighs its experts otherwise than the base (norm_topk_prob)");
   c.compare("vocabulary size", base.vocab_size, variant.vocab_size);
   c.compare_close("norm epsilon", base.norm_epsilon, variant.norm_epsilon);
   if (!(base.parts == variant.parts)) {

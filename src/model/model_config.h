@@ -42,8 +42,17 @@ struct ModelParts {
   QkNorm qk_norm = QkNorm::kNone;
   NormPlacement norms = NormPlacement::kBefore;
   Activation activation = Activation::kSilu;
+  bool has_shared_expert = false;  // an FFN beside the experts that every row goes to, gated
 
   bool operator==(const ModelParts&) const = default;
+};
+
+// FFNs of which a router chooses some for each row.
+struct ExpertsConfig {
+  int32_t count = 0;  // 0: a plain FFN instead
+  int32_t per_row = 0;
+  int32_t ffn_dim = 0;
+  ExpertChoice::Weights weights = ExpertChoice::Weights::kOfChosen;
 };
 
 // A new field belongs into configuration_digest(), too; it does not compile without.
@@ -54,7 +63,7 @@ struct ModelConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t ffn_dim = 0;
+  int32_t ffn_dim = 0;  // of the plain FFN or of the shared expert; 0: neither
   int32_t vocab_size = 0;
   int32_t max_positions = 0;
   float norm_epsilon = 1e-5f;
@@ -62,6 +71,7 @@ struct ModelConfig {
   std::optional<RopeConfig> local_rope = {};  // of layers with a window; none: as the others
   std::vector<int32_t> windows = {};  // positions that each layer sees, 0: all; empty: all see all
   ModelParts parts = {};
+  ExpertsConfig experts = {};
   float attention_scale = 1;  // of the products of q and k
   float attention_cap = 0;    // soft cap of scores; 0: none
   float embedding_scale = 1;

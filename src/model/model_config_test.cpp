@@ -75,6 +75,11 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.config.parts.qk_norm = QkNorm::kPerHead; },
       [](Case& c) { c.config.parts.norms = NormPlacement::kAround; },
       [](Case& c) { c.config.parts.activation = Activation::kGelu; },
+      [](Case& c) { c.config.parts.has_shared_expert = true; },
+      [](Case& c) { c.config.experts.count = 8; },
+      [](Case& c) { c.config.experts.per_row = 2; },
+      [](Case& c) { c.config.experts.ffn_dim = 64; },
+      [](Case& c) { c.config.experts.weights = ExpertChoice::Weights::kOfAll; },
       [](Case& c) { c.config.attention_scale = 0.5f; },
       [](Case& c) { c.config.attention_cap = 50; },
       [](Case& c) { c.config.embedding_scale = 8; },
@@ -111,6 +116,14 @@ TEST(Mismatch, ComparesWhatShapesAnswers) {
               HasSubstr("it has norms of heads on q and k"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_scale = 0.5f; }),
               HasSubstr("attention scale is 0.5 where the base has 1"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.count = 8; }),
+              HasSubstr("number of experts is 8 where the base has 0"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.per_row = 2; }),
+              HasSubstr("experts of a token is 2"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.ffn_dim = 64; }),
+              HasSubstr("size of an expert is 64"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.weights = ExpertChoice::Weights::kOfAll; }),
+              HasSubstr("weighs its experts otherwise"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_cap = 50; }),
               HasSubstr("soft cap of scores is 50"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.embedding_scale = 8; }),

@@ -147,7 +147,8 @@ void refuse_other_fields(const JsonFields& json, const Architecture& architectur
   if (!architecture.parts.has_qkv_bias && json.get_bool_or("attention_bias", false))
     json.refuse("attention_bias", fmt::format("false for {}", architecture.name));
   for (const char* field : kMustBeFalse) {
-    if (json.get_bool_or(field, false)) json.refuse(field, "false: it is not supported");
+    if (!is_own(field) && json.get_bool_or(field, false))
+      json.refuse(field, "false: it is not supported");
   }
   for (const auto& [field, value] : kMustBe) {
     if (!is_own(field) && json.get_double_or(field, value) != value)

@@ -48,7 +48,8 @@ Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32
       max_positions_(max_positions),
       configuration_(configuration_digest(
           config(), {.precision = weights_->precision, .max_positions = max_positions})),
-      rope_table_(upload_rope_table(ops.device(), config().rope, max_positions)) {
+      rope_table_(upload_rope_table(ops.device(), config().rope, max_positions)),
+      experts_(ops) {
   if (config().local_rope)
     local_rope_table_ = upload_rope_table(ops.device(), *config().local_rope, max_positions);
 }
@@ -174,13 +175,20 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
+  TensorView in = normed(hidden, w.ffn_norm);
+  if (c.experts.count > 0) experts_.add(c, w, layer, slices, in, hidden);
+  if (!w.gate_up) return;
   TensorView gate_up = gate_up_.reshape(ops_.device(), dtype, hidden.rows, 2 * c.ffn_dim);
   TensorView activated = activated_.reshape(ops_.device(), dtype, hidden.rows, c.ffn_dim);
 
-  TensorView in = normed(hidden, w.ffn_norm);
   ops_.linear(*w.gate_up, in, gate_up);
   apply_lora(slices, layer, &LoraLayer::gate_up, in, gate_up);
   ops_.gated_activation(gate_up, c.parts.activation, activated);
+  if (w.shared_gate) {
+    TensorView gates = shared_gates_.reshape(ops_.device(), DType::kF32, hidden.rows, 1);
+    ops_.linear(*w.shared_gate, in, gates);
+    ops_.gate_rows(gates, activated);
+  }
   add_branch({*w.down, &LoraLayer::down, w.ffn_output_norm}, layer, slices, activated, hidden);
 }
 

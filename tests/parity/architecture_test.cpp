@@ -62,12 +62,15 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "gemma3",
                                                           "granite",
                                                           "olmo2",
-                                                          "olmo3"),
+                                                          "olmo3",
+                                                          "mixtral",
+                                                          "qwen2-moe",
+                                                          "qwen3-moe"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 
 TEST_P(DeviceParity, AdapterLogitsEqualPeft) {
-  for (const char* name : {"smollm2", "gemma2", "granite"}) {
+  for (const char* name : {"smollm2", "gemma2", "granite", "mixtral"}) {
     SCOPED_TRACE(name);
     const std::filesystem::path folder = golden_models() / name;
     SingleModel model(folder, folder / "adapter", {.device = GetParam()});
@@ -91,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(All,
 // 16-bit weights, activations and caches, as served.
 TEST(CudaParity, FastLogitsStayClose) {
   if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
-  for (const char* name :
-       {"llama3", "smollm2", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "granite", "olmo2"}) {
+  for (const char* name : {"llama3", "smollm2", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
+                           "granite", "olmo2", "mixtral", "qwen2-moe", "qwen3-moe"}) {
     SCOPED_TRACE(name);
     Golden golden = read_golden(golden_models() / name / "golden.json");
     SingleModel model(

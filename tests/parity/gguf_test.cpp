@@ -48,7 +48,11 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "gemma3",
                                                           "granite",
                                                           "olmo2",
-                                                          "olmo3"),
+                                                          "olmo3",
+                                                          "mixtral",
+                                                          "mixtral-q8_0",
+                                                          "qwen2-moe",
+                                                          "qwen3-moe"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 

@@ -126,10 +126,17 @@ TEST_P(Identities, KeysAreTurnedBackWholly) {
 INSTANTIATE_TEST_SUITE_P(
     All,
     Identities,
-    testing::Combine(
-        testing::Values(
-            "qwen2-windows", "phi4-mini", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
-        testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
+    testing::Combine(testing::Values("qwen2-windows",
+                                     "phi4-mini",
+                                     "gemma2",
+                                     "gemma3",
+                                     "granite",
+                                     "olmo2",
+                                     "olmo3",
+                                     "mixtral",
+                                     "qwen2-moe",
+                                     "qwen3-moe"),
+                     testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
     [](const testing::TestParamInfo<std::tuple<const char*, DeviceKind>>& param) {
       std::string name = std::get<0>(param.param);
       std::ranges::replace(name, '-', '_');

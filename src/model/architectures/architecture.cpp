@@ -103,12 +103,37 @@ float read_gguf_factor(const GgufFile& file, const std::string& key, double fall
   return value == 0 ? static_cast<float>(fallback) : value;
 }
 
+int32_t read_expert_count(const JsonFields& json, std::string_view field) {
+  return static_cast<int32_t>(json.get_int(field, 1, 1 << 20));
+}
+
+int32_t read_gguf_size(const GgufFile& file, const std::string& key) {
+  const int64_t size = file.get_int(key);
+  if (size < 1 || size > 1 << 20) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: key \"{}\" is {}: expected 1 to {}", file.path().string(), key,
+                              size, 1 << 20));
+  }
+  return static_cast<int32_t>(size);
+}
+
+void read_gguf_experts(const GgufFile& file, std::string_view prefix, ModelConfig& config) {
+  auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", prefix, suffix); };
+  const std::string size = key("expert_feed_forward_length");
+  config.experts = {
+      .count = read_gguf_size(file, key("expert_count")),
+      .per_row = read_gguf_size(file, key("expert_used_count")),
+      .ffn_dim = file.find(size) == nullptr ? config.ffn_dim : read_gguf_size(file, size)};
+  config.ffn_dim = 0;
+}
+
 std::span<const Architecture* const> all_architectures() {
-  static const std::array<const Architecture*, 10> all{
-      &llama_architecture(),  &mistral_architecture(), &qwen2_architecture(),
-      &qwen3_architecture(),  &phi3_architecture(),    &gemma2_architecture(),
-      &gemma3_architecture(), &granite_architecture(), &olmo2_architecture(),
-      &olmo3_architecture()};
+  static const std::array<const Architecture*, 13> all{
+      &llama_architecture(),    &mistral_architecture(), &qwen2_architecture(),
+      &qwen3_architecture(),    &phi3_architecture(),    &gemma2_architecture(),
+      &gemma3_architecture(),   &granite_architecture(), &olmo2_architecture(),
+      &olmo3_architecture(),    &mixtral_architecture(), &qwen2_moe_architecture(),
+      &qwen3_moe_architecture()};
   return all;
 }
 

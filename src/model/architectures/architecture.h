@@ -33,9 +33,15 @@ enum class TensorRole {
   kFusedGateUp,
   kDown,
   kFfnOutputNorm,
+  kRouter,
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
+  kSharedExpertGate,
 };
 
-// What a tensor is called; "{}" stands for the number of its layer.
+// What a tensor is called; the first "{}" stands for the number of its layer, the second for that
+// of its expert. GGUF files have all experts of a layer in one tensor.
 struct RoleNames {
   TensorRole role;
   std::string_view gguf;
@@ -71,11 +77,14 @@ const Architecture& gemma3_architecture();
 const Architecture& granite_architecture();
 const Architecture& llama_architecture();
 const Architecture& mistral_architecture();
+const Architecture& mixtral_architecture();
 const Architecture& olmo2_architecture();
 const Architecture& olmo3_architecture();
 const Architecture& phi3_architecture();
 const Architecture& qwen2_architecture();
+const Architecture& qwen2_moe_architecture();
 const Architecture& qwen3_architecture();
+const Architecture& qwen3_moe_architecture();
 
 std::span<const Architecture* const> all_architectures();
 
@@ -100,6 +109,12 @@ float read_hf_factor(const JsonFields& json, std::string_view field, double fall
 float read_gguf_factor(const GgufFile& file, const std::string& key, double fallback);
 // A soft cap: 0 where the file has null, the fallback where it leaves the field out.
 float read_hf_cap(const JsonFields& json, std::string_view field, double fallback);
+
+// A number of experts or of what they have.
+int32_t read_expert_count(const JsonFields& json, std::string_view field);
+// The experts of a GGUF file, whose weights are shares of the chosen ones; no FFN beside them.
+void read_gguf_experts(const GgufFile& file, std::string_view prefix, ModelConfig& config);
+int32_t read_gguf_size(const GgufFile& file, const std::string& key);
 
 // For windows that every layer has.
 bool no_layer(int32_t layer);
