@@ -29,6 +29,11 @@ def small(**more):
     return {**common(**more), "hidden_size": 32, "intermediate_size": 40}
 
 
+def served(**more):
+    """For families of whole commands: a vocabulary for the tiny tokenizer of tests/support, room for prompts."""
+    return {**small(**more), "vocab_size": 320, "max_position_embeddings": 2048}
+
+
 def llama3_rope():
     return {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 64, "rope_theta": 10000.0}
@@ -65,7 +70,7 @@ MODELS = {
     "qwen2-windows": lambda: transformers.Qwen2Config(**small(
         use_sliding_window=True, sliding_window=40, max_window_layers=1)),
     # Heads wider than d_model / heads, a scale that is not theirs, caps that are felt.
-    "gemma2": lambda: transformers.Gemma2Config(**small(
+    "gemma2": lambda: transformers.Gemma2Config(**served(
         head_dim=24, query_pre_attn_scalar=20, sliding_window=40, attn_logit_softcapping=6.0,
         final_logit_softcapping=8.0)),
     "gemma3": lambda: transformers.Gemma3TextConfig(**small(
@@ -74,7 +79,7 @@ MODELS = {
     "granite": lambda: transformers.GraniteConfig(**small(
         embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0)),
     "olmo2": lambda: transformers.Olmo2Config(**small(head_dim=24)),
-    "mixtral": lambda: transformers.MixtralConfig(**small(num_local_experts=5, num_experts_per_tok=2,
+    "mixtral": lambda: transformers.MixtralConfig(**served(num_local_experts=5, num_experts_per_tok=2,
                                                           sliding_window=40)),
     "qwen2-moe": lambda: transformers.Qwen2MoeConfig(**small(
         num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=48)),

@@ -361,7 +361,7 @@ std::vector<const FileTensor*> Checkpoint::all_tensors() const {
 }
 
 std::vector<const InputFile*> Checkpoint::files() const {
-  if (is_gguf()) return {&gguf_->file()};
+  if (is_gguf()) return gguf_->files();
   std::vector<const InputFile*> files;
   for (const SafetensorsFile& file : folder_->files()) files.push_back(&file.file());
   return files;

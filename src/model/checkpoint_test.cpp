@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -339,10 +340,63 @@ TEST_F(GgufCheckpoint, RefusesExpertsThatCannotBe) {
   EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{2000}), HasSubstr("1 to 1024"));
 }
 
-TEST_F(GgufCheckpoint, NamesAPartOfASplitFile) {
-  entries_.emplace_back("split.no", uint64_t{1});
-  EXPECT_THAT(refusal_with("split.count", uint64_t{3}),
-              HasSubstr("is part 2 of a GGUF file split into 3"));
+class SplitGguf : public GgufCheckpoint {
+ protected:
+  SplitGguf() { entries_.emplace_back("split.tensors.count", int64_t{std::ssize(tensors_)}); }
+
+  // Tensors take turns; the first part has the metadata.
+  void write_parts(uint64_t count) {
+    for (uint64_t part = 0; part < count; ++part) {
+      GgufEntries entries = part == 0 ? entries_ : GgufEntries();
+      entries.emplace_back("split.no", part);
+      entries.emplace_back("split.count", count);
+      std::vector<FileTensor> tensors;
+      for (size_t i = part; i < tensors_.size(); i += count) tensors.push_back(tensors_[i]);
+      write_gguf(path_of(part + 1, count), entries, tensors);
+    }
+    path_ = path_of(1, count);
+  }
+
+  std::filesystem::path path_of(uint64_t part, uint64_t count) const {
+    return folder_.path() / fmt::format("model-{:05}-of-{:05}.gguf", part, count);
+  }
+};
+
+TEST_F(SplitGguf, IsOneModel) {
+  write_parts(3);
+  EXPECT_EQ(refusal(), "");
+  Checkpoint split(path_);
+  Checkpoint whole(golden_.path());
+  EXPECT_EQ(split.digest(), whole.digest());
+}
+
+TEST_F(SplitGguf, NamesThePartThatIsWrong) {
+  write_parts(3);
+  path_ = path_of(2, 3);
+  EXPECT_THAT(refusal(), HasSubstr("is part 2 of a GGUF file split into 3: give the first part"));
+  path_ = path_of(1, 3);
+  std::filesystem::copy_file(path_of(2, 3), path_of(3, 3),
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(path_of(3, 3).string()), HasSubstr("part 3 of 3")));
+  std::filesystem::remove(path_of(3, 3));
+  EXPECT_THAT(refusal(), HasSubstr(path_of(3, 3).string()));
+  write_parts(3);
+  path_ = folder_.path() / "model.gguf";
+  std::filesystem::copy_file(path_of(1, 3), path_);
+  EXPECT_THAT(refusal(), HasSubstr("its name must end in \"-00001-of-00003.gguf\""));
+}
+
+TEST_F(SplitGguf, RefusesPartsThatDoNotAddUp) {
+  entries_.back().second = int64_t{1000};
+  write_parts(2);
+  EXPECT_THAT(refusal(), HasSubstr("key \"split.tensors.count\" is 1000"));
+  write_parts(2);
+  write_gguf(path_of(2, 2), {{"split.no", uint64_t{1}}, {"split.count", uint64_t{2}}}, tensors_);
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr(path_of(2, 2).string()), HasSubstr("is in an earlier part")));
+  entries_.emplace_back("split.count", uint64_t{1} << 40);
+  path_ = folder_.path() / "model.gguf";
+  EXPECT_THAT(refusal_of_file(), HasSubstr("\"split.count\" is 1099511627776"));
 }
 
 TEST_F(GgufCheckpoint, RefusesAnUnknownArchitecture) {

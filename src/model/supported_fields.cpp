@@ -162,11 +162,6 @@ void refuse_other_fields(const JsonFields& json, const Architecture& architectur
 void refuse_other_keys(const GgufFile& file,
                        std::string_view prefix,
                        const Architecture& architecture) {
-  if (int64_t parts = file.get_int_or("split.count", 0); parts > 1) {
-    refuse(file, fmt::format("is part {} of a GGUF file split into {}: join them into one file "
-                             "first (llama-gguf-split --merge)",
-                             file.get_int_or("split.no", 0) + 1, parts));
-  }
   for (const auto& [key, value] : file.metadata()) {
     if (key.size() > prefix.size() && key.starts_with(prefix) && key[prefix.size()] == '.')
       check_key(file, architecture, std::string_view(key).substr(prefix.size() + 1), key, value);

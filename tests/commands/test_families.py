@@ -3,8 +3,12 @@
 import json
 import pathlib
 import shutil
+import urllib.request
 
 import pytest
+from server_process import Server
+
+MODELS = pathlib.Path(__file__).resolve().parents[1] / "data" / "models"
 
 
 @pytest.fixture
@@ -91,3 +95,39 @@ def test_wrong_arguments_are_named(program, parts, tmp_path):
     assert "is an adapter" in refusal(program, *init, alpha, "--out", tmp_path / "f.json")
     assert 'the name "alpha" is taken' in refusal(program, *init, base, alpha, alpha, "--out", tmp_path / "f.json")
     assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
+
+
+@pytest.fixture(params=["gemma2"])
+def other_family(program, tmp_path, request):
+    """A tiny model of another architecture with an adapter, and the tokenizer of the tiny family."""
+    base = pathlib.Path(shutil.copytree(MODELS / request.param, tmp_path / "base", ignore=shutil.ignore_patterns("golden*")))
+    shutil.move(base / "adapter", tmp_path / "qa")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(pathlib.Path(program.family).parent / "base" / name, base)
+    return type(program)(pathlib.Path(make(program, base, tmp_path / "qa", "--out", tmp_path)["family"]))
+
+
+def test_other_architectures_share_their_caches(other_family, text):
+    own = ["generate", "--model", "qa", "--context-file", text, "--prompt", "And then?", "--max-tokens", 6, "--temperature", 0]
+    shared = other_family.json(*own, "--sender", "qa", "--plan", "0,1,2")
+    assert shared["reused_tokens"] > 0
+    assert shared["tokens"] == other_family.json(*own)["tokens"], "a model's own cache changes nothing"
+
+
+def test_other_architectures_are_profiled_and_served(other_family, rows, tmp_path):
+    book = tmp_path / "plans" / "qa-from-base.json"
+    found = other_family.json("profile", "--sender", "base", "--receiver", "qa", "--data", rows, "--out", book, "--contexts", 8)
+    kls = {entry["plan"]: entry["kl"] for entry in found["frontier"]}
+    assert len(kls) > 1 and min(kls.values()) < max(kls.values())
+    edit(other_family.family, plan_books=[str(book)])
+    assert all(row["fits"] for row in members(other_family, other_family.family, 0).values())
+    server = Server(other_family.family, "--device", "cpu")
+    try:
+        prompt = "Plans and caches. " * 12
+        for model in ("base", "qa"):
+            body = {"model": model, "prompt": prompt + "What?", "max_tokens": 3, "temperature": 0}
+            sent = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(sent, timeout=60) as answer:
+                assert json.load(answer)["usage"]["completion_tokens"] > 0
+    finally:
+        assert server.terminate() == 0
