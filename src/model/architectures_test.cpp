@@ -138,6 +138,8 @@ TEST_F(Architectures, RefuseWhatTheyDoNotDoByName) {
   EXPECT_THAT(refusal(gemma, "query_pre_attn_scalar", 0), HasSubstr("\"query_pre_attn_scalar\""));
   EXPECT_THAT(refusal(gemma, "attn_logit_softcapping", -3),
               HasSubstr("\"attn_logit_softcapping\""));
+  EXPECT_THAT(refusal(gemma, "attn_logit_softcapping", 1e-30), HasSubstr("soft cap is"));
+  EXPECT_THAT(refusal(gemma, "final_logit_softcapping", 1e30), HasSubstr("soft cap is"));
   EXPECT_THAT(refusal(gemma, "hidden_activation", "relu"), HasSubstr("silu or gelu_pytorch_tanh"));
   EXPECT_THAT(refusal(gemma, "use_bidirectional_attention", true),
               HasSubstr("\"use_bidirectional_attention\""));
@@ -165,6 +167,9 @@ TEST_F(Architectures, RefuseExpertsThatTheyDoNotDoByName) {
   EXPECT_THAT(refusal(qwen, "moe_intermediate_size", 25), HasSubstr("multiple of 8"));
   EXPECT_THAT(refusal(qwen, "n_routed_experts", 8), HasSubstr("\"n_routed_experts\""));
   EXPECT_THAT(refusal(qwen, "qkv_bias", true), HasSubstr("\"qkv_bias\""));
+  EXPECT_THAT(refusal(qwen, "use_sliding_window", true), HasSubstr("\"use_sliding_window\""));
+  EXPECT_THAT(refusal(golden("qwen2-moe"), "use_sliding_window", true),
+              HasSubstr("\"use_sliding_window\""));
   EXPECT_THAT(refusal(golden("mixtral"), "num_local_experts", 5000), HasSubstr("1 to 1024"));
   EXPECT_THAT(refusal(golden("qwen2-moe"), "shared_expert_intermediate_size", nullptr),
               HasSubstr("\"shared_expert_intermediate_size\""));

@@ -112,6 +112,10 @@ void check_factors(const std::filesystem::path& path, const ModelConfig& c) {
   require(c.embedding_scale, "scale of embeddings");
   require(c.residual_scale, "scale of residuals");
   require(c.logit_scale, "scale of logits");
+  for (float cap : {c.attention_cap, c.logit_cap}) {
+    if (cap != 0 && !(cap >= 1e-2f && cap <= 1e4f))
+      refuse(path, fmt::format("soft cap is {}: expected 0.01 to 10000", cap));
+  }
 }
 
 void check_experts(const std::filesystem::path& path, const ExpertsConfig& experts) {
@@ -246,6 +250,10 @@ void Checkpoint::read_gguf_config() {
   c.attention_scale = default_attention_scale(c);
   read_gguf_rope(file, name, c);
   architecture_->read_gguf(file, name, c);
+  if (c.rope.rotary_dim != c.head_dim && !architecture_->has_partial_rotation)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected {}, the head size, for {}",
+                              key("rope.dimension_count"), c.rope.rotary_dim, c.head_dim,
+                              architecture_->name));
 }
 
 HfConfig read_hf_config(const std::filesystem::path& path) {
@@ -273,7 +281,9 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   c.norm_epsilon = static_cast<float>(json.get_double("rms_norm_eps"));
   c.rope.theta = read.architecture->default_rope_theta;
   read_hf_rope(json, c);
-  if (c.rope.rotary_dim != c.head_dim && !read.architecture->has_partial_rotation)
+  const bool is_partial =
+      c.rope.rotary_dim != c.head_dim || (c.local_rope && c.local_rope->rotary_dim != c.head_dim);
+  if (is_partial && !read.architecture->has_partial_rotation)
     json.refuse("partial_rotary_factor", fmt::format("1 for {}", read.architecture->name));
   c.parts.activation = read_activation(json, c.parts.activation);
   c.attention_scale = default_attention_scale(c);

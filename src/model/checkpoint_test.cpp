@@ -320,6 +320,8 @@ TEST_F(GgufCheckpoint, RefusesNumbersOutOfRange) {
               HasSubstr("\"llama.attention.head_count\" is 0"));
   EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1} << 33),
               HasSubstr("\"llama.block_count\" is 8589934592"));
+  EXPECT_THAT(refusal_with("llama.rope.dimension_count", uint64_t{4}),
+              HasSubstr("\"llama.rope.dimension_count\" is 4: expected 8, the head size"));
   EXPECT_THAT(refusal_with("llama.rope.freq_base", 1e-3), HasSubstr("RoPE theta"));
   EXPECT_THAT(refusal_with("llama.rope.scaling.factor", -2.0),
               HasSubstr("RoPE scaling makes frequency 0 -0.5"));

@@ -12,11 +12,15 @@ void read_hf(const JsonFields& json, ModelConfig& config) {
   config.logit_cap = read_hf_cap(json, "final_logit_softcapping", 30);
 }
 
+// Left out, it is what llama.cpp takes; 0: none.
+float read_gguf_cap(const GgufFile& file, const std::string& key, double fallback) {
+  return read_gguf_factor(file, key, file.find(key) == nullptr ? fallback : 0);
+}
+
 void read_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& config) {
   read_gemma_gguf(file, prefix, {.period = 2, .largest_layers = 46}, config);
-  config.attention_cap =
-      read_gguf_factor(file, fmt::format("{}.attn_logit_softcapping", prefix), 50);
-  config.logit_cap = read_gguf_factor(file, fmt::format("{}.final_logit_softcapping", prefix), 30);
+  config.attention_cap = read_gguf_cap(file, fmt::format("{}.attn_logit_softcapping", prefix), 50);
+  config.logit_cap = read_gguf_cap(file, fmt::format("{}.final_logit_softcapping", prefix), 30);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 using Weights = ExpertChoice::Weights;
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  read_qwen_windows(json, config);
+  refuse_hf_window(json, "false: windows beside experts are not supported");
   if (json.get_int_or("decoder_sparse_step", 1, 0, INT32_MAX) != 1)
     json.refuse("decoder_sparse_step", "1: experts in every layer");
   if (!json.is_blank("mlp_only_layers"))
