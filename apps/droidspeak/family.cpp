@@ -47,7 +47,7 @@ FamilyFile::Member member_of(const std::string& argument) {
 
 FamilyFile family_of(const InitOptions& options) {
   FamilyFile file;
-  file.path = fs::weakly_canonical(options.out);
+  file.path = fs::weakly_canonical(fs::absolute(options.out));
   if (file.path.extension() != ".json") file.path /= "family.json";
   file.base = member_of(options.base);
   if (file.base.path.empty())

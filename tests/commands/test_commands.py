@@ -86,7 +86,7 @@ def test_inspect_a_family(program):
 
 
 COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "bench prefill", "bench decode", "bench reuse", "bench serve",
-            "inspect", "family init"]
+            "inspect", "family init", "supported"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

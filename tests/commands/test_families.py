@@ -54,6 +54,13 @@ def test_a_family_of_a_folder_and_adapters_can_be_used(program, parts, tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["prompt_tokens"] > 0
 
 
+def test_a_relative_out_is_that_of_the_working_folder(program, parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in ("family.json", "my/family.json"):
+        make(program, parts / "base", parts / "adapters" / "alpha", "--out", out)
+        assert all(row["fits"] for row in members(program, tmp_path / out, 0).values())
+
+
 def test_a_copy_of_the_base_fits(program, parts, tmp_path):
     shutil.copytree(parts / "base", parts / "copy")
     make(program, parts / "base", parts / "copy", "--out", tmp_path / "family.json")
@@ -97,7 +104,7 @@ def test_wrong_arguments_are_named(program, parts, tmp_path):
     assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
 
 
-@pytest.fixture(params=["gemma2"])
+@pytest.fixture(params=["gemma2", "mixtral"])
 def other_family(program, tmp_path, request):
     """A tiny model of another architecture with an adapter, and the tokenizer of the tiny family."""
     base = pathlib.Path(shutil.copytree(MODELS / request.param, tmp_path / "base", ignore=shutil.ignore_patterns("golden*")))
