@@ -22,9 +22,11 @@ import safetensors.numpy
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FORMATS = ROOT / "tests/data/formats"
 CORPUS = ROOT / "tests/fuzz/corpus"
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS",
+         "MXFP4"]
 # Byte positions of the f16 scales inside a block of the types that the package cannot quantise to.
-K_SCALES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+K_SCALES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82), "Q3_K": (108,), "IQ4_NL": (0,), "IQ4_XS": (0,),
+            "MXFP4": ()}
 
 
 def random_k_blocks(name, rows, blocks, rng):
@@ -196,7 +198,9 @@ def write_safetensors_seeds():
 
 
 def main():
-    for folder in [FORMATS, CORPUS / "gguf", CORPUS / "safetensors"]:
+    for path in FORMATS.glob("*.gguf"):  # samples of the store's format stay
+        path.unlink()
+    for folder in [CORPUS / "gguf", CORPUS / "safetensors"]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for name in TYPES:

@@ -9,7 +9,6 @@ transformers, gguf."""
 import argparse
 import json
 import math
-import shutil
 from pathlib import Path
 
 import gguf
@@ -25,7 +24,14 @@ NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+NORMS_AFTER = {  # of architectures with norms behind attention and FFN
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
@@ -37,6 +43,10 @@ def common(**more):
 
 def scaled(kind, **fields):
     return {"rope_type": kind, "rope_theta": 10000.0, "original_max_position_embeddings": 64, **fields}
+
+
+def by_layer(full):
+    return {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
 
 
 LLAMA3 = scaled("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -54,9 +64,31 @@ MODELS = {  # name: (architecture of the file, config)
     "phi3": ("phi3", transformers.Phi3Config(**common(sliding_window=40))),
     "phi3-long": ("phi3", transformers.Phi3Config(**common(sliding_window=None, rope_parameters=LONG,
                                                            original_max_position_embeddings=64))),
+    "phi4-mini": ("phi3", transformers.Phi3Config(**common(
+        sliding_window=None, tie_word_embeddings=True, original_max_position_embeddings=64,
+        rope_parameters={**LONG, "partial_rotary_factor": 0.75, "short_factor": [1.0, 1.1, 1.2],
+                         "long_factor": [1.0, 1.5, 2.0]}))),
+    # GGUF files do not hold "query_pre_attn_scalar": it is the head size.
+    "gemma2": ("gemma2", transformers.Gemma2Config(**common(
+        head_dim=16, query_pre_attn_scalar=16, sliding_window=40, attn_logit_softcapping=6.0,
+        final_logit_softcapping=8.0))),
+    "gemma3": ("gemma3", transformers.Gemma3TextConfig(**{**common(
+        head_dim=16, query_pre_attn_scalar=16, sliding_window=40, rope_parameters=by_layer(
+            {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0})), "num_hidden_layers": 7})),
+    "granite": ("granite", transformers.GraniteConfig(**common(
+        embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0))),
+    "olmo2": ("olmo2", transformers.Olmo2Config(**common(head_dim=16))),
+    "mixtral": ("llama", transformers.MixtralConfig(**common(num_local_experts=5, num_experts_per_tok=2))),
+    "mixtral-q8_0": ("llama", transformers.MixtralConfig(**common(num_local_experts=3, num_experts_per_tok=2))),
+    "qwen2-moe": ("qwen2moe", transformers.Qwen2MoeConfig(**common(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64))),
+    "qwen3-moe": ("qwen3moe", transformers.Qwen3MoeConfig(**common(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=16, norm_topk_prob=True))),
+    "olmo3": ("olmo2", transformers.Olmo3Config(**{**common(
+        sliding_window=40, rope_parameters=by_layer(YARN)), "num_hidden_layers": 4})),
 }
 
-FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
+FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "mixtral-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
 
 
 def make_model(config, dtype):
@@ -64,11 +96,11 @@ def make_model(config, dtype):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+            if "norm" in name:  # Gemma's weights are added to 1
+                parameter.copy_((0 if "Gemma" in type(model).__name__ else 1) + 0.2 * torch.randn_like(parameter))
             elif "bias" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
-            else:
+            elif "shared_expert_gate" not in name and "mlp.gate." not in name:  # routers stay f32
                 stored = gguf.quants.quantize(parameter.numpy(), dtype)
                 parameter.copy_(torch.from_numpy(gguf.quants.dequantize(stored, dtype).astype(numpy.float32)))
     return model
@@ -79,12 +111,13 @@ def adjacent_pairs(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def gguf_name(name):
+def gguf_name(name, architecture):
+    names = {**NAMES, **NORMS_AFTER} if architecture.startswith(("gemma", "olmo")) else NAMES
     stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         layer, stem = stem[len("model.layers."):].split(".", 1)
-        return f"blk.{layer}.{NAMES[stem]}.{suffix}"
-    return f"{NAMES[stem]}.{suffix}"
+        return f"blk.{layer}.{names[stem]}.{suffix}"
+    return f"{names[stem]}.{suffix}"
 
 
 def llama3_divisors(rope, size):
@@ -99,12 +132,16 @@ def llama3_divisors(rope, size):
 
 
 def add_rope(writer, config, architecture):
-    rope = config.rope_parameters
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_rope_freq_base(rope["rope_theta"])
+    size = int(size * rope.get("partial_rotary_factor", 1))
     writer.add_rope_dimension_count(size)
     if rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, size))
+    elif rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
     elif rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -116,8 +153,37 @@ def add_rope(writer, config, architecture):
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
         for kind in ("long", "short"):
             writer.add_tensor(f"rope_factors_{kind}.weight", numpy.array(rope[f"{kind}_factor"], dtype=numpy.float32))
-    if architecture == "phi3" and config.sliding_window:
+
+
+def add_factors(writer, config, architecture):
+    if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if architecture in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if architecture == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if architecture == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+
+
+def add_experts(writer, name, values, dtype):
+    """All experts of a layer are one tensor, with gate and up apart."""
+    layer = name.split(".")[2]
+    half = values.shape[1] // 2
+    parts = {"down": values} if "down" in name else {"gate": values[:, :half], "up": values[:, half:]}
+    for part, of_all in parts.items():
+        stored = gguf.quants.quantize(numpy.ascontiguousarray(of_all), dtype)
+        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", stored, raw_dtype=dtype)
 
 
 def write_gguf(model, architecture, dtype, path):
@@ -133,20 +199,27 @@ def write_gguf(model, architecture, dtype, path):
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
-    if architecture == "llama" and getattr(config, "sliding_window", None):
-        writer.add_sliding_window(config.sliding_window)
+    add_factors(writer, config, architecture)
     add_rope(writer, config, architecture)
     for name, parameter in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         values = parameter.numpy()
-        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+        if "Gemma" in type(model).__name__ and "norm" in name:
+            values = values + 1
+        if architecture in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = adjacent_pairs(values, heads)
-        if values.ndim == 2:
-            writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, dtype), raw_dtype=dtype)
+        if "shared_expert_gate" in name:
+            writer.add_tensor(gguf_name(name, architecture), values[0])
+        elif "mlp.gate." in name:
+            writer.add_tensor(gguf_name(name, architecture), values)
+        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            add_experts(writer, name, values, dtype)
+        elif values.ndim == 2:
+            writer.add_tensor(gguf_name(name, architecture), gguf.quants.quantize(values, dtype), raw_dtype=dtype)
         else:
-            writer.add_tensor(gguf_name(name), values)
+            writer.add_tensor(gguf_name(name, architecture), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -164,10 +237,12 @@ def write_golden(model, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    out = parser.parse_args().out
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    for name, (architecture, config) in MODELS.items():
+    parser.add_argument("--only", nargs="+", metavar="MODEL", help="make these alone")
+    options = parser.parse_args()
+    out = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    for name in options.only or MODELS:
+        architecture, config = MODELS[name]
         dtype = FORMATS.get(name, gguf.GGMLQuantizationType.F16)
         model = make_model(config, dtype)
         write_gguf(model, architecture, dtype, out / f"{name}.gguf")

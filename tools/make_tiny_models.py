@@ -4,7 +4,7 @@
     python3 tools/make_tiny_models.py tests/data/models
 
 Each folder holds a Hugging Face checkpoint (config.json, model.safetensors) and golden.json: token ids and
-the float32 logits of the last positions. rope.json holds RoPE frequencies. The parity test (tests/parity) compares ours with them. Needs
+the float32 logits of the last positions, and the tokens that greedy decoding adds. rope.json holds RoPE frequencies. The parity test (tests/parity) compares ours with them. Needs
 torch, transformers, peft, safetensors."""
 import argparse
 import json
@@ -15,6 +15,7 @@ import torch
 import transformers
 
 VOCAB = 128
+GREEDY = 8  # tokens of an answer
 TOKENS = 150  # beyond the sliding windows and the original longrope length below
 
 
@@ -22,6 +23,15 @@ def common(**more):
     return dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
                 bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.2, **more)
+
+
+def small(**more):
+    return {**common(**more), "hidden_size": 32, "intermediate_size": 40}
+
+
+def served(**more):
+    """For families of whole commands: a vocabulary for the tiny tokenizer of tests/support, room for prompts."""
+    return {**small(**more), "vocab_size": 320, "max_position_embeddings": 2048}
 
 
 def llama3_rope():
@@ -35,6 +45,14 @@ def long_rope(pairs=8, original=128):
             "original_max_position_embeddings": original}
 
 
+def yarn_rope():
+    return {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 64}
+
+
+def rope_by_layer(full):
+    return {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+
+
 MODELS = {
     "llama2": lambda: transformers.LlamaConfig(**common(rms_norm_eps=1e-5, tie_word_embeddings=False)),
     "llama3": lambda: transformers.LlamaConfig(**common(rope_parameters=llama3_rope(), tie_word_embeddings=False)),
@@ -46,6 +64,29 @@ MODELS = {
     "phi3": lambda: transformers.Phi3Config(**common(sliding_window=100)),
     "phi3-long": lambda: transformers.Phi3Config(**common(sliding_window=None, rope_parameters=long_rope(),
                                                           original_max_position_embeddings=128)),
+    "phi4-mini": lambda: transformers.Phi3Config(**small(
+        sliding_window=None, tie_word_embeddings=True, original_max_position_embeddings=128,
+        rope_parameters={**long_rope(pairs=3), "partial_rotary_factor": 0.75})),
+    "qwen2-windows": lambda: transformers.Qwen2Config(**small(
+        use_sliding_window=True, sliding_window=40, max_window_layers=1)),
+    # Heads wider than d_model / heads, a scale that is not theirs, caps that are felt.
+    "gemma2": lambda: transformers.Gemma2Config(**served(
+        head_dim=24, query_pre_attn_scalar=20, sliding_window=40, attn_logit_softcapping=6.0,
+        final_logit_softcapping=8.0)),
+    "gemma3": lambda: transformers.Gemma3TextConfig(**small(
+        head_dim=24, query_pre_attn_scalar=20, sliding_window=40, rope_parameters=rope_by_layer({"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0}),
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
+    "granite": lambda: transformers.GraniteConfig(**small(
+        embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0)),
+    "olmo2": lambda: transformers.Olmo2Config(**small(head_dim=24)),
+    "mixtral": lambda: transformers.MixtralConfig(**served(num_local_experts=5, num_experts_per_tok=2,
+                                                          sliding_window=40)),
+    "qwen2-moe": lambda: transformers.Qwen2MoeConfig(**small(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=48)),
+    "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**small(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16, norm_topk_prob=True)),
+    "olmo3": lambda: transformers.Olmo3Config(**{**small(sliding_window=40, rope_parameters=rope_by_layer(yarn_rope())),
+                                                 "num_hidden_layers": 4}),
 }
 
 
@@ -54,8 +95,8 @@ def make_model(config):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():  # norms and biases off their trivial initial values
         for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+            if "norm" in name:  # Gemma's weights are added to 1
+                parameter.copy_((0 if "Gemma" in type(model).__name__ else 1) + 0.2 * torch.randn_like(parameter))
             if "bias" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
     return model
@@ -66,7 +107,11 @@ def write_golden(model, folder, name):
     ids = torch.randint(3, VOCAB, (1, TOKENS), generator=generator)
     with torch.no_grad():
         logits = model(ids).logits[0, -4:].float()
-    golden = {"tokens": ids[0].tolist(), "logits": [[round(v, 6) for v in row] for row in logits.tolist()]}
+        answer = ids
+        for _ in range(GREEDY):
+            answer = torch.cat([answer, model(answer).logits[:, -1:].argmax(-1)], dim=1)
+    golden = {"tokens": ids[0].tolist(), "logits": [[round(v, 6) for v in row] for row in logits.tolist()],
+              "greedy": answer[0, TOKENS:].tolist()}
     (folder / name).write_text(json.dumps(golden))
 
 
@@ -81,6 +126,41 @@ def add_adapter(model, folder):
     write_golden(adapted, folder, "golden_adapter.json")
     adapted.save_pretrained(folder / "adapter", safe_serialization=True)
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
+
+
+def add_expert_adapter(model, folder):
+    """LoRA on attention and on some experts, in PEFT's form for experts that are modules of their own; the logits are
+    those of the model with the corrections added to its weights."""
+    from safetensors.torch import save_file
+    torch.manual_seed(5)
+    rank, alpha, tensors = 3, 6, {}
+    width = model.config.hidden_size
+    ffn = model.config.intermediate_size
+
+    def correction(module, rows, columns):
+        down, up = 0.2 * torch.randn(rank, columns), 0.2 * torch.randn(rows, rank)
+        tensors[f"base_model.model.{module}.lora_A.weight"] = down
+        tensors[f"base_model.model.{module}.lora_B.weight"] = up
+        return alpha / rank * up @ down
+
+    with torch.no_grad():
+        for i, layer in enumerate(model.model.layers):
+            stem = f"model.layers.{i}"
+            q = layer.self_attn.q_proj.weight
+            q += correction(f"{stem}.self_attn.q_proj", *q.shape)
+            for expert in range(i, model.config.num_local_experts, 2):
+                name = f"{stem}.block_sparse_moe.experts.{expert}"
+                experts = layer.mlp.experts
+                experts.gate_up_proj[expert, :ffn] += correction(f"{name}.w1", ffn, width)
+                if i > 0:
+                    experts.gate_up_proj[expert, ffn:] += correction(f"{name}.w3", ffn, width)
+                experts.down_proj[expert] += correction(f"{name}.w2", width, ffn)
+    write_golden(model, folder, "golden_adapter.json")
+    (folder / "adapter").mkdir()
+    save_file(tensors, folder / "adapter" / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": ["q_proj", "w1", "w2", "w3"],
+              "task_type": "CAUSAL_LM", "bias": "none"}
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps(config, indent=2))
 
 
 def rope_cases():
@@ -127,8 +207,10 @@ def main():
         model.save_pretrained(folder, max_shard_size=sharded)
         (folder / "generation_config.json").unlink(missing_ok=True)
         write_golden(model, folder, "golden.json")
-        if name == "smollm2":
+        if name in ("smollm2", "gemma2", "granite"):
             add_adapter(model, folder)
+        if name == "mixtral":
+            add_expert_adapter(model, folder)
         print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) // 1024, "KiB")
 
 

@@ -42,6 +42,8 @@ void add_score(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_family(CLI::App& app);
+void add_supported(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_evaluate(CLI::App& app);
 void add_serve(CLI::App& app);

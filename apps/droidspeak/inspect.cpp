@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "command.h"
 #include "model/checkpoint.h"
+#include "model/family_check.h"
 #include "sharing/plan_book.h"
 #include "store/cache_store.h"
 #include "workspace.h"
@@ -60,33 +61,62 @@ json describe_plan_book(const std::filesystem::path& path) {
           {"intact", true}};
 }
 
-// Loads everything the family names, so that what is wrong shows here.
+const char* name_of(MemberKind kind) {
+  switch (kind) {
+    case MemberKind::kBase:
+      return "base";
+    case MemberKind::kCheckpoint:
+      return "checkpoint";
+    case MemberKind::kAdapter:
+      return "adapter";
+  }
+  return "";
+}
+
+json describe_member(const MemberCheck& member) {
+  json row = {{"name", member.name},
+              {"kind", name_of(member.kind)},
+              {"path", member.path.string()},
+              {"fits", member.problem.empty()}};
+  if (!member.problem.empty()) row["problem"] = member.problem;
+  return row;
+}
+
+// Says for every variant whether it fits. Where all do, everything is loaded, so that what is wrong
+// with weights shows here, too.
 json describe_family(const std::filesystem::path& path) {
+  json report = {{"kind", "family"}, {"path", path.string()}, {"variants", json::array()}};
+  const FamilyFile file = read_family_file(path);
+  report["name"] = file.name;
+  bool fits = true;
+  for (const MemberCheck& member : check_family(file)) {
+    report["variants"].push_back(describe_member(member));
+    fits = fits && member.problem.empty();
+  }
+  report["intact"] = fits;
+  if (!fits) return report;
   CommonOptions options;
   options.family = path.string();
   options.device = "cpu";
   options.kv_memory = "64MiB";
   Workspace workspace(options, {});
-  json variants = json::array();
-  for (const auto& variant : workspace.family->variants()) {
-    size_t bytes =
+  for (json& row : report["variants"]) {
+    auto variant = workspace.family->get(row["name"].get<std::string>());
+    row["parent"] = variant->parent;
+    row["bytes"] =
         variant->adapter ? variant->adapter->bytes() : variant->transformer->weights().bytes();
-    variants.push_back(
-        {{"name", variant->name},
-         {"parent", variant->parent},
-         {"path", variant->path.string()},
-         {"bytes", bytes},
-         {"digest", (variant->adapter ? variant->adapter_digest : variant->model_digest).hex()}});
+    row["digest"] = (variant->adapter ? variant->adapter_digest : variant->model_digest).hex();
   }
   std::vector<std::string> skipped = workspace.books->unused(*workspace.family);
-  json books = json::array();
+  report["plan_books"] = json::array();
   for (const PairBook& pair : workspace.books->pairs()) {
     if (!pair.why_unused(*workspace.family))
-      books.push_back(fmt::format("{} from {}", pair.book.receiver, pair.book.sender));
+      report["plan_books"].push_back(
+          fmt::format("{} from {}", pair.book.receiver, pair.book.sender));
   }
-  return {{"kind", "family"},         {"path", path.string()}, {"name", workspace.family->name()},
-          {"variants", variants},     {"plan_books", books},   {"skipped_plan_books", skipped},
-          {"intact", skipped.empty()}};
+  report["skipped_plan_books"] = skipped;
+  report["intact"] = skipped.empty();
+  return report;
 }
 
 json describe_cache(const std::filesystem::path& path) {

@@ -84,6 +84,8 @@ int run(int argc, char** argv) {
   add_evaluate(app);
   add_serve(app);
   add_inspect(app);
+  add_family(app);
+  add_supported(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

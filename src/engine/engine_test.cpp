@@ -378,6 +378,34 @@ class FailingOps : public Ops {
     inner_.gated_activation(in, activation, out);
   }
 
+  void scale(TensorView rows, float factor, float soft_cap) override {
+    inner_.scale(rows, factor, soft_cap);
+  }
+
+  void add_scaled(TensorView in, float factor, TensorView out) override {
+    inner_.add_scaled(in, factor, out);
+  }
+
+  void choose_experts(TensorView logits,
+                      const ExpertChoice& choice,
+                      std::span<int32_t> experts,
+                      TensorView weights) override {
+    inner_.choose_experts(logits, choice, experts, weights);
+  }
+
+  void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) override {
+    inner_.gather_rows(in, rows, out);
+  }
+
+  void add_weighted_rows(TensorView in,
+                         std::span<const int32_t> places,
+                         TensorView weights,
+                         TensorView out) override {
+    inner_.add_weighted_rows(in, places, weights, out);
+  }
+
+  void gate_rows(TensorView gates, TensorView rows) override { inner_.gate_rows(gates, rows); }
+
   void rotate_and_store(TensorView qkv,
                         const RopeOptions& options,
                         std::span<const SequenceSlice> slices,

@@ -50,4 +50,12 @@ std::vector<float> FileTensor::read_floats() const {
   return values;
 }
 
+FileTensor FileTensor::slice(int64_t index) const {
+  const uint64_t size = bytes.size() / static_cast<uint64_t>(shape[0]);
+  return {name,
+          dtype,
+          {shape.begin() + 1, shape.end()},
+          bytes.part(static_cast<uint64_t>(index) * size, size)};
+}
+
 }  // namespace droidspeak

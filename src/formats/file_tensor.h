@@ -27,6 +27,12 @@ class TensorBytes {
 
   uint64_t size() const { return size_; }
 
+  // `size` bytes from `offset` on, which lie inside these.
+  TensorBytes part(uint64_t offset, uint64_t size) const {
+    if (file_) return {file_, offset_ + offset, size};
+    return memory_.subspan(offset, size);
+  }
+
   // These throw Failure naming the file when it has become shorter.
   void read(std::vector<std::byte>& out) const;
   // All bytes in order, a piece at a time.
@@ -49,6 +55,9 @@ struct FileTensor {
   void read(std::vector<std::byte>& out) const;
   std::vector<std::byte> read() const;
   std::vector<float> read_floats() const;  // all elements
+
+  // Number `index` of what lies side by side along the outermost dimension.
+  FileTensor slice(int64_t index) const;
 };
 
 }  // namespace droidspeak

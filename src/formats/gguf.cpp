@@ -226,10 +226,8 @@ FileTensor GgufParser::read_tensor() {
   auto number = reader_.read<uint32_t>(field);
   GgufTensorType type = gguf_tensor_type(number);
   if (!type.dtype) {
-    reader_.fail(
-        fmt::format("{}: type {} (number {}) is not supported; f32, f16, bf16, q8_0, q4_0, "
-                    "q4_1, q5_0, q5_1, q4_k, q5_k and q6_k are",
-                    field, type.name, number));
+    reader_.fail(fmt::format("{}: type {} (number {}) is not supported; {} are", field, type.name,
+                             number, supported_gguf_types()));
   }
   tensor_bytes_.push_back(checked_bytes(*type.dtype, shape, field));
   offsets_.push_back(reader_.read<uint64_t>(field));
@@ -306,12 +304,23 @@ void GgufParser::place_tensors(std::vector<FileTensor>& tensors) {
 
 }  // namespace
 
-GgufFile::GgufFile(const std::filesystem::path& path) : file_(std::make_shared<InputFile>(path)) {
+GgufFile::GgufFile(const std::filesystem::path& path)
+    : GgufFile(std::make_shared<InputFile>(path)) {
+  join_parts();
+}
+
+GgufFile::GgufFile(std::shared_ptr<const InputFile> file) : files_{std::move(file)} {
   parse();
 }
 
+std::vector<const InputFile*> GgufFile::files() const {
+  std::vector<const InputFile*> files;
+  for (const auto& file : files_) files.push_back(file.get());
+  return files;
+}
+
 void GgufFile::parse() {
-  GgufParser parser(file_);
+  GgufParser parser(files_.front());
   parser.read_header();
   metadata_.reserve(parser.num_keys());
   for (size_t i = 0; i < parser.num_keys(); ++i) {

@@ -1,5 +1,6 @@
 // GGUF v2/v3 files. Everything is validated while opening: counts, lengths, offsets and sizes lie
-// inside the file. Tensors are read when they are asked for.
+// inside the file. Tensors are read when they are asked for. A model that was split into several
+// files is opened by its first part, which has the metadata; the others bring tensors.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,10 @@ class GgufFile {
   // Throws Failure naming file, field and value when anything is wrong or unsupported.
   explicit GgufFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return file_->path(); }
+  const std::filesystem::path& path() const { return files_.front()->path(); }
 
-  const InputFile& file() const { return *file_; }
+  // The file, or all parts of a split one.
+  std::vector<const InputFile*> files() const;
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
 
@@ -53,9 +55,12 @@ class GgufFile {
   const std::unordered_map<std::string, GgufValue>& metadata() const { return metadata_; }
 
  private:
+  // One part alone.
+  explicit GgufFile(std::shared_ptr<const InputFile> file);
   void parse();
+  void join_parts();
 
-  std::shared_ptr<const InputFile> file_;
+  std::vector<std::shared_ptr<const InputFile>> files_;
   std::unordered_map<std::string, GgufValue> metadata_;
   std::vector<FileTensor> tensors_;
   std::unordered_map<std::string, size_t> tensor_index_;

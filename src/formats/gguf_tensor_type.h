@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "tensor/dtype.h"
@@ -15,5 +17,8 @@ struct GgufTensorType {
 };
 
 GgufTensorType gguf_tensor_type(uint32_t number);
+
+// Names of the types that are read, with commas.
+std::string supported_gguf_types();
 
 }  // namespace droidspeak

@@ -150,7 +150,12 @@ INSTANTIATE_TEST_SUITE_P(AllTypes,
                                          DType::kQ5_1,
                                          DType::kQ4_K,
                                          DType::kQ5_K,
-                                         DType::kQ6_K),
+                                         DType::kQ6_K,
+                                         DType::kQ2_K,
+                                         DType::kQ3_K,
+                                         DType::kIQ4_NL,
+                                         DType::kIQ4_XS,
+                                         DType::kMXFP4),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_F(Gguf, ReadsVersion2) {

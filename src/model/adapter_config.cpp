@@ -188,6 +188,13 @@ std::optional<double> ModulePattern::find(const std::string& module) const {
   return std::nullopt;
 }
 
+std::string unsupported_adapter_features() {
+  std::string names;
+  for (const UnsupportedField& field : kUnsupportedFields)
+    names += fmt::format("{}`{}` ({})", names.empty() ? "" : ", ", field.name, field.what);
+  return names;
+}
+
 AdapterConfig::AdapterConfig(const std::filesystem::path& path) {
   std::string text = read_config(path);
   JsonFields json(path, text, kConfigLimits);

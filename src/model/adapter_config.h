@@ -47,6 +47,9 @@ class ModulePattern {
   size_t num_expressions_ = 0;
 };
 
+// What adapter_config.json may ask for and is refused, with commas.
+std::string unsupported_adapter_features();
+
 class AdapterConfig {
  public:
   // Throws Failure naming file, field and value.

@@ -28,8 +28,8 @@ constexpr float kLargestHalf = 65504;
 
 // One linear layer as PEFT names it, and where its output lies in our fused one.
 struct Target {
-  std::string_view name;  // "self_attn.q_proj"
-  LoraLinear LoraLayer::*linear;
+  std::string name;  // "self_attn.q_proj"
+  LinearPlace linear;
   int32_t first_column;
   int32_t rows;
   int32_t columns;
@@ -40,18 +40,56 @@ struct Target {
   }
 };
 
+// gate, up and down of an FFN of this size.
+struct FfnNames {
+  std::string gate;
+  std::string up;
+  std::string down;
+};
+
+void add_ffn(const FfnNames& names,
+             const LinearPlace& gate_up,
+             const LinearPlace& down,
+             std::pair<int32_t, int32_t> sizes,
+             std::vector<Target>& out) {
+  const auto [ffn_dim, d_model] = sizes;
+  out.push_back({names.gate, gate_up, 0, ffn_dim, d_model});
+  out.push_back({names.up, gate_up, ffn_dim, ffn_dim, d_model});
+  out.push_back({names.down, down, 0, d_model, ffn_dim});
+}
+
+// Experts are called as Qwen or as Mixtral does it.
+void add_experts(const ModelConfig& c, std::vector<Target>& out) {
+  for (int32_t e = 0; e < c.experts.count; ++e) {
+    const LinearPlace gate_up{.of_expert = &ExpertLora::gate_up, .expert = e};
+    const LinearPlace down{.of_expert = &ExpertLora::down, .expert = e};
+    const std::pair sizes{c.experts.ffn_dim, c.d_model};
+    const std::string qwen = fmt::format("mlp.experts.{}.", e);
+    add_ffn({qwen + "gate_proj", qwen + "up_proj", qwen + "down_proj"}, gate_up, down, sizes, out);
+    const std::string mixtral = fmt::format("block_sparse_moe.experts.{}.", e);
+    add_ffn({mixtral + "w1", mixtral + "w3", mixtral + "w2"}, gate_up, down, sizes, out);
+  }
+}
+
 std::vector<Target> targets_of(const ModelConfig& c) {
   int32_t q = c.q_columns();
   int32_t kv = c.kv_columns();
-  return {{"self_attn.q_proj", &LoraLayer::qkv, 0, q, c.d_model},
-          {"self_attn.k_proj", &LoraLayer::qkv, q, kv, c.d_model},
-          {"self_attn.v_proj", &LoraLayer::qkv, q + kv, kv, c.d_model},
-          {"self_attn.qkv_proj", &LoraLayer::qkv, 0, q + 2 * kv, c.d_model},
-          {"self_attn.o_proj", &LoraLayer::output, 0, c.d_model, q},
-          {"mlp.gate_proj", &LoraLayer::gate_up, 0, c.ffn_dim, c.d_model},
-          {"mlp.up_proj", &LoraLayer::gate_up, c.ffn_dim, c.ffn_dim, c.d_model},
-          {"mlp.gate_up_proj", &LoraLayer::gate_up, 0, 2 * c.ffn_dim, c.d_model},
-          {"mlp.down_proj", &LoraLayer::down, 0, c.d_model, c.ffn_dim}};
+  const LinearPlace qkv{.of_layer = &LoraLayer::qkv};
+  const LinearPlace gate_up{.of_layer = &LoraLayer::gate_up};
+  std::vector<Target> targets = {
+      {"self_attn.q_proj", qkv, 0, q, c.d_model},
+      {"self_attn.k_proj", qkv, q, kv, c.d_model},
+      {"self_attn.v_proj", qkv, q + kv, kv, c.d_model},
+      {"self_attn.qkv_proj", qkv, 0, q + 2 * kv, c.d_model},
+      {"self_attn.o_proj", {.of_layer = &LoraLayer::output}, 0, c.d_model, q}};
+  if (c.ffn_dim > 0) {
+    const std::string module = c.parts.has_shared_expert ? "mlp.shared_expert." : "mlp.";
+    add_ffn({module + "gate_proj", module + "up_proj", module + "down_proj"}, gate_up,
+            {.of_layer = &LoraLayer::down}, {c.ffn_dim, c.d_model}, targets);
+    targets.push_back({module + "gate_up_proj", gate_up, 0, 2 * c.ffn_dim, c.d_model});
+  }
+  add_experts(c, targets);
+  return targets;
 }
 
 bool consume(std::string_view& text, std::string_view prefix) {
@@ -202,12 +240,13 @@ class AdapterReader {
 
   // A fused layer and one of its parts cannot both be there.
   void check_overlaps() const {
-    for (const auto& [key, slot] : slots_) {
-      for (const auto& [other_key, other] : slots_) {
-        if (key < other_key && key.first == other_key.first &&
-            slot.place.target->overlaps(*other.place.target)) {
+    for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
+      const auto& [layer, target] = slot->first;
+      for (auto other = std::next(slot); other != slots_.end() && other->first.first == layer;
+           ++other) {
+        if (slot->second.place.target->overlaps(*other->second.place.target)) {
           refuse(fmt::format("modules \"{}\" and \"{}\" are the same linear layer",
-                             module_of(slot.place), module_of(other.place)));
+                             module_of(slot->second.place), module_of(other->second.place)));
         }
       }
     }
@@ -311,35 +350,39 @@ class AdapterReader {
 AdapterFiles::AdapterFiles(const std::filesystem::path& folder,
                            const ModelConfig& base,
                            Precision precision)
-    : precision_(precision) {
+    : precision_(precision), num_experts_(static_cast<size_t>(base.experts.count)) {
   AdapterReader(folder, base, precision).read(*this);
 }
 
 LoraLayer AdapterFiles::pack_layer(Ops& ops, int32_t layer) const {
   LoraLayer packed;
-  for (LoraLinear LoraLayer::*linear :
-       {&LoraLayer::qkv, &LoraLayer::output, &LoraLayer::gate_up, &LoraLayer::down}) {
-    LoraLinear& out = packed.*linear;
-    std::vector<MatrixPart> down;
-    int32_t first_rank = 0;
-    for (const Pair& pair : layers_[static_cast<size_t>(layer)]) {
-      if (pair.linear != linear) continue;
-      down.push_back({pair.down.dtype, pair.rank, pair.columns, pair.down.bytes, {}});
-      MatrixPart up{pair.up.dtype, pair.rows, pair.rank, pair.up.bytes, {}};
-      out.parts.push_back(
-          {ops.pack(std::span(&up, 1), precision_), first_rank, pair.rank, pair.first_column});
-      first_rank += pair.rank;
-    }
-    if (!down.empty()) out.down = ops.pack(down, precision_);
+  // Parts of one linear layer lie in one LoraLinear.
+  std::map<LoraLinear*, std::vector<MatrixPart>> downs;
+  for (const Pair& pair : layers_[static_cast<size_t>(layer)]) {
+    if (pair.linear.of_expert != nullptr) packed.experts.resize(num_experts_);
   }
+  for (const Pair& pair : layers_[static_cast<size_t>(layer)]) {
+    LoraLinear& out =
+        pair.linear.of_expert != nullptr
+            ? packed.experts[static_cast<size_t>(pair.linear.expert)].*pair.linear.of_expert
+            : packed.*pair.linear.of_layer;
+    const int32_t first_rank =
+        out.parts.empty() ? 0 : out.parts.back().first_rank + out.parts.back().rank;
+    downs[&out].push_back({pair.down.dtype, pair.rank, pair.columns, pair.down.bytes, {}});
+    MatrixPart up{pair.up.dtype, pair.rows, pair.rank, pair.up.bytes, {}};
+    out.parts.push_back(
+        {ops.pack(std::span(&up, 1), precision_), first_rank, pair.rank, pair.first_column});
+  }
+  for (auto& [linear, parts] : downs) linear->down = ops.pack(parts, precision_);
   return packed;
 }
 
 uint64_t max_adapter_bytes(const ModelConfig& base) {
   uint64_t elements = 0;
   for (const Target& target : targets_of(base)) {
-    bool is_fused = target.name.ends_with("qkv_proj") || target.name.ends_with("gate_up_proj");
-    if (!is_fused)
+    bool is_alias = target.name.ends_with("qkv_proj") || target.name.ends_with("gate_up_proj") ||
+                    target.name.starts_with("block_sparse_moe.");
+    if (!is_alias)
       elements += static_cast<uint64_t>(target.rows) * static_cast<uint64_t>(target.columns);
   }
   return elements * static_cast<uint64_t>(base.num_layers) * sizeof(float) + kHeaderAllowance;

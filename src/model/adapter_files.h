@@ -16,6 +16,15 @@
 
 namespace droidspeak {
 
+// A linear layer that can be corrected: one of the layer's own, or of one of its experts.
+struct LinearPlace {
+  LoraLinear LoraLayer::*of_layer = nullptr;
+  LoraLinear ExpertLora::*of_expert = nullptr;
+  int32_t expert = 0;
+
+  bool operator==(const LinearPlace&) const = default;
+};
+
 class AdapterFiles {
  public:
   // Throws Failure naming file, field or tensor and what is wrong. kFast keeps 16-bit matrices as
@@ -38,7 +47,7 @@ class AdapterFiles {
 
   // The correction of one linear layer.
   struct Pair {
-    LoraLinear LoraLayer::*linear;
+    LinearPlace linear;
     int32_t first_column = 0;  // in the output of the fused layer
     int32_t rows = 0;
     int32_t columns = 0;
@@ -48,6 +57,7 @@ class AdapterFiles {
   };
 
   Precision precision_;
+  size_t num_experts_;
   Digest digest_;
   std::vector<std::vector<Pair>> layers_;
 };

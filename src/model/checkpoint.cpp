@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,30 +17,47 @@
 namespace droidspeak {
 namespace {
 
-struct RoleNames {
-  TensorRole role;
-  std::string_view gguf;
-  std::string_view hf;
+constexpr int32_t kMostLayers = 1024;
+
+// Llama's, which others follow where they can.
+constexpr std::array kNames = {
+    RoleNames{TensorRole::kEmbedding, "token_embd", "model.embed_tokens"},
+    RoleNames{TensorRole::kOutputNorm, "output_norm", "model.norm"},
+    RoleNames{TensorRole::kOutput, "output", "lm_head"},
+    RoleNames{TensorRole::kAttentionNorm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+    RoleNames{TensorRole::kQuery, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
+    RoleNames{TensorRole::kKey, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
+    RoleNames{TensorRole::kValue, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
+    RoleNames{TensorRole::kFusedQkv, "blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+    RoleNames{TensorRole::kQueryNorm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
+    RoleNames{TensorRole::kKeyNorm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
+    RoleNames{TensorRole::kAttentionOutput, "blk.{}.attn_output",
+              "model.layers.{}.self_attn.o_proj"},
+    RoleNames{TensorRole::kAttentionOutputNorm, "blk.{}.post_attention_norm",
+              "model.layers.{}.post_attention_layernorm"},
+    RoleNames{TensorRole::kFfnNorm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+    RoleNames{TensorRole::kGate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
+    RoleNames{TensorRole::kUp, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
+    RoleNames{TensorRole::kFusedGateUp, "blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+    RoleNames{TensorRole::kDown, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
+    RoleNames{TensorRole::kFfnOutputNorm, "blk.{}.post_ffw_norm",
+              "model.layers.{}.post_feedforward_layernorm"},
+    RoleNames{TensorRole::kRouter, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+    RoleNames{TensorRole::kExpertGate, "blk.{}.ffn_gate_exps",
+              "model.layers.{}.mlp.experts.{}.gate_proj"},
+    RoleNames{TensorRole::kExpertUp, "blk.{}.ffn_up_exps",
+              "model.layers.{}.mlp.experts.{}.up_proj"},
+    RoleNames{TensorRole::kExpertDown, "blk.{}.ffn_down_exps",
+              "model.layers.{}.mlp.experts.{}.down_proj"},
+    RoleNames{TensorRole::kSharedExpertGate, "blk.{}.ffn_gate_inp_shexp",
+              "model.layers.{}.mlp.shared_expert_gate"},
 };
 
-constexpr std::array<RoleNames, 16> kNames{{
-    {TensorRole::kEmbedding, "token_embd", "model.embed_tokens"},
-    {TensorRole::kOutputNorm, "output_norm", "model.norm"},
-    {TensorRole::kOutput, "output", "lm_head"},
-    {TensorRole::kAttentionNorm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {TensorRole::kQuery, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
-    {TensorRole::kKey, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
-    {TensorRole::kValue, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
-    {TensorRole::kFusedQkv, "blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
-    {TensorRole::kAttentionOutput, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
-    {TensorRole::kFfnNorm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {TensorRole::kGate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {TensorRole::kUp, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-    {TensorRole::kFusedGateUp, "blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
-    {TensorRole::kDown, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
-    {TensorRole::kQueryNorm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
-    {TensorRole::kKeyNorm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
-}};
+const RoleNames& names_of(TensorRole role, const Architecture& architecture) {
+  auto own = std::ranges::find(architecture.names, role, &RoleNames::role);
+  if (own != architecture.names.end()) return *own;
+  return *std::ranges::find(kNames, role, &RoleNames::role);
+}
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
   throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what));
@@ -60,10 +79,20 @@ const Architecture& find_architecture(const std::filesystem::path& path,
 }
 
 // Whatever scales it, RoPE turns every pair a little with every position.
-void check_rotation(const std::filesystem::path& path, const ModelConfig& config) {
+void check_rope(const std::filesystem::path& path,
+                const RopeConfig& rope,
+                const ModelConfig& config) {
+  auto require = [&](bool holds, std::string_view what) {
+    if (!holds)
+      refuse(path, fmt::format("{} (theta {}, rotary size {}, head size {})", what, rope.theta,
+                               rope.rotary_dim, config.head_dim));
+  };
+  require(rope.rotary_dim >= 2 && rope.rotary_dim <= config.head_dim && rope.rotary_dim % 2 == 0,
+          "rotary size must be even and at most the head size");
+  require(rope.theta > 1 && rope.theta < 1e12, "RoPE theta must be more than 1");
   auto is_sound = [](double number) { return number > 0 && number < 1e6; };
   for (int32_t length : {1, config.max_positions}) {
-    Rotation rotation = rotation_of(config, length);
+    Rotation rotation = rotation_of(rope, length);
     for (size_t i = 0; i < rotation.frequencies.size(); ++i) {
       if (!is_sound(static_cast<double>(rotation.frequencies[i])))
         refuse(path, fmt::format("RoPE scaling makes frequency {} {}: expected a positive number",
@@ -73,6 +102,33 @@ void check_rotation(const std::filesystem::path& path, const ModelConfig& config
       refuse(path, fmt::format("RoPE attention factor is {}: expected a positive number",
                                rotation.attention_factor));
   }
+}
+
+void check_factors(const std::filesystem::path& path, const ModelConfig& c) {
+  auto require = [&](float factor, std::string_view what) {
+    if (!(factor > 0 && factor < 1e6f))
+      refuse(path, fmt::format("{} is {}: expected a positive number", what, factor));
+  };
+  require(c.attention_scale, "scale of attention scores");
+  require(c.embedding_scale, "scale of embeddings");
+  require(c.residual_scale, "scale of residuals");
+  require(c.logit_scale, "scale of logits");
+  for (float cap : {c.attention_cap, c.logit_cap}) {
+    if (cap != 0 && !(cap >= 1e-2f && cap <= 1e4f))
+      refuse(path, fmt::format("soft cap is {}: expected 0.01 to 10000", cap));
+  }
+}
+
+void check_experts(const std::filesystem::path& path, const ExpertsConfig& experts) {
+  if (experts.count == 0) return;
+  auto require = [&](bool holds, std::string_view what) {
+    if (!holds)
+      refuse(path, fmt::format("{} (experts {}, of a token {}, size {})", what, experts.count,
+                               experts.per_row, experts.ffn_dim));
+  };
+  require(experts.count <= 1024, "the number of experts must be 1 to 1024");
+  require(experts.per_row <= experts.count, "a token cannot have more experts than there are");
+  require(experts.ffn_dim % 8 == 0, "the size of experts must be a multiple of 8");
 }
 
 // Sizes every later product relies on.
@@ -85,7 +141,6 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
                      c.ffn_dim, c.vocab_size));
   };
   auto within = [](int64_t value, int64_t high) { return value >= 1 && value <= high; };
-  require(within(c.num_layers, 1024), "number of layers must be 1 to 1024");
   require(within(c.d_model, 1 << 17) && c.d_model % 8 == 0,
           "hidden size must be a multiple of 8 up to 131072");
   require(within(c.num_heads, 1024) && within(c.num_kv_heads, 1024) &&
@@ -93,14 +148,16 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
           "the number of heads must be a multiple of the number of KV heads");
   require(within(c.head_dim, 1024) && c.head_dim % 8 == 0,
           "head size must be a multiple of 8 up to 1024");
-  require(within(c.ffn_dim, 1 << 20) && c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
+  const bool has_ffn = c.experts.count == 0 || c.parts.has_shared_expert;
+  require(!has_ffn || within(c.ffn_dim, 1 << 20), "FFN size must be positive");
+  require(c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
+  check_experts(path, c.experts);
   require(within(c.vocab_size, 1 << 24), "vocabulary size must be 1 to 16777216");
   require(within(c.max_positions, 1 << 30), "context length must be positive");
-  require(within(c.rotary_dim, c.head_dim) && c.rotary_dim % 2 == 0,
-          "rotary size must be even and at most the head size");
   require(c.norm_epsilon > 0 && c.norm_epsilon < 1, "norm epsilon must lie between 0 and 1");
-  require(c.rope_theta > 1 && c.rope_theta < 1e12, "RoPE theta must be more than 1");
-  check_rotation(path, c);
+  check_factors(path, c);
+  check_rope(path, c.rope, c);
+  if (c.local_rope) check_rope(path, *c.local_rope, c);
 }
 
 // Tables that follow from the configuration; RoPE's divisors of GGUF files have been read with it.
@@ -108,6 +165,26 @@ bool is_harmless(std::string_view tensor, bool is_gguf) {
   if (!is_gguf) return tensor.ends_with("rotary_emb.inv_freq");
   return tensor == "rope_freqs.weight" || tensor == "rope_factors_short.weight" ||
          tensor == "rope_factors_long.weight";
+}
+
+float default_attention_scale(const ModelConfig& config) {
+  return 1 / std::sqrt(static_cast<float>(config.head_dim));
+}
+
+// Newer files of some models call it "hidden_activation".
+Activation read_activation(const JsonFields& json, Activation fallback) {
+  std::optional<Activation> activation;
+  for (std::string_view field : {"hidden_act", "hidden_activation"}) {
+    if (!json.has(field)) continue;
+    const std::string name = json.get_string(field);
+    if (name != "silu" && name != "gelu_pytorch_tanh")
+      json.refuse(field, "silu or gelu_pytorch_tanh");
+    const Activation named = name == "silu" ? Activation::kSilu : Activation::kGelu;
+    if (activation && *activation != named)
+      json.refuse(field, "the same as hidden_act, which stands there, too");
+    activation = named;
+  }
+  return activation.value_or(fallback);
 }
 
 int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
@@ -134,10 +211,14 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
 
 void Checkpoint::read_gguf_config() {
   const GgufFile& file = *gguf_;
+  if (std::string type = file.get_string_or("general.type", "model"); type != "model")
+    refuse(path_, fmt::format("key \"general.type\" is \"{}\": expected \"model\" (adapters are "
+                              "read from PEFT folders)",
+                              type));
   std::string name = file.get_string("general.architecture");
   architecture_ =
       &find_architecture(path_, "general.architecture", name, &Architecture::gguf_architectures);
-  refuse_other_keys(file, name);
+  refuse_other_keys(file, name, *architecture_);
   auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", name, suffix); };
   auto get = [&](std::string_view suffix) {
     return to_int32(file, key(suffix), file.get_int(key(suffix)));
@@ -147,7 +228,11 @@ void Checkpoint::read_gguf_config() {
   };
   ModelConfig& c = config_;
   c.architecture = architecture_->name;
+  c.parts = architecture_->parts;
   c.num_layers = get("block_count");
+  if (c.num_layers < 1 || c.num_layers > kMostLayers)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected 1 to {}", key("block_count"),
+                              c.num_layers, kMostLayers));
   c.d_model = get("embedding_length");
   c.num_heads = get("attention.head_count");
   c.num_kv_heads = get_or("attention.head_count_kv", c.num_heads);
@@ -166,8 +251,13 @@ void Checkpoint::read_gguf_config() {
     refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
+  c.attention_scale = default_attention_scale(c);
   read_gguf_rope(file, name, c);
-  architecture_->read_gguf(file, c);
+  architecture_->read_gguf(file, name, c);
+  if (c.rope.rotary_dim != c.head_dim && !architecture_->has_partial_rotation)
+    refuse(path_, fmt::format("key \"{}\" is {}: expected {}, the head size, for {}",
+                              key("rope.dimension_count"), c.rope.rotary_dim, c.head_dim,
+                              architecture_->name));
 }
 
 HfConfig read_hf_config(const std::filesystem::path& path) {
@@ -181,7 +271,8 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   };
   ModelConfig& c = read.config;
   c.architecture = read.architecture->name;
-  c.num_layers = get("num_hidden_layers");
+  c.parts = read.architecture->parts;
+  c.num_layers = static_cast<int32_t>(json.get_int("num_hidden_layers", 1, kMostLayers));
   c.d_model = get("hidden_size");
   c.num_heads = get("num_attention_heads");
   c.num_kv_heads =
@@ -192,21 +283,27 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   c.vocab_size = get("vocab_size");
   c.max_positions = get("max_position_embeddings");
   c.norm_epsilon = static_cast<float>(json.get_double("rms_norm_eps"));
+  c.rope.theta = read.architecture->default_rope_theta;
   read_hf_rope(json, c);
-  if (c.rotary_dim != c.head_dim && !read.architecture->has_partial_rotation)
+  const bool is_partial =
+      c.rope.rotary_dim != c.head_dim || (c.local_rope && c.local_rope->rotary_dim != c.head_dim);
+  if (is_partial && !read.architecture->has_partial_rotation)
     json.refuse("partial_rotary_factor", fmt::format("1 for {}", read.architecture->name));
-  std::string activation = json.get_string_or("hidden_act", "silu");
-  if (activation != "silu") json.refuse("hidden_act", "silu");
-  read.is_tied = json.get_bool_or("tie_word_embeddings", false);
+  c.parts.activation = read_activation(json, c.parts.activation);
+  c.attention_scale = default_attention_scale(c);
+  read.is_tied = json.get_bool_or("tie_word_embeddings", read.architecture->is_tied_by_default);
   read.architecture->read_hf(json, c);
   check_config(path, c);
   return read;
 }
 
-std::string Checkpoint::name_of(TensorRole role, int32_t layer, std::string_view suffix) const {
-  auto names = std::ranges::find(kNames, role, &RoleNames::role);
-  std::string_view pattern = is_gguf() ? names->gguf : names->hf;
-  return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer), suffix);
+std::string Checkpoint::name_of(TensorRole role,
+                                int32_t layer,
+                                std::string_view suffix,
+                                int32_t expert) const {
+  const RoleNames& names = names_of(role, *architecture_);
+  std::string_view pattern = is_gguf() ? names.gguf : names.hf;
+  return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer, expert), suffix);
 }
 
 const FileTensor* Checkpoint::find(TensorRole role, int32_t layer, std::string_view suffix) const {
@@ -218,12 +315,35 @@ const FileTensor& Checkpoint::matrix(TensorRole role,
                                      int32_t layer,
                                      int64_t rows,
                                      int64_t columns) const {
-  const FileTensor* tensor = find(role, layer, "weight");
-  std::string name = name_of(role, layer, "weight");
+  return find_of_shape(name_of(role, layer, "weight"), {rows, columns});
+}
+
+std::vector<ExpertTensor> Checkpoint::expert_matrices(TensorRole role,
+                                                      int32_t layer,
+                                                      int64_t rows,
+                                                      int64_t columns) const {
+  const int32_t count = config_.experts.count;
+  std::vector<ExpertTensor> experts;
+  for (int32_t e = 0; e < count; ++e) {
+    const std::string name = name_of(role, layer, "weight", e);
+    if (is_gguf()) {
+      const FileTensor& whole = find_of_shape(name, {count, rows, columns});
+      experts.push_back({whole.slice(e), &whole});
+    } else {
+      const FileTensor& tensor = find_of_shape(name, {rows, columns});
+      experts.push_back({tensor, &tensor});
+    }
+  }
+  return experts;
+}
+
+const FileTensor& Checkpoint::find_of_shape(const std::string& name,
+                                            const std::vector<int64_t>& shape) const {
+  const FileTensor* tensor = is_gguf() ? gguf_->find_tensor(name) : folder_->find_tensor(name);
   if (tensor == nullptr) refuse(path_, fmt::format("tensor \"{}\" is missing", name));
-  if (tensor->shape != std::vector<int64_t>{rows, columns}) {
-    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}, {}]", name,
-                              fmt::join(tensor->shape, ", "), rows, columns));
+  if (tensor->shape != shape) {
+    refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}]", name,
+                              fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
   }
   return *tensor;
 }
@@ -255,7 +375,7 @@ std::vector<const FileTensor*> Checkpoint::all_tensors() const {
 }
 
 std::vector<const InputFile*> Checkpoint::files() const {
-  if (is_gguf()) return {&gguf_->file()};
+  if (is_gguf()) return gguf_->files();
   std::vector<const InputFile*> files;
   for (const SafetensorsFile& file : folder_->files()) files.push_back(&file.file());
   return files;

@@ -15,25 +15,6 @@
 
 namespace droidspeak {
 
-enum class TensorRole {
-  kEmbedding,
-  kOutputNorm,
-  kOutput,
-  kAttentionNorm,
-  kQuery,
-  kKey,
-  kValue,
-  kFusedQkv,
-  kAttentionOutput,
-  kFfnNorm,
-  kGate,
-  kUp,
-  kFusedGateUp,
-  kDown,
-  kQueryNorm,
-  kKeyNorm,
-};
-
 // What a config.json says.
 struct HfConfig {
   const Architecture* architecture = nullptr;
@@ -43,6 +24,12 @@ struct HfConfig {
 
 // Throws Failure naming file, field and value.
 HfConfig read_hf_config(const std::filesystem::path& path);
+
+// One expert's part of a tensor, or all of it.
+struct ExpertTensor {
+  FileTensor tensor;
+  const FileTensor* whole;  // as it is in the file
+};
 
 class Checkpoint {
  public:
@@ -68,6 +55,11 @@ class Checkpoint {
                            int64_t size,
                            std::string_view suffix) const;
   const FileTensor* find(TensorRole role, int32_t layer, std::string_view suffix) const;
+  // The same for a matrix of which every expert of a layer has one.
+  std::vector<ExpertTensor> expert_matrices(TensorRole role,
+                                            int32_t layer,
+                                            int64_t rows,
+                                            int64_t columns) const;
 
   // Throws Failure naming a tensor that is neither used nor known to be without meaning.
   void refuse_other_tensors(const std::set<const FileTensor*>& used) const;
@@ -80,7 +72,11 @@ class Checkpoint {
 
  private:
   void read_gguf_config();
-  std::string name_of(TensorRole role, int32_t layer, std::string_view suffix) const;
+  std::string name_of(TensorRole role,
+                      int32_t layer,
+                      std::string_view suffix,
+                      int32_t expert = 0) const;
+  const FileTensor& find_of_shape(const std::string& name, const std::vector<int64_t>& shape) const;
   std::vector<const FileTensor*> all_tensors() const;
   std::vector<const InputFile*> files() const;
   [[noreturn]] void refuse_tensor(const std::string& name) const;

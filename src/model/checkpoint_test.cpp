@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -87,7 +88,8 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
   for (const char* field :
        {"mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "lm_head_bias",
         "rope_interleaved", "use_mrope", "alibi", "parallel_attn", "use_parallel_residual",
-        "is_encoder_decoder", "add_cross_attention", "use_mup", "scale_attn_by_inverse_layer_idx"})
+        "is_encoder_decoder", "add_cross_attention", "use_mup", "use_bidirectional_attention",
+        "scale_attn_by_inverse_layer_idx"})
     refused.emplace_back(field, true);
   // Most of them would change nothing with one of 0 and 1.
   for (const char* field :
@@ -129,8 +131,8 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
 }
 
 TEST_F(HfCheckpoint, RefusesAnUnknownModelType) {
-  EXPECT_THAT(refusal_with("model_type", "gemma2"),
-              AllOf(HasSubstr(path_.string()), HasSubstr("model_type \"gemma2\"")));
+  EXPECT_THAT(refusal_with("model_type", "mamba"),
+              AllOf(HasSubstr(path_.string()), HasSubstr("model_type \"mamba\"")));
 }
 
 TEST_F(HfCheckpoint, RefusesShapesThatCannotBe) {
@@ -142,12 +144,14 @@ TEST_F(HfCheckpoint, RefusesShapesThatCannotBe) {
     EXPECT_THAT(refusal_with(field, value), HasSubstr(path_.string())) << field;
 }
 
-// A window of all layers is a model's own matter; on some of them it is not supported.
 TEST_F(HfCheckpoint, RefusesWindowsWhereTheArchitectureHasNone) {
-  for (const char* type : {"llama", "qwen2", "qwen3"}) {
+  for (const char* type : {"llama", "granite", "olmo2"}) {
     config_["model_type"] = type;
     EXPECT_THAT(refusal_with("use_sliding_window", true), HasSubstr("field \"use_sliding_window\""))
         << type;
+  }
+  for (const char* type : {"llama", "qwen2", "qwen3", "granite", "olmo2"}) {
+    config_["model_type"] = type;
     EXPECT_THAT(refusal_with("layer_types", Json{"full_attention", "sliding_attention"}),
                 HasSubstr("field \"layer_types\""))
         << type;
@@ -295,8 +299,8 @@ TEST_F(GgufCheckpoint, RefusesBiasesThatALlamaHasNot) {
 }
 
 TEST_F(GgufCheckpoint, RefusesKeysThatItDoesNotKnow) {
-  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
-              HasSubstr("key \"llama.expert_count\" is not 0"));
+  EXPECT_THAT(refusal_with("llama.leading_dense_block_count", uint64_t{1}),
+              HasSubstr("key \"llama.leading_dense_block_count\" is not 0"));
   EXPECT_EQ(refusal_with("llama.expert_count", uint64_t{0}), "");
   EXPECT_THAT(refusal_with("llama.attention.causal", false),
               HasSubstr("key \"llama.attention.causal\" is not true"));
@@ -316,6 +320,8 @@ TEST_F(GgufCheckpoint, RefusesNumbersOutOfRange) {
               HasSubstr("\"llama.attention.head_count\" is 0"));
   EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1} << 33),
               HasSubstr("\"llama.block_count\" is 8589934592"));
+  EXPECT_THAT(refusal_with("llama.rope.dimension_count", uint64_t{4}),
+              HasSubstr("\"llama.rope.dimension_count\" is 4: expected 8, the head size"));
   EXPECT_THAT(refusal_with("llama.rope.freq_base", 1e-3), HasSubstr("RoPE theta"));
   EXPECT_THAT(refusal_with("llama.rope.scaling.factor", -2.0),
               HasSubstr("RoPE scaling makes frequency 0 -0.5"));
@@ -323,15 +329,81 @@ TEST_F(GgufCheckpoint, RefusesNumbersOutOfRange) {
               HasSubstr("norm epsilon"));
 }
 
-TEST_F(GgufCheckpoint, NamesAPartOfASplitFile) {
-  entries_.emplace_back("split.no", uint64_t{1});
-  EXPECT_THAT(refusal_with("split.count", uint64_t{3}),
-              HasSubstr("is part 2 of a GGUF file split into 3"));
+TEST_F(GgufCheckpoint, RefusesExpertsThatCannotBe) {
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
+              HasSubstr("llama.expert_used_count"));
+  entries_.emplace_back("llama.expert_used_count", uint64_t{2});
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{8}),
+              HasSubstr("tensor \"blk.0.ffn_gate_inp.weight\" is missing"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{1}),
+              HasSubstr("a token cannot have more experts than there are"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{1} << 40),
+              HasSubstr("\"llama.expert_count\" is 1099511627776"));
+  EXPECT_THAT(refusal_with("llama.expert_count", uint64_t{2000}), HasSubstr("1 to 1024"));
+}
+
+class SplitGguf : public GgufCheckpoint {
+ protected:
+  SplitGguf() { entries_.emplace_back("split.tensors.count", int64_t{std::ssize(tensors_)}); }
+
+  // Tensors take turns; the first part has the metadata.
+  void write_parts(uint64_t count) {
+    for (uint64_t part = 0; part < count; ++part) {
+      GgufEntries entries = part == 0 ? entries_ : GgufEntries();
+      entries.emplace_back("split.no", part);
+      entries.emplace_back("split.count", count);
+      std::vector<FileTensor> tensors;
+      for (size_t i = part; i < tensors_.size(); i += count) tensors.push_back(tensors_[i]);
+      write_gguf(path_of(part + 1, count), entries, tensors);
+    }
+    path_ = path_of(1, count);
+  }
+
+  std::filesystem::path path_of(uint64_t part, uint64_t count) const {
+    return folder_.path() / fmt::format("model-{:05}-of-{:05}.gguf", part, count);
+  }
+};
+
+TEST_F(SplitGguf, IsOneModel) {
+  write_parts(3);
+  EXPECT_EQ(refusal(), "");
+  Checkpoint split(path_);
+  Checkpoint whole(golden_.path());
+  EXPECT_EQ(split.digest(), whole.digest());
+}
+
+TEST_F(SplitGguf, NamesThePartThatIsWrong) {
+  write_parts(3);
+  path_ = path_of(2, 3);
+  EXPECT_THAT(refusal(), HasSubstr("is part 2 of a GGUF file split into 3: give the first part"));
+  path_ = path_of(1, 3);
+  std::filesystem::copy_file(path_of(2, 3), path_of(3, 3),
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(path_of(3, 3).string()), HasSubstr("part 3 of 3")));
+  std::filesystem::remove(path_of(3, 3));
+  EXPECT_THAT(refusal(), HasSubstr(path_of(3, 3).string()));
+  write_parts(3);
+  path_ = folder_.path() / "model.gguf";
+  std::filesystem::copy_file(path_of(1, 3), path_);
+  EXPECT_THAT(refusal(), HasSubstr("its name must end in \"-00001-of-00003.gguf\""));
+}
+
+TEST_F(SplitGguf, RefusesPartsThatDoNotAddUp) {
+  entries_.back().second = int64_t{1000};
+  write_parts(2);
+  EXPECT_THAT(refusal(), HasSubstr("key \"split.tensors.count\" is 1000"));
+  write_parts(2);
+  write_gguf(path_of(2, 2), {{"split.no", uint64_t{1}}, {"split.count", uint64_t{2}}}, tensors_);
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr(path_of(2, 2).string()), HasSubstr("is in an earlier part")));
+  entries_.emplace_back("split.count", uint64_t{1} << 40);
+  path_ = folder_.path() / "model.gguf";
+  EXPECT_THAT(refusal_of_file(), HasSubstr("\"split.count\" is 1099511627776"));
 }
 
 TEST_F(GgufCheckpoint, RefusesAnUnknownArchitecture) {
-  EXPECT_THAT(refusal_with("general.architecture", std::string("gemma3")),
-              AllOf(HasSubstr("\"gemma3\" is not supported"), HasSubstr("llama, qwen2, qwen3")));
+  EXPECT_THAT(refusal_with("general.architecture", std::string("mamba")),
+              AllOf(HasSubstr("\"mamba\" is not supported"), HasSubstr("llama, qwen2, qwen3")));
 }
 
 class Qwen3GgufCheckpoint : public GgufCheckpoint {
@@ -348,6 +420,33 @@ TEST_F(Qwen3GgufCheckpoint, RefusesAWindow) {
 TEST_F(Qwen3GgufCheckpoint, NeedsItsNorms) {
   std::erase_if(tensors_, [](const FileTensor& t) { return t.name == "blk.1.attn_k_norm.weight"; });
   EXPECT_THAT(refusal_of_file(), HasSubstr("tensor \"blk.1.attn_k_norm.weight\" is missing"));
+}
+
+class Olmo3GgufCheckpoint : public GgufCheckpoint {
+ protected:
+  Olmo3GgufCheckpoint() : GgufCheckpoint("olmo3.gguf") {}
+};
+
+TEST_F(Olmo3GgufCheckpoint, HasTheWindowWhereTheFileListsIt) {
+  const std::string key = "olmo2.attention.sliding_window_pattern";
+  EXPECT_EQ(refusal_with(key, std::vector<int64_t>{1, 0, 1, 0}), "");
+  EXPECT_EQ(load_weights(*ops_, path_, Precision::kExact)->config.windows,
+            (std::vector<int32_t>{40, 0, 40, 0}));
+  EXPECT_THAT(
+      refusal_with(key, std::vector<int64_t>{1, 1, 0}),
+      HasSubstr("sliding_window_pattern\" has 3 values: expected one for each of 4 layers"));
+}
+
+TEST_F(GgufCheckpoint, RefusesWhatIsSaidOfExpertsThatItHasNot) {
+  EXPECT_THAT(refusal_with("llama.expert_used_count", uint64_t{2}),
+              HasSubstr("\"llama.expert_used_count\" is 2: expected 0"));
+}
+
+TEST_F(HfCheckpoint, RefusesTwoNamesOfTheActivationThatDiffer) {
+  config_["hidden_act"] = "silu";
+  EXPECT_EQ(refusal_with("hidden_activation", "silu"), "");
+  EXPECT_THAT(refusal_with("hidden_activation", "gelu_pytorch_tanh"),
+              HasSubstr("hidden_activation"));
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ size_t Adapter::bytes() const {
   for (const LoraLayer& layer : layers) {
     for (const LoraLinear* linear : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
       total += packed_bytes(*linear);
+    for (const ExpertLora& expert : layer.experts)
+      total += packed_bytes(expert.gate_up) + packed_bytes(expert.down);
   }
   return total;
 }

@@ -25,7 +25,7 @@ std::vector<int32_t> half_split_rows(int32_t num_heads, int32_t head_dim) {
 
 // Rows of a linear layer as they lie in one tensor of the file.
 struct FilePart {
-  const FileTensor* tensor;
+  FileTensor tensor;
   std::span<const int32_t> row_order = {};
 };
 
@@ -33,15 +33,26 @@ using FileParts = std::vector<FilePart>;
 
 // Where the weights of one layer are.
 struct LayerTensors {
-  const FileTensor* attention_norm = nullptr;
+  const FileTensor* attention_norm = nullptr;  // of these, null: the model has none
+  const FileTensor* attention_output_norm = nullptr;
   const FileTensor* ffn_norm = nullptr;
-  const FileTensor* q_norm = nullptr;  // null: the architecture has none
+  const FileTensor* ffn_output_norm = nullptr;
+  const FileTensor* q_norm = nullptr;
   const FileTensor* k_norm = nullptr;
   FileParts qkv;
-  FileParts qkv_bias;  // empty: the architecture has none
+  FileParts qkv_bias;  // empty: the model has none
   FileParts output;
-  FileParts gate_up;
+  FileParts gate_up;  // of these, empty: the model has none
   FileParts down;
+  FileParts router;
+  FileParts shared_gate;
+
+  struct Expert {
+    FileParts gate_up;
+    FileParts down;
+  };
+
+  std::vector<Expert> experts;
 };
 
 // Finds every tensor of a checkpoint and checks its shape before any of them is read.
@@ -74,30 +85,79 @@ class TensorFinder {
     const int64_t q = config_.q_columns();
     const int64_t kv = config_.kv_columns();
     LayerTensors found;
-    found.attention_norm = vector(TensorRole::kAttentionNorm, layer, d);
-    found.ffn_norm = vector(TensorRole::kFfnNorm, layer, d);
+    find_norms(layer, found);
     found.output = {matrix(TensorRole::kAttentionOutput, layer, d, q)};
-    found.down = {matrix(TensorRole::kDown, layer, d, config_.ffn_dim)};
+    if (config_.ffn_dim > 0) find_ffn(layer, found);
+    if (config_.experts.count > 0) find_experts(layer, found);
     if (architecture.fusion == Fusion::kFused) {
       found.qkv = {matrix(TensorRole::kFusedQkv, layer, q + 2 * kv, d)};
-      found.gate_up = {matrix(TensorRole::kFusedGateUp, layer, 2 * config_.ffn_dim, d)};
     } else {
       found.qkv = {in_order(matrix(TensorRole::kQuery, layer, q, d), query_order_),
                    in_order(matrix(TensorRole::kKey, layer, kv, d), key_order_),
                    matrix(TensorRole::kValue, layer, kv, d)};
-      found.gate_up = {matrix(TensorRole::kGate, layer, config_.ffn_dim, d),
-                       matrix(TensorRole::kUp, layer, config_.ffn_dim, d)};
     }
-    if (architecture.has_qkv_bias) {
-      found.qkv_bias = {FilePart{vector(TensorRole::kQuery, layer, q, "bias"), query_order_},
-                        FilePart{vector(TensorRole::kKey, layer, kv, "bias"), key_order_},
-                        FilePart{vector(TensorRole::kValue, layer, kv, "bias")}};
-    }
-    if (architecture.has_qk_norm) {
-      found.q_norm = vector(TensorRole::kQueryNorm, layer, config_.head_dim);
-      found.k_norm = vector(TensorRole::kKeyNorm, layer, config_.head_dim);
+    if (config_.parts.has_qkv_bias) {
+      found.qkv_bias = {FilePart{*vector(TensorRole::kQuery, layer, q, "bias"), query_order_},
+                        FilePart{*vector(TensorRole::kKey, layer, kv, "bias"), key_order_},
+                        FilePart{*vector(TensorRole::kValue, layer, kv, "bias")}};
     }
     return found;
+  }
+
+  void find_ffn(int32_t layer, LayerTensors& found) {
+    const int64_t d = config_.d_model;
+    const int64_t ffn = config_.ffn_dim;
+    found.down = {matrix(TensorRole::kDown, layer, d, ffn)};
+    if (checkpoint_.architecture().fusion == Fusion::kFused) {
+      found.gate_up = {matrix(TensorRole::kFusedGateUp, layer, 2 * ffn, d)};
+    } else {
+      found.gate_up = {matrix(TensorRole::kGate, layer, ffn, d),
+                       matrix(TensorRole::kUp, layer, ffn, d)};
+    }
+  }
+
+  void find_experts(int32_t layer, LayerTensors& found) {
+    const int64_t d = config_.d_model;
+    const int64_t ffn = config_.experts.ffn_dim;
+    found.router = {matrix(TensorRole::kRouter, layer, config_.experts.count, d)};
+    if (config_.parts.has_shared_expert) found.shared_gate = {shared_gate(layer)};
+    auto gates = checkpoint_.expert_matrices(TensorRole::kExpertGate, layer, ffn, d);
+    auto ups = checkpoint_.expert_matrices(TensorRole::kExpertUp, layer, ffn, d);
+    auto downs = checkpoint_.expert_matrices(TensorRole::kExpertDown, layer, d, ffn);
+    for (size_t e = 0; e < gates.size(); ++e) {
+      for (const ExpertTensor* expert : {&gates[e], &ups[e], &downs[e]})
+        used_.insert(expert->whole);
+      found.experts.push_back(
+          {{FilePart{gates[e].tensor}, FilePart{ups[e].tensor}}, {FilePart{downs[e].tensor}}});
+    }
+  }
+
+  // A vector in GGUF files, a matrix of one row in others.
+  FilePart shared_gate(int32_t layer) {
+    if (!checkpoint_.is_gguf())
+      return matrix(TensorRole::kSharedExpertGate, layer, 1, config_.d_model);
+    FileTensor row = *vector(TensorRole::kSharedExpertGate, layer, config_.d_model);
+    row.shape = {1, config_.d_model};
+    return {row};
+  }
+
+  void find_norms(int32_t layer, LayerTensors& found) {
+    const ModelParts& parts = config_.parts;
+    if (parts.norms != NormPlacement::kAfter) {
+      found.attention_norm = vector(TensorRole::kAttentionNorm, layer, config_.d_model);
+      found.ffn_norm = vector(TensorRole::kFfnNorm, layer, config_.d_model);
+    }
+    if (parts.norms != NormPlacement::kBefore) {
+      found.attention_output_norm =
+          vector(TensorRole::kAttentionOutputNorm, layer, config_.d_model);
+      found.ffn_output_norm = vector(TensorRole::kFfnOutputNorm, layer, config_.d_model);
+    }
+    if (parts.qk_norm == QkNorm::kNone) return;
+    const bool is_whole = parts.qk_norm == QkNorm::kWhole;
+    found.q_norm =
+        vector(TensorRole::kQueryNorm, layer, is_whole ? config_.q_columns() : config_.head_dim);
+    found.k_norm =
+        vector(TensorRole::kKeyNorm, layer, is_whole ? config_.kv_columns() : config_.head_dim);
   }
 
   static FilePart in_order(FilePart part, std::span<const int32_t> order) {
@@ -105,7 +165,7 @@ class TensorFinder {
   }
 
   FilePart matrix(TensorRole role, int32_t layer, int64_t rows, int64_t columns) {
-    return {use(checkpoint_.matrix(role, layer, rows, columns))};
+    return {*use(checkpoint_.matrix(role, layer, rows, columns))};
   }
 
   const FileTensor* vector(TensorRole role,
@@ -140,7 +200,7 @@ class WeightLoader {
     weights->embedding = pack(tensors_.embedding, "the embedding", most_felt());
     if (!tensors_.output.empty())
       weights->output = pack(tensors_.output, "the output matrix", most_felt());
-    weights->output_norm = upload(*tensors_.output_norm);
+    weights->output_norm = upload_norm(tensors_.output_norm);
     for (size_t layer = 0; layer < tensors_.layers.size(); ++layer)
       weights->layers.push_back(load_layer(layer));
     checkpoint_.check_unchanged();
@@ -154,18 +214,36 @@ class WeightLoader {
     const bool is_end = layer == 0 || layer == tensors_.layers.size() - 1;
     const Precision precision = is_end ? most_felt() : precision_;
     LayerWeights w;
-    w.attention_norm = upload(*tensors.attention_norm);
-    w.ffn_norm = upload(*tensors.ffn_norm);
+    w.attention_norm = upload_norm(tensors.attention_norm);
+    w.attention_output_norm = upload_norm(tensors.attention_output_norm);
+    w.ffn_norm = upload_norm(tensors.ffn_norm);
+    w.ffn_output_norm = upload_norm(tensors.ffn_output_norm);
+    w.q_norm = upload_norm(tensors.q_norm);
+    w.k_norm = upload_norm(tensors.k_norm);
     w.qkv = pack(tensors.qkv, where + " q/k/v", most_felt());
     w.output = pack(tensors.output, where + " attention output", precision);
-    w.gate_up = pack(tensors.gate_up, where + " gate/up", precision);
-    w.down = pack(tensors.down, where + " down", precision);
-    if (!tensors.qkv_bias.empty()) w.qkv_bias = upload_bias(tensors.qkv_bias);
-    if (tensors.q_norm != nullptr) {
-      w.q_norm = upload(*tensors.q_norm);
-      w.k_norm = upload(*tensors.k_norm);
+    if (!tensors.gate_up.empty()) {
+      w.gate_up = pack(tensors.gate_up, where + " gate/up", precision);
+      w.down = pack(tensors.down, where + " down", precision);
     }
+    load_experts(tensors, where, precision, w);
+    if (!tensors.qkv_bias.empty()) w.qkv_bias = upload_bias(tensors.qkv_bias);
     return w;
+  }
+
+  void load_experts(const LayerTensors& tensors,
+                    const std::string& where,
+                    Precision precision,
+                    LayerWeights& w) {
+    if (tensors.experts.empty()) return;
+    w.router = pack(tensors.router, where + " router", most_felt());
+    if (!tensors.shared_gate.empty())
+      w.shared_gate = pack(tensors.shared_gate, where + " gate of the shared expert", most_felt());
+    for (size_t e = 0; e < tensors.experts.size(); ++e) {
+      const std::string expert = fmt::format("{} expert {}", where, e);
+      w.experts.push_back({pack(tensors.experts[e].gate_up, expert + " gate/up", precision),
+                           pack(tensors.experts[e].down, expert + " down", precision)});
+    }
   }
 
   // Rounded activations are felt most in K and V, which all later tokens read, in the first layer,
@@ -180,7 +258,7 @@ class WeightLoader {
     buffers_.resize(std::max(buffers_.size(), parts.size()));
     std::vector<MatrixPart> in_memory;
     for (size_t i = 0; i < parts.size(); ++i) {
-      const FileTensor& tensor = *parts[i].tensor;
+      const FileTensor& tensor = parts[i].tensor;
       tensor.read(buffers_[i]);
       in_memory.push_back(
           {tensor.dtype, tensor.shape[0], tensor.shape[1], buffers_[i], parts[i].row_order});
@@ -210,12 +288,20 @@ class WeightLoader {
     return tensor;
   }
 
-  Tensor upload(const FileTensor& tensor) { return upload(read(tensor)); }
+  // Empty when there is none.
+  Tensor upload_norm(const FileTensor* tensor) {
+    if (tensor == nullptr) return {};
+    std::vector<float> values = read(*tensor);
+    if (!checkpoint_.is_gguf() && checkpoint_.architecture().hf_norms_lack_one) {
+      for (float& value : values) value += 1;
+    }
+    return upload(values);
+  }
 
   Tensor upload_bias(const FileParts& parts) {
     std::vector<float> bias;
     for (const FilePart& part : parts) {
-      std::vector<float> values = read(*part.tensor);
+      std::vector<float> values = read(part.tensor);
       for (size_t i = 0; i < values.size(); ++i)
         bias.push_back(values[part.row_order.empty() ? i : static_cast<size_t>(part.row_order[i])]);
     }
@@ -234,9 +320,15 @@ class WeightLoader {
 size_t Weights::bytes() const {
   size_t total = embedding->bytes() + (output ? output->bytes() : 0) + output_norm.bytes();
   for (const LayerWeights& layer : layers) {
-    total +=
-        layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes() + layer.down->bytes();
-    total += layer.attention_norm.bytes() + layer.ffn_norm.bytes() + layer.qkv_bias.bytes();
+    for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down,
+                               &layer.router, &layer.shared_gate})
+      total += *matrix ? (*matrix)->bytes() : 0;
+    for (const ExpertWeights& expert : layer.experts)
+      total += expert.gate_up->bytes() + expert.down->bytes();
+    for (const Tensor* vector :
+         {&layer.attention_norm, &layer.attention_output_norm, &layer.ffn_norm,
+          &layer.ffn_output_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm})
+      total += vector->bytes();
   }
   return total;
 }
@@ -255,6 +347,12 @@ std::shared_ptr<const Weights> load_weights(Ops& ops,
 
 ModelConfig load_config(const std::filesystem::path& path) {
   return Checkpoint(path).config();
+}
+
+ModelConfig check_checkpoint(const std::filesystem::path& path) {
+  Checkpoint checkpoint(path);
+  TensorFinder tensors(checkpoint);
+  return checkpoint.config();
 }
 
 }  // namespace droidspeak

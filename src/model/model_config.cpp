@@ -1,7 +1,10 @@
 #include "model/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -27,6 +30,28 @@ class FieldHash {
   void add(const Rotation& rotation) {
     const auto& [frequencies, attention_factor] = rotation;
     add_all(frequencies, attention_factor);
+  }
+
+  void add(const std::vector<int32_t>& values) { add_bytes('w', std::span(values)); }
+
+  void add(const RopeConfig& rope) {
+    const auto& [theta, rotary_dim, scaling] = rope;
+    add_all(theta, rotary_dim, scaling);
+  }
+
+  void add(const std::optional<RopeConfig>& rope) {
+    add(rope.has_value());
+    if (rope) add(*rope);
+  }
+
+  void add(const ModelParts& parts) {
+    const auto& [has_qkv_bias, qk_norm, norms, activation, has_shared_expert] = parts;
+    add_all(has_qkv_bias, qk_norm, norms, activation, has_shared_expert);
+  }
+
+  void add(const ExpertsConfig& experts) {
+    const auto& [count, per_row, ffn_dim, weights] = experts;
+    add_all(count, per_row, ffn_dim, weights);
   }
 
   void add(const RopeScaling& scaling) {
@@ -58,46 +83,123 @@ Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
   FieldHash hash;
   {
     const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope_theta, rotary_dim, rope_scaling,
-                 sliding_window, activation] = config;
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
+                 attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
+                 logit_cap] = config;
     hash.add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope_theta, rotary_dim, rope_scaling,
-                 sliding_window, activation);
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
+                 attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
+                 logit_cap);
   }
   const auto& [precision, max_positions] = use;
-  hash.add_all(precision, max_positions, rotation_of(config, max_positions));
+  hash.add_all(precision, max_positions, rotation_of(config.rope, max_positions));
   return hash.finish();
 }
 
-std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant) {
-  std::string text;
-  auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
-  auto compare = [&](std::string_view what, const auto& expected, const auto& actual) {
+namespace {
+
+std::string describe_parts(const ModelParts& parts) {
+  auto describe = [](QkNorm norm) {
+    switch (norm) {
+      case QkNorm::kNone:
+        return "no norms";
+      case QkNorm::kPerHead:
+        return "norms of heads";
+      case QkNorm::kWhole:
+        return "norms";
+    }
+    return "";
+  };
+  auto placement = [](NormPlacement norms) {
+    switch (norms) {
+      case NormPlacement::kBefore:
+        return "before";
+      case NormPlacement::kAfter:
+        return "after";
+      case NormPlacement::kAround:
+        return "before and after";
+    }
+    return "";
+  };
+  return fmt::format("{} on q and k, {} bias on q, k and v, norms {} attention and FFN, {}, {}",
+                     describe(parts.qk_norm), parts.has_qkv_bias ? "a" : "no",
+                     placement(parts.norms),
+                     parts.activation == Activation::kSilu ? "SiLU" : "GELU",
+                     parts.has_shared_expert ? "a shared expert" : "no shared expert");
+}
+
+class Comparison {
+ public:
+  void add(const std::string& what) { text_ += (text_.empty() ? "" : "; ") + what; }
+
+  template <class T>
+  void compare(std::string_view what, const T& expected, const T& actual) {
     if (expected == actual) return;
     add(fmt::format("{} is {} where the base has {}", what, actual, expected));
-  };
-  compare("architecture", base.architecture, variant.architecture);
-  compare("number of layers", base.num_layers, variant.num_layers);
-  compare("hidden size", base.d_model, variant.d_model);
-  compare("number of heads", base.num_heads, variant.num_heads);
-  compare("number of KV heads", base.num_kv_heads, variant.num_kv_heads);
-  compare("head size", base.head_dim, variant.head_dim);
-  compare("FFN size", base.ffn_dim, variant.ffn_dim);
-  compare("vocabulary size", base.vocab_size, variant.vocab_size);
-  compare("norm epsilon", base.norm_epsilon, variant.norm_epsilon);
-  compare("sliding window", base.sliding_window, variant.sliding_window);
-  compare("RoPE theta", base.rope_theta, variant.rope_theta);
-  compare("rotary size", base.rotary_dim, variant.rotary_dim);
-  if (!text.empty()) return text;
-  // Files say in different ways how they scale RoPE: what comes out counts, at short contexts and
-  // at long ones.
-  for (int32_t length : {1, std::max(base.max_positions, variant.max_positions)}) {
-    if (is_close(rotation_of(base, length), rotation_of(variant, length))) continue;
-    add(fmt::format("its RoPE scaling turns positions otherwise than the base's (contexts of {})",
-                    length));
-    break;
   }
-  return text;
+
+  // Files hold factors with more or fewer digits.
+  void compare_close(std::string_view what, float expected, float actual) {
+    if (std::abs(expected - actual) > 1e-6f * std::abs(expected)) compare(what, expected, actual);
+  }
+
+  // How RoPE is scaled is said in different ways: what comes out counts, at short contexts and at
+  // long ones.
+  void compare_rope(const RopeConfig& base, const RopeConfig& variant, int32_t max_positions) {
+    compare("RoPE theta", base.theta, variant.theta);
+    compare("rotary size", base.rotary_dim, variant.rotary_dim);
+    if (!text_.empty()) return;
+    for (int32_t length : {1, max_positions}) {
+      if (is_close(rotation_of(base, length), rotation_of(variant, length))) continue;
+      return add(fmt::format(
+          "its RoPE scaling turns positions otherwise than the base's (contexts of {})", length));
+    }
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant) {
+  Comparison c;
+  c.compare("number of layers", base.num_layers, variant.num_layers);
+  c.compare("hidden size", base.d_model, variant.d_model);
+  c.compare("number of heads", base.num_heads, variant.num_heads);
+  c.compare("number of KV heads", base.num_kv_heads, variant.num_kv_heads);
+  c.compare("head size", base.head_dim, variant.head_dim);
+  c.compare("FFN size", base.ffn_dim, variant.ffn_dim);
+  c.compare("number of experts", base.experts.count, variant.experts.count);
+  c.compare("experts of a token", base.experts.per_row, variant.experts.per_row);
+  c.compare("size of an expert", base.experts.ffn_dim, variant.experts.ffn_dim);
+  if (base.experts.weights != variant.experts.weights)
+    c.add("it weighs its experts otherwise than the base (norm_topk_prob)");
+  c.compare("vocabulary size", base.vocab_size, variant.vocab_size);
+  c.compare_close("norm epsilon", base.norm_epsilon, variant.norm_epsilon);
+  if (!(base.parts == variant.parts)) {
+    c.add(fmt::format("it has {} where the base has {} ({} and {})", describe_parts(variant.parts),
+                      describe_parts(base.parts), variant.architecture, base.architecture));
+  }
+  c.compare_close("attention scale", base.attention_scale, variant.attention_scale);
+  c.compare_close("soft cap of scores", base.attention_cap, variant.attention_cap);
+  c.compare_close("embedding scale", base.embedding_scale, variant.embedding_scale);
+  c.compare_close("residual scale", base.residual_scale, variant.residual_scale);
+  c.compare_close("logit scale", base.logit_scale, variant.logit_scale);
+  c.compare_close("soft cap of logits", base.logit_cap, variant.logit_cap);
+  if (!c.text().empty()) return c.text();
+  std::set<std::pair<const RopeConfig*, const RopeConfig*>> compared;
+  for (int32_t layer = 0; layer < base.num_layers && c.text().empty(); ++layer) {
+    c.compare(fmt::format("sliding window of layer {}", layer), base.window(layer),
+              variant.window(layer));
+    const RopeConfig& rope = base.rope_of(layer);
+    const RopeConfig& other = variant.rope_of(layer);
+    if (compared.insert({&rope, &other}).second)
+      c.compare_rope(rope, other, std::max(base.max_positions, variant.max_positions));
+  }
+  return c.text();
 }
 
 }  // namespace droidspeak

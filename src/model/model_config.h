@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,23 +22,70 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
+// Where RMS norms stand around attention and FFN.
+enum class NormPlacement {
+  kBefore,  // of what they read
+  kAfter,   // of what they add to the residual
+  kAround,  // both
+};
+
+// RMS norms of q and k before RoPE.
+enum class QkNorm {
+  kNone,
+  kPerHead,  // of every head
+  kWhole,    // of all heads together
+};
+
+// Parts that one transformer has and another has not.
+struct ModelParts {
+  bool has_qkv_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  NormPlacement norms = NormPlacement::kBefore;
+  Activation activation = Activation::kSilu;
+  bool has_shared_expert = false;  // an FFN beside the experts that every row goes to, gated
+
+  bool operator==(const ModelParts&) const = default;
+};
+
+// FFNs of which a router chooses some for each row.
+struct ExpertsConfig {
+  int32_t count = 0;  // 0: a plain FFN instead
+  int32_t per_row = 0;
+  int32_t ffn_dim = 0;
+  ExpertChoice::Weights weights = ExpertChoice::Weights::kOfChosen;
+};
+
 // A new field belongs into configuration_digest(), too; it does not compile without.
 struct ModelConfig {
-  std::string architecture = {};  // "llama", "mistral", "qwen2", "qwen3", "phi3"
+  std::string architecture = {};  // a name of all_architectures()
   int32_t num_layers = 0;
   int32_t d_model = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t ffn_dim = 0;
+  int32_t ffn_dim = 0;  // of the plain FFN or of the shared expert; 0: neither
   int32_t vocab_size = 0;
   int32_t max_positions = 0;
   float norm_epsilon = 1e-5f;
-  double rope_theta = 10000;
-  int32_t rotary_dim = 0;
-  RopeScaling rope_scaling = {};
-  int32_t sliding_window = 0;  // 0: none
-  Activation activation = Activation::kSilu;
+  RopeConfig rope = {};
+  std::optional<RopeConfig> local_rope = {};  // of layers with a window; none: as the others
+  std::vector<int32_t> windows = {};  // positions that each layer sees, 0: all; empty: all see all
+  ModelParts parts = {};
+  ExpertsConfig experts = {};
+  float attention_scale = 1;  // of the products of q and k
+  float attention_cap = 0;    // soft cap of scores; 0: none
+  float embedding_scale = 1;
+  float residual_scale = 1;  // of what attention and FFN add
+  float logit_scale = 1;
+  float logit_cap = 0;  // soft cap of scaled logits; 0: none
+
+  int32_t window(int32_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
+
+  const RopeConfig& rope_of(int32_t layer) const {
+    return local_rope && window(layer) > 0 ? *local_rope : rope;
+  }
 
   int32_t q_columns() const { return num_heads * head_dim; }
 
@@ -58,8 +106,8 @@ struct ModelUse {
 // how it is used. Part of the keys of caches.
 Digest configuration_digest(const ModelConfig& config, const ModelUse& use);
 
-// Empty when `variant` fits `base` (same architecture, dimensions, attention window, epsilon and
-// rotation), else what does not.
+// Empty when `variant` fits `base`: what their files make of dimensions, parts, windows, factors
+// and rotation is the same, however they say it. Else what does not fit.
 std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant);
 
 }  // namespace droidspeak

@@ -22,14 +22,14 @@ ModelConfig some_config() {
           .vocab_size = 320,
           .max_positions = 4096,
           .norm_epsilon = 1e-5f,
-          .rope_theta = 10000,
-          .rotary_dim = 16,
-          .rope_scaling = {.kind = RopeScaling::Kind::kLongRope,
-                           .factor = 1,
-                           .original_max_positions = 1024,
-                           .short_factors = std::vector<float>(8, 1.5f),
-                           .long_factors = std::vector<float>(8, 2.5f)},
-          .sliding_window = 100};
+          .rope = {.theta = 10000,
+                   .rotary_dim = 16,
+                   .scaling = {.kind = RopeScaling::Kind::kLongRope,
+                               .factor = 1,
+                               .original_max_positions = 1024,
+                               .short_factors = std::vector<float>(8, 1.5f),
+                               .long_factors = std::vector<float>(8, 2.5f)}},
+          .windows = {100, 100, 100, 0}};
 }
 
 // Each change is one field of ModelConfig, RopeScaling or ModelUse, in their order. A new field
@@ -53,21 +53,39 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.config.vocab_size = 321; },
       [](Case& c) { c.config.max_positions = 4097; },
       [](Case& c) { c.config.norm_epsilon = 1e-6f; },
-      [](Case& c) { c.config.rope_theta = 10001; },
-      [](Case& c) { c.config.rotary_dim = 14; },
-      [](Case& c) { c.config.rope_scaling.kind = RopeScaling::Kind::kNone; },
-      [](Case& c) { c.config.rope_scaling.factor = 2; },
-      [](Case& c) { c.config.rope_scaling.low_frequency_factor = 2; },
-      [](Case& c) { c.config.rope_scaling.high_frequency_factor = 3; },
-      [](Case& c) { c.config.rope_scaling.original_max_positions = 1025; },
-      [](Case& c) { c.config.rope_scaling.short_factors[7] = 1.25f; },
-      [](Case& c) { c.config.rope_scaling.long_factors[7] = 2.25f; },
-      [](Case& c) { c.config.rope_scaling.beta_fast = 31; },
-      [](Case& c) { c.config.rope_scaling.beta_slow = 2; },
-      [](Case& c) { c.config.rope_scaling.rounds_range = false; },
-      [](Case& c) { c.config.rope_scaling.attention_factor = 1.19; },
-      [](Case& c) { c.config.sliding_window = 0; },
-      [](Case& c) { c.config.activation = Activation::kGelu; },
+      [](Case& c) { c.config.rope.theta = 10001; },
+      [](Case& c) { c.config.rope.rotary_dim = 14; },
+      [](Case& c) { c.config.rope.scaling.kind = RopeScaling::Kind::kNone; },
+      [](Case& c) { c.config.rope.scaling.factor = 2; },
+      [](Case& c) { c.config.rope.scaling.low_frequency_factor = 2; },
+      [](Case& c) { c.config.rope.scaling.high_frequency_factor = 3; },
+      [](Case& c) { c.config.rope.scaling.original_max_positions = 1025; },
+      [](Case& c) { c.config.rope.scaling.short_factors[7] = 1.25f; },
+      [](Case& c) { c.config.rope.scaling.long_factors[7] = 2.25f; },
+      [](Case& c) { c.config.rope.scaling.beta_fast = 31; },
+      [](Case& c) { c.config.rope.scaling.beta_slow = 2; },
+      [](Case& c) { c.config.rope.scaling.rounds_range = false; },
+      [](Case& c) { c.config.rope.scaling.attention_factor = 1.19; },
+      [](Case& c) { c.config.local_rope = c.config.rope; },
+      [](Case& c) { c.config.local_rope = RopeConfig{.theta = 5000, .rotary_dim = 16}; },
+      [](Case& c) { c.config.windows = {}; },
+      [](Case& c) { c.config.windows[2] = 0; },
+      [](Case& c) { c.config.windows[2] = 99; },
+      [](Case& c) { c.config.parts.has_qkv_bias = true; },
+      [](Case& c) { c.config.parts.qk_norm = QkNorm::kPerHead; },
+      [](Case& c) { c.config.parts.norms = NormPlacement::kAround; },
+      [](Case& c) { c.config.parts.activation = Activation::kGelu; },
+      [](Case& c) { c.config.parts.has_shared_expert = true; },
+      [](Case& c) { c.config.experts.count = 8; },
+      [](Case& c) { c.config.experts.per_row = 2; },
+      [](Case& c) { c.config.experts.ffn_dim = 64; },
+      [](Case& c) { c.config.experts.weights = ExpertChoice::Weights::kOfAll; },
+      [](Case& c) { c.config.attention_scale = 0.5f; },
+      [](Case& c) { c.config.attention_cap = 50; },
+      [](Case& c) { c.config.embedding_scale = 8; },
+      [](Case& c) { c.config.residual_scale = 0.22f; },
+      [](Case& c) { c.config.logit_scale = 0.125f; },
+      [](Case& c) { c.config.logit_cap = 30; },
       [](Case& c) { c.use.precision = Precision::kFine; },
       [](Case& c) { c.use.precision = Precision::kExact; },
       [](Case& c) { c.use.max_positions = 2047; },
@@ -90,37 +108,65 @@ TEST(Mismatch, ComparesWhatShapesAnswers) {
   };
   EXPECT_EQ(mismatch([](ModelConfig&) {}), "");
   EXPECT_EQ(mismatch([](ModelConfig& c) { c.max_positions = 8192; }), "");
-  EXPECT_THAT(mismatch([](ModelConfig& c) { c.sliding_window = 50; }),
-              HasSubstr("sliding window is 50 where the base has 100"));
+  EXPECT_EQ(mismatch([](ModelConfig& c) { c.architecture = "mistral"; }), "");
+  EXPECT_EQ(mismatch([](ModelConfig& c) { c.local_rope = c.rope; }), "");
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.windows[1] = 50; }),
+              HasSubstr("sliding window of layer 1 is 50 where the base has 100"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.qk_norm = QkNorm::kPerHead; }),
+              HasSubstr("it has norms of heads on q and k"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_scale = 0.5f; }),
+              HasSubstr("attention scale is 0.5 where the base has 1"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.count = 8; }),
+              HasSubstr("number of experts is 8 where the base has 0"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.per_row = 2; }),
+              HasSubstr("experts of a token is 2"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.ffn_dim = 64; }),
+              HasSubstr("size of an expert is 64"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.weights = ExpertChoice::Weights::kOfAll; }),
+              HasSubstr("weighs its experts otherwise"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_cap = 50; }),
+              HasSubstr("soft cap of scores is 50"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.embedding_scale = 8; }),
+              HasSubstr("embedding scale is 8"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.residual_scale = 0.25f; }),
+              HasSubstr("residual scale is 0.25"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.logit_scale = 0.25f; }),
+              HasSubstr("logit scale is 0.25"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.logit_cap = 30; }),
+              HasSubstr("soft cap of logits is 30"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) {
+                c.local_rope = RopeConfig{5000, 16};
+              }),
+              HasSubstr("RoPE theta is 5000"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.norm_epsilon = 1e-6f; }),
               HasSubstr("norm epsilon is 1e-06 where the base has 1e-05"));
-  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope_theta = 5e5; }), HasSubstr("RoPE theta is"));
-  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope_scaling.short_factors[3] = 1.6f; }),
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope.theta = 5e5; }), HasSubstr("RoPE theta is"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope.scaling.short_factors[3] = 1.6f; }),
               HasSubstr("RoPE scaling turns positions otherwise"));
-  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope_scaling.long_factors[3] = 1.6f; }),
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope.scaling.long_factors[3] = 1.6f; }),
               HasSubstr("RoPE scaling turns positions otherwise"));
-  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope_scaling.attention_factor = 1.01; }),
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.rope.scaling.attention_factor = 1.01; }),
               HasSubstr("RoPE scaling turns positions otherwise"));
 }
 
 // Llama 3.1 from Hugging Face says how frequencies are scaled, from GGUF it carries the divisors.
 TEST(Mismatch, IsBlindToHowAFileSpellsTheSameRotation) {
   ModelConfig hf = some_config();
-  hf.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+  hf.rope.scaling = {.kind = RopeScaling::Kind::kLlama3,
                      .factor = 8,
                      .low_frequency_factor = 1,
                      .high_frequency_factor = 4,
                      .original_max_positions = 64};
   ModelConfig plain = hf;
-  plain.rope_scaling = {};
+  plain.rope.scaling = {};
   ModelConfig gguf = plain;
-  gguf.rope_scaling.kind = RopeScaling::Kind::kLongRope;
-  gguf.rope_scaling.original_max_positions = gguf.max_positions;
-  Rotation scaled = rotation_of(hf, 4096);
-  Rotation unscaled = rotation_of(plain, 4096);
+  gguf.rope.scaling.kind = RopeScaling::Kind::kLongRope;
+  gguf.rope.scaling.original_max_positions = gguf.max_positions;
+  Rotation scaled = rotation_of(hf.rope, 4096);
+  Rotation unscaled = rotation_of(plain.rope, 4096);
   for (size_t i = 0; i < 8; ++i)
-    gguf.rope_scaling.short_factors.push_back(unscaled.frequencies[i] / scaled.frequencies[i]);
-  gguf.rope_scaling.long_factors = gguf.rope_scaling.short_factors;
+    gguf.rope.scaling.short_factors.push_back(unscaled.frequencies[i] / scaled.frequencies[i]);
+  gguf.rope.scaling.long_factors = gguf.rope.scaling.short_factors;
   EXPECT_EQ(describe_mismatch(hf, gguf), "");
   EXPECT_NE(describe_mismatch(hf, plain), "");
 }

@@ -27,14 +27,23 @@ double long_rope_attention_factor(double factor, int32_t original_positions) {
   return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original_positions));
 }
 
+int32_t rotary_dim_of(const JsonFields& json, int32_t head_dim) {
+  const double share = json.get_double_or("partial_rotary_factor", 1);
+  if (!(share > 0 && share <= 1)) json.refuse("partial_rotary_factor", "more than 0 and at most 1");
+  return static_cast<int32_t>(head_dim * share);
+}
+
 // The scaling object of config.json. Transformers 5 keeps theta and scaling together in
 // "rope_parameters"; before, scaling had its own "rope_scaling" object.
 class HfRope {
  public:
-  HfRope(const JsonFields& json, const JsonFields& rope, ModelConfig& config)
-      : json_(json), rope_(rope), config_(config), scaling_(config.rope_scaling) {}
+  HfRope(const JsonFields& json, const JsonFields& rope, const ModelConfig& config, RopeConfig& out)
+      : json_(json), rope_(rope), config_(config), out_(out), scaling_(out.scaling) {}
 
   void read() {
+    out_.theta = rope_.get_double_or("rope_theta", out_.theta);
+    if (rope_.has("partial_rotary_factor"))
+      out_.rotary_dim = rotary_dim_of(rope_, config_.head_dim);
     const std::string_view field = rope_.has("rope_type") ? "rope_type" : "type";
     std::string kind = rope_.get_string_or(field, "default");
     if (kind == "default") return only({});
@@ -90,7 +99,7 @@ class HfRope {
       rope_.refuse("original_max_position_embeddings", "at least 2");
     scaling_.short_factors = rope_.get_floats("short_factor");
     scaling_.long_factors = rope_.get_floats("long_factor");
-    auto expected = static_cast<size_t>(config_.rotary_dim / 2);
+    auto expected = static_cast<size_t>(out_.rotary_dim / 2);
     for (std::string_view field : {"short_factor", "long_factor"}) {
       if (rope_.get_floats(field).size() != expected)
         rope_.refuse(field, fmt::format("{} numbers, one per frequency", expected));
@@ -131,7 +140,8 @@ class HfRope {
 
   const JsonFields& json_;
   const JsonFields& rope_;
-  ModelConfig& config_;
+  const ModelConfig& config_;
+  RopeConfig& out_;
   RopeScaling& scaling_;
 };
 
@@ -139,12 +149,16 @@ class HfRope {
 class GgufRope {
  public:
   GgufRope(const GgufFile& file, std::string_view prefix, ModelConfig& config)
-      : file_(file), prefix_(prefix), config_(config), scaling_(config.rope_scaling) {}
+      : file_(file), prefix_(prefix), config_(config), scaling_(config.rope.scaling) {}
 
   void read() {
     refuse_unknown_keys();
-    config_.rope_theta = file_.get_double_or(key("freq_base"), 10000);
-    config_.rotary_dim = int32_or("dimension_count", config_.head_dim);
+    config_.rope.theta = file_.get_double_or(key("freq_base"), 10000);
+    config_.rope.rotary_dim = int32_or("dimension_count", config_.head_dim);
+    if (file_.find(key("freq_base_swa")) != nullptr) {
+      config_.local_rope = {.theta = file_.get_double(key("freq_base_swa")),
+                            .rotary_dim = config_.rope.rotary_dim};
+    }
     const std::string kind = read_kind();
     if (kind == "longrope") return read_long_rope();
     scaling_.attention_factor = positive_or("scaling.attn_factor", 1);
@@ -173,6 +187,7 @@ class GgufRope {
   void refuse_unknown_keys() const {
     static constexpr std::array kKnown = {"dimension_count",
                                           "freq_base",
+                                          "freq_base_swa",
                                           "scale_linear",
                                           "scaling.type",
                                           "scaling.factor",
@@ -235,7 +250,7 @@ class GgufRope {
   std::vector<float> divisors(std::string_view name) const {
     const FileTensor* tensor = file_.find_tensor(name);
     if (tensor == nullptr) refuse(fmt::format("tensor \"{}\" is missing", name));
-    const std::vector<int64_t> expected{config_.rotary_dim / 2};
+    const std::vector<int64_t> expected{config_.rope.rotary_dim / 2};
     if (tensor->dtype != DType::kF32 || tensor->shape != expected)
       refuse(
           fmt::format("tensor \"{}\": expected [{}] of f32, one per frequency", name, expected[0]));
@@ -292,17 +307,20 @@ class GgufRope {
 }  // namespace
 
 void read_hf_rope(const JsonFields& json, ModelConfig& config) {
+  config.rope.theta = json.get_double_or("rope_theta", config.rope.theta);
+  config.rope.rotary_dim = rotary_dim_of(json, config.head_dim);
   auto rope = json.find_object(json.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  config.rope_theta = json.get_double_or("rope_theta", 10000);
-  double rotary = json.get_double_or("partial_rotary_factor", 1);
-  if (rope) {
-    config.rope_theta = rope->get_double_or("rope_theta", config.rope_theta);
-    rotary = rope->get_double_or("partial_rotary_factor", rotary);
+  if (!rope) return;
+  auto full = rope->find_object("full_attention");
+  auto local = rope->find_object("sliding_attention");
+  if (!full || !local) return HfRope(json, *rope, config, config.rope).read();
+  for (const std::string& key : rope->keys()) {
+    if (key != "full_attention" && key != "sliding_attention")
+      rope->refuse(key, "full_attention and sliding_attention alone");
   }
-  if (!(rotary > 0 && rotary <= 1))
-    json.refuse("partial_rotary_factor", "more than 0 and at most 1");
-  config.rotary_dim = static_cast<int32_t>(config.head_dim * rotary);
-  if (rope) HfRope(json, *rope, config).read();
+  config.local_rope = config.rope;
+  HfRope(json, *local, config, *config.local_rope).read();
+  HfRope(json, *full, config, config.rope).read();
 }
 
 void read_gguf_rope(const GgufFile& file, std::string_view prefix, ModelConfig& config) {

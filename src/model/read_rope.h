@@ -10,7 +10,8 @@
 
 namespace droidspeak {
 
-// Fill in rope_theta, rotary_dim and rope_scaling; head_dim and max_positions are there already.
+// Fill in rope, and local_rope where a file has another one for layers with a window; head_dim and
+// max_positions are there already.
 void read_hf_rope(const JsonFields& json, ModelConfig& config);
 // `prefix`: of the file's keys, its "general.architecture".
 void read_gguf_rope(const GgufFile& file, std::string_view prefix, ModelConfig& config);

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "model/model_config.h"
-
 namespace droidspeak {
 namespace {
 
@@ -24,15 +22,15 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
 // YaRN: as Llama 3.1, but blended linearly between two places in the list of frequencies.
 class YarnBlend {
  public:
-  explicit YarnBlend(const ModelConfig& config) : scaling_(config.rope_scaling) {
+  explicit YarnBlend(const RopeConfig& rope) : scaling_(rope.scaling) {
     auto place = [&](double turns) {
       double wavelength = scaling_.original_max_positions / (turns * 2 * std::numbers::pi);
-      return config.rotary_dim * std::log(wavelength) / (2 * std::log(config.rope_theta));
+      return rope.rotary_dim * std::log(wavelength) / (2 * std::log(rope.theta));
     };
     double low = place(scaling_.beta_fast);
     double high = place(scaling_.beta_slow);
     low_ = std::max(scaling_.rounds_range ? std::floor(low) : low, 0.0);
-    high_ = std::min(scaling_.rounds_range ? std::ceil(high) : high, config.rotary_dim - 1.0);
+    high_ = std::min(scaling_.rounds_range ? std::ceil(high) : high, rope.rotary_dim - 1.0);
     if (low_ == high_) high_ += 0.001;
   }
 
@@ -47,8 +45,8 @@ class YarnBlend {
   double high_ = 0;
 };
 
-double scaled(double frequency, int32_t index, const ModelConfig& config, int32_t max_positions) {
-  const RopeScaling& scaling = config.rope_scaling;
+double scaled(double frequency, int32_t index, const RopeConfig& rope, int32_t max_positions) {
+  const RopeScaling& scaling = rope.scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
       return frequency;
@@ -62,21 +60,21 @@ double scaled(double frequency, int32_t index, const ModelConfig& config, int32_
       return frequency / static_cast<double>(factors[static_cast<size_t>(index)]);
     }
     case RopeScaling::Kind::kYarn:
-      return YarnBlend(config).frequency(frequency, index);
+      return YarnBlend(rope).frequency(frequency, index);
   }
   return frequency;
 }
 
 }  // namespace
 
-Rotation rotation_of(const ModelConfig& config, int32_t max_positions) {
-  Rotation rotation{.frequencies = {}, .attention_factor = config.rope_scaling.attention_factor};
-  for (int32_t i = 0; i < config.rotary_dim / 2; ++i) {
+Rotation rotation_of(const RopeConfig& rope, int32_t max_positions) {
+  Rotation rotation{.frequencies = {}, .attention_factor = rope.scaling.attention_factor};
+  for (int32_t i = 0; i < rope.rotary_dim / 2; ++i) {
     // Single precision, as the reference implementations compute it.
     double frequency =
-        1.0f / std::pow(static_cast<float>(config.rope_theta),
-                        static_cast<float>(2 * i) / static_cast<float>(config.rotary_dim));
-    rotation.frequencies.push_back(static_cast<float>(scaled(frequency, i, config, max_positions)));
+        1.0f / std::pow(static_cast<float>(rope.theta),
+                        static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim));
+    rotation.frequencies.push_back(static_cast<float>(scaled(frequency, i, rope, max_positions)));
   }
   return rotation;
 }

@@ -6,8 +6,6 @@
 
 namespace droidspeak {
 
-struct ModelConfig;
-
 // How a model stretches RoPE beyond the length that it was first trained on.
 struct RopeScaling {
   enum class Kind { kNone, kLinear, kLlama3, kLongRope, kYarn } kind = Kind::kNone;
@@ -29,7 +27,13 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// What a model of this config does when positions reach up to a length.
+struct RopeConfig {
+  double theta = 10000;
+  int32_t rotary_dim = 0;
+  RopeScaling scaling = {};
+};
+
+// What such a RoPE does when positions reach up to a length.
 struct Rotation {
   std::vector<float> frequencies;  // radians per position of each pair
   double attention_factor = 1;
@@ -37,7 +41,7 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
-Rotation rotation_of(const ModelConfig& config, int32_t max_positions);
+Rotation rotation_of(const RopeConfig& rope, int32_t max_positions);
 
 // Whether two rotations agree but for rounding.
 bool is_close(const Rotation& a, const Rotation& b);

@@ -84,7 +84,7 @@ TEST_F(RopeFiles, ScaleAsTransformersDoes) {
       SCOPED_TRACE(golden["name"].get<std::string>() + " in " + field);
       ModelConfig config =
           read_hf({{field, golden["rope"]}}, golden["head_dim"], golden["max_positions"]);
-      Rotation rotation = rotation_of(config, config.max_positions);
+      Rotation rotation = rotation_of(config.rope, config.max_positions);
       auto expected = golden["frequencies"].get<std::vector<float>>();
       ASSERT_EQ(rotation.frequencies.size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i)
@@ -109,8 +109,8 @@ TEST_F(RopeFiles, OfBothKindsAgreeOnYarn) {
                                 {"qwen2.rope.scaling.finetuned", true},
                                 {"qwen2.rope.scaling.yarn_beta_fast", 16.0},
                                 {"qwen2.rope.scaling.yarn_beta_slow", 2.0}});
-  EXPECT_EQ(rotation_of(gguf, 32768), rotation_of(hf, 32768));
-  EXPECT_NEAR(gguf.rope_scaling.attention_factor, 0.1 * std::log(8) + 1, 1e-12);
+  EXPECT_EQ(rotation_of(gguf.rope, 32768), rotation_of(hf.rope, 32768));
+  EXPECT_NEAR(gguf.rope.scaling.attention_factor, 0.1 * std::log(8) + 1, 1e-12);
 }
 
 TEST_F(RopeFiles, OfGgufMultiplyAttentionFactors) {
@@ -120,19 +120,19 @@ TEST_F(RopeFiles, OfGgufMultiplyAttentionFactors) {
                                   {"qwen2.rope.scaling.attn_factor", 1.5},
                                   {"qwen2.rope.scaling.yarn_log_multiplier", 0.5}});
   double log = std::log(8);
-  EXPECT_NEAR(config.rope_scaling.attention_factor, 1.5 * (0.1 * log + 1) / (0.05 * log + 1),
+  EXPECT_NEAR(config.rope.scaling.attention_factor, 1.5 * (0.1 * log + 1) / (0.05 * log + 1),
               1e-12);
 }
 
 TEST_F(RopeFiles, OfGgufScaleLinearlyUnderEitherName) {
   for (const char* key : {"qwen2.rope.scaling.factor", "qwen2.rope.scale_linear"}) {
     ModelConfig config = read_gguf({{key, 4.0}});
-    EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLinear) << key;
-    EXPECT_EQ(rotation_of(config, 100).frequencies[0], 0.25f) << key;
+    EXPECT_EQ(config.rope.scaling.kind, RopeScaling::Kind::kLinear) << key;
+    EXPECT_EQ(rotation_of(config.rope, 100).frequencies[0], 0.25f) << key;
   }
   EXPECT_EQ(read_gguf({{"qwen2.rope.scaling.type", std::string("none")},
                        {"qwen2.rope.scaling.factor", 4.0}})
-                .rope_scaling.kind,
+                .rope.scaling.kind,
             RopeScaling::Kind::kNone);
 }
 
@@ -141,13 +141,13 @@ TEST_F(RopeFiles, OfGgufDivideByTheirTensors) {
        {GgufEntries{}, GgufEntries{{"qwen2.rope.scaling.type", std::string("linear")},
                                    {"qwen2.rope.scaling.factor", 0.0}}}) {
     ModelConfig config = read_gguf(entries, {tensor("rope_freqs.weight", eight_)});
-    Rotation plain = rotation_of(read_gguf({}), 1);
+    Rotation plain = rotation_of(read_gguf({}).rope, 1);
     for (int32_t length : {1, 32768, 100000}) {
-      Rotation rotation = rotation_of(config, length);
+      Rotation rotation = rotation_of(config.rope, length);
       for (size_t i = 0; i < 8; ++i)
         EXPECT_NEAR(rotation.frequencies[i] * eight_[i] / plain.frequencies[i], 1, 1e-6);
     }
-    EXPECT_EQ(config.rope_scaling.attention_factor, 1);
+    EXPECT_EQ(config.rope.scaling.attention_factor, 1);
   }
 }
 
@@ -156,9 +156,10 @@ TEST_F(RopeFiles, OfGgufHaveShortAndLongDivisors) {
                                   {"qwen2.rope.scaling.attn_factor", 1.19}},
                                  {tensor("rope_factors_short.weight", std::vector<float>(8, 1)),
                                   tensor("rope_factors_long.weight", eight_)});
-  EXPECT_EQ(rotation_of(config, 4096).frequencies[7] / rotation_of(config, 4097).frequencies[7],
-            4.5f);
-  EXPECT_EQ(config.rope_scaling.attention_factor, 1.19);
+  EXPECT_EQ(
+      rotation_of(config.rope, 4096).frequencies[7] / rotation_of(config.rope, 4097).frequencies[7],
+      4.5f);
+  EXPECT_EQ(config.rope.scaling.attention_factor, 1.19);
 }
 
 TEST_F(RopeFiles, RefuseWhatIsNotDone) {

@@ -25,6 +25,7 @@ constexpr std::array kMustBeFalse = {"mlp_bias",
                                      "is_encoder_decoder",
                                      "add_cross_attention",
                                      "use_mup",
+                                     "use_bidirectional_attention",
                                      "scale_attn_by_inverse_layer_idx"};
 
 struct Neutral {
@@ -113,10 +114,11 @@ bool is_zero(const GgufValue& value) {
 }
 
 void check_key(const GgufFile& file,
-               std::string_view prefix,
+               const Architecture& architecture,
+               std::string_view suffix,
                const std::string& key,
                const GgufValue& value) {
-  const auto suffix = std::string_view(key).substr(prefix.size() + 1);
+  if (std::ranges::count(architecture.own_keys, suffix) > 0) return;
   auto is_in = [&](const auto& names) {
     return std::ranges::find(names, suffix, [](const char* name) {
              return std::string_view(name);
@@ -131,38 +133,38 @@ void check_key(const GgufFile& file,
     if (!file.get_bool_or(key, true)) refuse(file, fmt::format("key \"{}\" is not true", key));
     return;
   }
-  const bool has_window = prefix == "llama" || prefix == "phi3";
-  if (suffix == "attention.sliding_window" && (has_window || is_zero(value))) return;
+  if (suffix == "attention.sliding_window" && is_zero(value)) return;
   refuse(file, fmt::format("key \"{}\" is not supported", key));
 }
 
 }  // namespace
 
 void refuse_other_fields(const JsonFields& json, const Architecture& architecture) {
+  auto is_own = [&](std::string_view field) {
+    return std::ranges::count(architecture.own_fields, field) > 0;
+  };
   // Qwen2 has biases whatever the field says.
-  if (!architecture.has_qkv_bias && json.get_bool_or("attention_bias", false))
+  if (!architecture.parts.has_qkv_bias && json.get_bool_or("attention_bias", false))
     json.refuse("attention_bias", fmt::format("false for {}", architecture.name));
   for (const char* field : kMustBeFalse) {
-    if (json.get_bool_or(field, false)) json.refuse(field, "false: it is not supported");
+    if (!is_own(field) && json.get_bool_or(field, false))
+      json.refuse(field, "false: it is not supported");
   }
   for (const auto& [field, value] : kMustBe) {
-    if (json.get_double_or(field, value) != value)
+    if (!is_own(field) && json.get_double_or(field, value) != value)
       json.refuse(field, fmt::format("{}: nothing else is supported", value));
   }
   for (const char* field : kMustBeAbsent) {
-    if (json.has(field)) json.refuse(field, "null: it is not supported");
+    if (!is_own(field) && json.has(field)) json.refuse(field, "null: it is not supported");
   }
 }
 
-void refuse_other_keys(const GgufFile& file, std::string_view prefix) {
-  if (int64_t parts = file.get_int_or("split.count", 0); parts > 1) {
-    refuse(file, fmt::format("is part {} of a GGUF file split into {}: join them into one file "
-                             "first (llama-gguf-split --merge)",
-                             file.get_int_or("split.no", 0) + 1, parts));
-  }
+void refuse_other_keys(const GgufFile& file,
+                       std::string_view prefix,
+                       const Architecture& architecture) {
   for (const auto& [key, value] : file.metadata()) {
     if (key.size() > prefix.size() && key.starts_with(prefix) && key[prefix.size()] == '.')
-      check_key(file, prefix, key, value);
+      check_key(file, architecture, std::string_view(key).substr(prefix.size() + 1), key, value);
   }
 }
 

@@ -14,8 +14,9 @@ namespace droidspeak {
 // must have the value that does not.
 void refuse_other_fields(const JsonFields& json, const Architecture& architecture);
 
-// A GGUF file's own keys (under `prefix`) are few: only those that are known may be there. Also
-// refuses a part of a split file.
-void refuse_other_keys(const GgufFile& file, std::string_view prefix);
+// A GGUF file's own keys (under `prefix`) are few: only those that are known may be there.
+void refuse_other_keys(const GgufFile& file,
+                       std::string_view prefix,
+                       const Architecture& architecture);
 
 }  // namespace droidspeak

@@ -1,7 +1,6 @@
 #include "model/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -28,6 +27,14 @@ void for_each_output(std::span<const BatchSlice> slices, const Body& body) {
   }
 }
 
+Tensor upload_rope_table(Device& device, const RopeConfig& rope, int32_t max_positions) {
+  std::vector<float> values = make_rope_table(rotation_of(rope, max_positions), max_positions);
+  Tensor table(device, DType::kF32, max_positions, rope.rotary_dim);
+  device.to_device(table.view().data, values.data(), values.size() * sizeof(float));
+  device.synchronize();
+  return table;
+}
+
 void set_sequences(std::span<const BatchSlice> slices, std::vector<SequenceSlice>& out) {
   out.clear();
   for (const BatchSlice& slice : slices) out.push_back(slice.sequence);
@@ -41,29 +48,32 @@ Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32
       max_positions_(max_positions),
       configuration_(configuration_digest(
           config(), {.precision = weights_->precision, .max_positions = max_positions})),
-      attention_factor_(static_cast<float>(config().rope_scaling.attention_factor)) {
-  std::vector<float> table = make_rope_table(rotation_of(config(), max_positions), max_positions);
-  rope_table_ = Tensor(ops.device(), DType::kF32, max_positions, config().rotary_dim);
-  ops.device().to_device(rope_table_.view().data, table.data(), table.size() * sizeof(float));
-  ops.device().synchronize();
+      rope_table_(upload_rope_table(ops.device(), config().rope, max_positions)),
+      experts_(ops) {
+  if (config().local_rope)
+    local_rope_table_ = upload_rope_table(ops.device(), *config().local_rope, max_positions);
 }
 
 RopeOptions Transformer::rope_options(int32_t layer) const {
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
+  const RopeConfig& rope = c.rope_of(layer);
+  const Tensor& table = &rope == &c.rope ? rope_table_ : local_rope_table_;
+  const bool norms_heads = c.parts.qk_norm == QkNorm::kPerHead;
   return {.num_heads = c.num_heads,
           .num_kv_heads = c.num_kv_heads,
           .head_dim = c.head_dim,
-          .rotary_dim = c.rotary_dim,
-          .table = static_cast<const float*>(rope_table_.view().data),
-          .attention_factor = attention_factor_,
-          .q_norm = data_or_null(w.q_norm),
-          .k_norm = data_or_null(w.k_norm),
+          .rotary_dim = rope.rotary_dim,
+          .table = static_cast<const float*>(table.view().data),
+          .attention_factor = static_cast<float>(rope.scaling.attention_factor),
+          .q_norm = norms_heads ? data_or_null(w.q_norm) : nullptr,
+          .k_norm = norms_heads ? data_or_null(w.k_norm) : nullptr,
           .norm_epsilon = c.norm_epsilon};
 }
 
 void Transformer::embed(std::span<const int32_t> tokens, TensorView hidden) {
   ops_.embed(*weights_->embedding, tokens, hidden);
+  if (config().embedding_scale != 1) ops_.scale(hidden, config().embedding_scale, 0);
 }
 
 void Transformer::forward_layers(LayerRange range,
@@ -88,7 +98,9 @@ void Transformer::forward_layers(LayerRange range,
     }
   };
   // The next tokens come with the same operations; a layer on its own is not worth the record.
-  if (is_decode && range.end - range.begin > 1) return ops_.repeat(queue_layers);
+  // What experts do depends on the rows, so it cannot be recorded.
+  const bool can_repeat = is_decode && range.end - range.begin > 1 && config().experts.count == 0;
+  if (can_repeat) return ops_.repeat(queue_layers);
   queue_layers();
   if (has_output_layer) output_layer(slices, kv, hidden);
 }
@@ -109,11 +121,16 @@ TensorView Transformer::store_kv(int32_t layer,
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
-  TensorView normed = normed_.reshape(ops_.device(), dtype, hidden.rows, c.d_model);
   TensorView qkv = qkv_.reshape(ops_.device(), dtype, hidden.rows, c.qkv_columns());
-  ops_.rms_norm(hidden, data_or_null(w.attention_norm), c.norm_epsilon, normed);
-  ops_.linear(*w.qkv, normed, qkv, Accumulate::kOverwrite, data_or_null(w.qkv_bias));
-  apply_lora(slices, layer, &LoraLayer::qkv, normed, qkv);
+  TensorView in = normed(hidden, w.attention_norm);
+  ops_.linear(*w.qkv, in, qkv, Accumulate::kOverwrite, data_or_null(w.qkv_bias));
+  apply_lora(slices, layer, &LoraLayer::qkv, in, qkv);
+  if (c.parts.qk_norm == QkNorm::kWhole) {
+    TensorView q = qkv.column_range(0, c.q_columns());
+    TensorView k = qkv.column_range(c.q_columns(), c.q_columns() + c.kv_columns());
+    ops_.rms_norm(q, data_or_null(w.q_norm), c.norm_epsilon, q);
+    ops_.rms_norm(k, data_or_null(w.k_norm), c.norm_epsilon, k);
+  }
   ops_.rotate_and_store(qkv, rope_options(layer), sequence_slices_, kv.layer(layer));
   return qkv;
 }
@@ -128,32 +145,62 @@ void Transformer::attention_block(int32_t layer,
   TensorView attended =
       attended_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, c.q_columns());
   AttentionOptions options{.num_heads = c.num_heads,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                           .sliding_window = c.sliding_window};
+                           .scale = c.attention_scale,
+                           .sliding_window = c.window(layer),
+                           .soft_cap = c.attention_cap};
   ops_.attention(qkv, options, sequence_slices_, kv, attended);
   for (size_t i = 0; i < slices.size(); ++i) {
     const AttentionMass* mass = slices[i].mass;
     if (mass != nullptr && layer >= mass->first_layer)
       ops_.add_attention_mass(qkv, options, sequence_slices_, i, kv, mass->sums);
   }
-  ops_.linear(*w.output, attended, hidden, Accumulate::kAdd);
-  apply_lora(slices, layer, &LoraLayer::output, attended, hidden);
+  add_branch({*w.output, &LoraLayer::output, w.attention_output_norm}, layer, slices, attended,
+             hidden);
+}
+
+void Transformer::add_branch(const Branch& branch,
+                             int32_t layer,
+                             std::span<const BatchSlice> slices,
+                             TensorView in,
+                             TensorView hidden) {
+  const float* norm = data_or_null(branch.norm);
+  if (norm == nullptr && config().residual_scale == 1) {
+    ops_.linear(branch.weights, in, hidden, Accumulate::kAdd);
+    return apply_lora(slices, layer, branch.lora, in, hidden);
+  }
+  TensorView added = branch_.reshape(ops_.device(), hidden.dtype, hidden.rows, hidden.columns);
+  ops_.linear(branch.weights, in, added);
+  apply_lora(slices, layer, branch.lora, in, added);
+  if (norm != nullptr) ops_.rms_norm(added, norm, config().norm_epsilon, added);
+  ops_.add_scaled(added, config().residual_scale, hidden);
+}
+
+TensorView Transformer::normed(TensorView in, const Tensor& norm) {
+  if (norm.rows() == 0) return in;
+  TensorView out = normed_.reshape(ops_.device(), ops_.activation_dtype(), in.rows, in.columns);
+  ops_.rms_norm(in, data_or_null(norm), config().norm_epsilon, out);
+  return out;
 }
 
 void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden) {
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
-  TensorView normed = normed_.reshape(ops_.device(), dtype, hidden.rows, c.d_model);
+  TensorView in = normed(hidden, w.ffn_norm);
+  if (c.experts.count > 0) experts_.add(c, w, layer, slices, in, hidden);
+  if (!w.gate_up) return;
   TensorView gate_up = gate_up_.reshape(ops_.device(), dtype, hidden.rows, 2 * c.ffn_dim);
   TensorView activated = activated_.reshape(ops_.device(), dtype, hidden.rows, c.ffn_dim);
 
-  ops_.rms_norm(hidden, data_or_null(w.ffn_norm), c.norm_epsilon, normed);
-  ops_.linear(*w.gate_up, normed, gate_up);
-  apply_lora(slices, layer, &LoraLayer::gate_up, normed, gate_up);
-  ops_.gated_activation(gate_up, c.activation, activated);
-  ops_.linear(*w.down, activated, hidden, Accumulate::kAdd);
-  apply_lora(slices, layer, &LoraLayer::down, activated, hidden);
+  ops_.linear(*w.gate_up, in, gate_up);
+  apply_lora(slices, layer, &LoraLayer::gate_up, in, gate_up);
+  ops_.gated_activation(gate_up, c.parts.activation, activated);
+  if (w.shared_gate) {
+    TensorView gates = shared_gates_.reshape(ops_.device(), DType::kF32, hidden.rows, 1);
+    ops_.linear(*w.shared_gate, in, gates);
+    ops_.gate_rows(gates, activated);
+  }
+  add_branch({*w.down, &LoraLayer::down, w.ffn_output_norm}, layer, slices, activated, hidden);
 }
 
 void Transformer::output_layer(std::span<const BatchSlice> slices,
@@ -210,10 +257,9 @@ void Transformer::apply_lora(std::span<const BatchSlice> slices,
 }
 
 void Transformer::logits(TensorView hidden, TensorView out) {
-  TensorView normed =
-      normed_.reshape(ops_.device(), ops_.activation_dtype(), hidden.rows, config().d_model);
-  ops_.rms_norm(hidden, data_or_null(weights_->output_norm), config().norm_epsilon, normed);
-  ops_.linear(weights_->output_matrix(), normed, out);
+  ops_.linear(weights_->output_matrix(), normed(hidden, weights_->output_norm), out);
+  const ModelConfig& c = config();
+  if (c.logit_scale != 1 || c.logit_cap != 0) ops_.scale(out, c.logit_scale, c.logit_cap);
 }
 
 }  // namespace droidspeak

@@ -3,33 +3,16 @@
 // on the others.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "model/batch_slice.h"
+#include "model/expert_ffn.h"
 #include "model/weights.h"
 
 namespace droidspeak {
-
-// Where it is summed up how much a row looks at the leading positions.
-struct AttentionMass {
-  TensorView sums;          // [1, positions] f32
-  int32_t first_layer = 0;  // from here to the last one
-};
-
-// Rows of one sequence in a batch. `adapter` null: the base weights alone.
-struct BatchSlice {
-  SequenceSlice sequence;
-  const Adapter* adapter = nullptr;
-  // Of so many last rows the hidden state behind the last layer is wanted. The others only leave
-  // their K/V in that layer: their rows of `hidden` are no result.
-  int32_t output_rows = kAllRows;
-  const AttentionMass* mass = nullptr;  // of the last row, which is an output row; null: not wanted
-
-  static constexpr int32_t kAllRows = std::numeric_limits<int32_t>::max();
-};
 
 class Transformer {
  public:
@@ -75,6 +58,21 @@ class Transformer {
                        const KvLayerView& kv,
                        TensorView qkv,
                        TensorView hidden);
+
+  // in * weights^T with its correction, normed and scaled as the model does it, added to `hidden`.
+  struct Branch {
+    const WeightMatrix& weights;
+    LoraLinear LoraLayer::*lora;
+    const Tensor& norm;  // empty: none
+  };
+
+  void add_branch(const Branch& branch,
+                  int32_t layer,
+                  std::span<const BatchSlice> slices,
+                  TensorView in,
+                  TensorView hidden);
+  // `in` itself where the norm is empty.
+  TensorView normed(TensorView in, const Tensor& norm);
   void ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden);
   // The last layer, whose later parts see only the rows that are wanted behind it.
   void output_layer(std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden);
@@ -88,17 +86,20 @@ class Transformer {
   std::shared_ptr<const Weights> weights_;
   int32_t max_positions_;
   Digest configuration_;
-  float attention_factor_;
   Tensor rope_table_;
+  Tensor local_rope_table_;  // of layers with a window, where they have their own
   // Scratch, reused from call to call.
   Tensor normed_;
   Tensor qkv_;
   Tensor attended_;
   Tensor gate_up_;
   Tensor activated_;
+  Tensor branch_;
   Tensor low_rank_;
   Tensor output_qkv_;
   Tensor output_hidden_;
+  Tensor shared_gates_;
+  ExpertFfn experts_;
   std::vector<BatchSlice> output_slices_;
   std::vector<SequenceSlice> sequence_slices_;
   std::vector<LoraRows> lora_rows_;

@@ -12,16 +12,29 @@
 
 namespace droidspeak {
 
+struct ExpertWeights {
+  std::unique_ptr<WeightMatrix> gate_up;  // [2 * experts.ffn_dim, d_model]: rows of gate, up
+  std::unique_ptr<WeightMatrix> down;     // [d_model, experts.ffn_dim]
+};
+
 struct LayerWeights {
-  std::unique_ptr<WeightMatrix> qkv;      // [qkv_columns, d_model]: rows of q, k, v
-  std::unique_ptr<WeightMatrix> output;   // [d_model, q_columns]
+  std::unique_ptr<WeightMatrix> qkv;     // [qkv_columns, d_model]: rows of q, k, v
+  std::unique_ptr<WeightMatrix> output;  // [d_model, q_columns]
+  // The plain FFN or the shared expert; null: neither.
   std::unique_ptr<WeightMatrix> gate_up;  // [2 * ffn_dim, d_model]: rows of gate, up
   std::unique_ptr<WeightMatrix> down;     // [d_model, ffn_dim]
-  Tensor attention_norm;                  // [1, d_model] f32
-  Tensor ffn_norm;                        // [1, d_model] f32
-  Tensor qkv_bias;                        // [1, qkv_columns] f32, or empty
-  Tensor q_norm;                          // [1, head_dim] f32, or empty
-  Tensor k_norm;
+  // Null and empty without experts.
+  std::unique_ptr<WeightMatrix> router;       // [experts.count, d_model]
+  std::unique_ptr<WeightMatrix> shared_gate;  // [1, d_model]; null: no shared expert
+  std::vector<ExpertWeights> experts;
+  // f32 vectors, empty where the model has no such part.
+  Tensor attention_norm;         // [1, d_model], of what attention reads
+  Tensor attention_output_norm;  // [1, d_model], of what it adds
+  Tensor ffn_norm;               // the same of the FFN
+  Tensor ffn_output_norm;
+  Tensor qkv_bias;  // [1, qkv_columns]
+  Tensor q_norm;    // [1, head_dim] or, of all heads together, [1, q_columns]
+  Tensor k_norm;    // [1, head_dim] or [1, kv_columns]
 };
 
 // Immutable after loading; shared by every variant that uses these weights.
@@ -39,11 +52,17 @@ struct Weights {
   size_t bytes() const;
 };
 
+struct ExpertLora {
+  LoraLinear gate_up;
+  LoraLinear down;
+};
+
 struct LoraLayer {
   LoraLinear qkv;
   LoraLinear output;
   LoraLinear gate_up;
   LoraLinear down;
+  std::vector<ExpertLora> experts;  // empty: none is adapted
 };
 
 // A PEFT LoRA adapter, applied at run time beside the base weights. Immutable after loading.
@@ -66,5 +85,7 @@ std::shared_ptr<const Adapter> load_adapter(Ops& ops,
 
 // The config alone, without reading weights.
 ModelConfig load_config(const std::filesystem::path& path);
+// The same, and throws Failure unless every tensor is there, of the right shape and understood.
+ModelConfig check_checkpoint(const std::filesystem::path& path);
 
 }  // namespace droidspeak

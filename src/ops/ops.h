@@ -79,6 +79,18 @@ struct AttentionOptions {
   int32_t num_heads = 0;
   float scale = 1;
   int32_t sliding_window = 0;  // a row sees only the last `sliding_window` positions; 0: all
+  float soft_cap = 0;  // scaled scores become soft_cap * tanh(score / soft_cap); 0: they stay
+};
+
+// How the logits of a router choose experts for a row.
+struct ExpertChoice {
+  enum class Weights {
+    kOfAll,     // softmax over all experts
+    kOfChosen,  // softmax over the chosen ones
+  };
+
+  int32_t per_row = 0;
+  Weights weights = Weights::kOfChosen;
 };
 
 // Low-rank correction of reused K/V or E while it is loaded: x += ((x - 0) A) B + bias on rows
@@ -175,6 +187,33 @@ class Ops {
 
   // out[i] = activation(in[i, :n]) * in[i, n:], n = out.columns.
   virtual void gated_activation(TensorView in, Activation activation, TensorView out) = 0;
+
+  // rows *= factor, then soft_cap * tanh(rows / soft_cap) unless soft_cap is 0; in place.
+  virtual void scale(TensorView rows, float factor, float soft_cap) = 0;
+
+  // out += factor * in.
+  virtual void add_scaled(TensorView in, float factor, TensorView out) = 0;
+
+  // The experts with the largest logits (f32) of every row, largest first, and what their results
+  // count. experts: [rows * per_row] host memory; weights: [rows, per_row] f32. Waits. NaN counts
+  // as the least logit.
+  virtual void choose_experts(TensorView logits,
+                              const ExpertChoice& choice,
+                              std::span<int32_t> experts,
+                              TensorView weights) = 0;
+
+  // out[i] = in[rows[i]]; rows in host memory.
+  virtual void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) = 0;
+
+  // out[i] += sum over j of weights[i, j] * in[places[i * n + j]], n = weights.columns; places in
+  // host memory.
+  virtual void add_weighted_rows(TensorView in,
+                                 std::span<const int32_t> places,
+                                 TensorView weights,
+                                 TensorView out) = 0;
+
+  // rows[i] *= sigmoid(gates[i]); gates: [rows, 1] f32.
+  virtual void gate_rows(TensorView gates, TensorView rows) = 0;
 
   // Norms (optional) and rotates the q part of qkv in place; norms and rotates k, writes k and v of
   // every row into the cache. The rows of qkv are covered by the slices.

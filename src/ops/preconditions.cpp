@@ -81,6 +81,40 @@ void check_attention_mass(const TensorView& qkv,
         "a sum for each of the leading positions");
 }
 
+void check_expert_choice(const TensorView& logits,
+                         const ExpertChoice& choice,
+                         std::span<const int32_t> experts,
+                         const TensorView& weights) {
+  check(logits.dtype == DType::kF32 && weights.dtype == DType::kF32, "router logits are f32");
+  check(choice.per_row > 0 && choice.per_row <= logits.columns, "experts of a row");
+  check(weights.rows == logits.rows && weights.columns == choice.per_row &&
+            std::ssize(experts) == logits.rows * choice.per_row,
+        "room for every choice");
+}
+
+void check_gathered_rows(const TensorView& in,
+                         std::span<const int32_t> rows,
+                         const TensorView& out) {
+  check(out.rows == std::ssize(rows) && out.columns == in.columns && in.dtype == out.dtype,
+        "shapes of gathered rows");
+  for (int32_t row : rows) check(row >= 0 && row < in.rows, "a row that is there");
+}
+
+void check_weighted_rows(const TensorView& in,
+                         std::span<const int32_t> places,
+                         const TensorView& weights,
+                         const TensorView& out) {
+  check(weights.dtype == DType::kF32 && weights.rows == out.rows && in.columns == out.columns &&
+            in.dtype == out.dtype && std::ssize(places) == weights.rows * weights.columns,
+        "shapes of weighted rows");
+  for (int32_t place : places) check(place >= 0 && place < in.rows, "a row that is there");
+}
+
+void check_gated_rows(const TensorView& gates, const TensorView& rows) {
+  check(gates.dtype == DType::kF32 && gates.columns == 1 && gates.rows == rows.rows,
+        "a gate for every row");
+}
+
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums) {
   check(x.rows == y.rows && x.columns == y.columns && x.dtype == y.dtype,
         "rows of the same tokens");

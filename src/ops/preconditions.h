@@ -27,6 +27,18 @@ void check_attention_mass(const TensorView& qkv,
                           const SequenceSlice& slice,
                           const KvLayerView& kv,
                           const TensorView& sums);
+void check_expert_choice(const TensorView& logits,
+                         const ExpertChoice& choice,
+                         std::span<const int32_t> experts,
+                         const TensorView& weights);
+void check_gathered_rows(const TensorView& in,
+                         std::span<const int32_t> rows,
+                         const TensorView& out);
+void check_weighted_rows(const TensorView& in,
+                         std::span<const int32_t> places,
+                         const TensorView& weights,
+                         const TensorView& out);
+void check_gated_rows(const TensorView& gates, const TensorView& rows);
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums);
 
 }  // namespace droidspeak

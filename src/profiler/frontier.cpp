@@ -189,7 +189,9 @@ double relative_cost(const TriedPlan& tried, const CostShape& shape) {
   double translation = 0;
   if (tried.translated) {
     double layer_weights =
-        static_cast<double>(c.d_model) * (c.qkv_columns() + c.q_columns() + 3.0 * c.ffn_dim);
+        static_cast<double>(c.d_model) *
+        (c.qkv_columns() + c.q_columns() +
+         3.0 * (c.ffn_dim + static_cast<double>(c.experts.per_row) * c.experts.ffn_dim));
     double map_weights = 2.0 * 2.0 * c.kv_columns() * shape.map_rank;
     // Twice the multiplications: gathering and scattering the rows takes as long again.
     translation = (1 - tried.plan.recomputed_layers() / layers) * 2 * map_weights / layer_weights;

@@ -7,7 +7,7 @@ namespace droidspeak {
 CodedModel coded_model_of(const ModelFamily& family) {
   auto base = family.base();
   int32_t max_positions = base->transformer->max_positions();
-  return {base->model_digest, rotation_of(family.config(), max_positions).frequencies};
+  return {base->model_digest, rotation_of(family.config().rope, max_positions).frequencies};
 }
 
 }  // namespace droidspeak

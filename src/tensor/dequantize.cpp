@@ -167,6 +167,73 @@ void expand_q6_k(const uint8_t* __restrict block, float* __restrict out) {
   }
 }
 
+// 16 bytes of a scale (low nibble) and a minimum (high nibble) for 16 elements each, 64 bytes of
+// two bits, f16 scale, f16 minimum. Each half of 128 elements is four runs of 32, which are the
+// four bit pairs of 32 bytes.
+void expand_q2_k(const uint8_t* __restrict block, float* __restrict out) {
+  const float scale = load_f16(block + 80);
+  const float minimum = load_f16(block + 82);
+  for (int run = 0; run < 8; ++run) {
+    const uint8_t* quants = block + 16 + 32 * (run / 4);
+    for (int i = 0; i < 32; ++i) {
+      const int packed = block[2 * run + i / 16];
+      const float step = scale * static_cast<float>(packed & 15);
+      const float least = minimum * static_cast<float>(packed >> 4);
+      *out++ = step * static_cast<float>((quants[i] >> (2 * (run % 4))) & 3) - least;
+    }
+  }
+}
+
+// Sixteen six-bit scales in 12 bytes: low nibbles of the first eight bytes, then their high ones;
+// the upper two bits of scale i are pair i / 4 of byte 8 + i % 4. Zero point 32.
+int q3_k_scale(const uint8_t* packed, int index) {
+  const int low = index < 8 ? packed[index] & 15 : packed[index - 8] >> 4;
+  const int high = (packed[8 + index % 4] >> (2 * (index / 4))) & 3;
+  return (low | (high << 4)) - 32;
+}
+
+// 32 bytes of third bits (bit r of byte i: element i of run r), 64 bytes of two bits as in q2_k, 12
+// bytes of scales, f16 scale; zero point 4.
+void expand_q3_k(const uint8_t* __restrict block, float* __restrict out) {
+  const float scale = load_f16(block + 108);
+  for (int run = 0; run < 8; ++run) {
+    const uint8_t* quants = block + 32 + 32 * (run / 4);
+    for (int i = 0; i < 32; ++i) {
+      const int low = (quants[i] >> (2 * (run % 4))) & 3;
+      const int quant = low - ((block[i] >> run & 1) != 0 ? 0 : 4);
+      const int sub_scale = q3_k_scale(block + 96, 2 * run + i / 16);
+      *out++ = scale * static_cast<float>(sub_scale) * static_cast<float>(quant);
+    }
+  }
+}
+
+// 16 bytes of nibbles as in q4_0 that stand for the values of a table.
+void expand_table(const uint8_t* quants, const int8_t* table, float scale, float* out) {
+  for (int i = 0; i < kSmallBlock / 2; ++i) {
+    out[i] = scale * static_cast<float>(table[quants[i] & 15]);
+    out[i + 16] = scale * static_cast<float>(table[quants[i] >> 4]);
+  }
+}
+
+// f16 scale, nibbles.
+void expand_iq4_nl(const uint8_t* __restrict block, float* __restrict out) {
+  expand_table(block + 2, kNonLinear4, load_f16(block), out);
+}
+
+// f16 scale, eight pairs of upper bits of sub-scales, four bytes of their nibbles, then eight times
+// 16 bytes of nibbles.
+void expand_iq4_xs(const uint8_t* __restrict block, float* __restrict out) {
+  for (int run = 0; run < 8; ++run, out += kSmallBlock) {
+    const float scale = load_f16(block) * static_cast<float>(iq4_xs_scale(block, run));
+    expand_table(block + 8 + 16 * run, kNonLinear4, scale, out);
+  }
+}
+
+// Exponent, nibbles.
+void expand_mxfp4(const uint8_t* __restrict block, float* __restrict out) {
+  expand_table(block + 1, kMxfp4Halves, mxfp4_half_scale(block[0]), out);
+}
+
 template <auto kExpand>
 void expand_blocks(DType dtype, const uint8_t* bytes, std::span<float> out) {
   auto elements = static_cast<size_t>(traits(dtype).block_elements);
@@ -190,6 +257,18 @@ float float_from_int(int32_t value) {
 }
 
 }  // namespace
+
+float mxfp4_half_scale(uint8_t exponent) {
+  // 2^(exponent - 128); the two smallest are no normal floats.
+  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent
+                                           : static_cast<uint32_t>(exponent - 1) << 23);
+}
+
+int iq4_xs_scale(const uint8_t* block, int run) {
+  const int low = (block[4 + run / 2] >> (4 * (run % 2))) & 15;
+  const int high = (load_u16(block + 2) >> (2 * run)) & 3;
+  return (low | (high << 4)) - 32;
+}
 
 void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {
   check(out.size() % static_cast<size_t>(traits(dtype).block_elements) == 0,
@@ -226,6 +305,16 @@ void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> 
       return expand_blocks<expand_q5_k>(dtype, source, out);
     case DType::kQ6_K:
       return expand_blocks<expand_q6_k>(dtype, source, out);
+    case DType::kQ2_K:
+      return expand_blocks<expand_q2_k>(dtype, source, out);
+    case DType::kQ3_K:
+      return expand_blocks<expand_q3_k>(dtype, source, out);
+    case DType::kIQ4_NL:
+      return expand_blocks<expand_iq4_nl>(dtype, source, out);
+    case DType::kIQ4_XS:
+      return expand_blocks<expand_iq4_xs>(dtype, source, out);
+    case DType::kMXFP4:
+      return expand_blocks<expand_mxfp4>(dtype, source, out);
   }
 }
 

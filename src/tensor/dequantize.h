@@ -10,6 +10,17 @@
 
 namespace droidspeak {
 
+// What the 16 quants of iq4_nl and iq4_xs stand for, and those of mxfp4, in halves.
+inline constexpr int8_t kNonLinear4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                           1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr int8_t kMxfp4Halves[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
+
+// Half of the power of two that an mxfp4 block is scaled by.
+float mxfp4_half_scale(uint8_t exponent);
+// What scales run `run` of 32 elements of an iq4_xs block, beside the block's f16 scale.
+int iq4_xs_scale(const uint8_t* block, int run);
+
 // `out.size()` elements, a multiple of the block size, from the start of `bytes`, which may lie at
 // any alignment.
 void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> out);

@@ -95,7 +95,7 @@ def test_inspect_a_family(program):
 
 
 COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "bench prefill", "bench decode", "bench reuse", "bench serve",
-            "inspect"]
+            "inspect", "family init", "supported"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     HfConfig read = read_hf_config(input.path());
     for (int32_t length : {1, read.config.max_positions}) {
-      Rotation rotation = rotation_of(read.config, length);
+      Rotation rotation = rotation_of(read.config.rope, length);
       for (float value : make_rope_table(rotation, 2))
         check(std::isfinite(value), "cosines and sines are numbers");
       configuration_digest(read.config, {Precision::kFast, length});

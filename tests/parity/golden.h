@@ -17,12 +17,14 @@ namespace droidspeak {
 struct Golden {
   std::vector<int32_t> tokens;
   std::vector<std::vector<float>> logits;  // of the last positions
+  std::vector<int32_t> greedy;             // what follows the tokens; empty: not known
 };
 
 inline Golden read_golden(const std::filesystem::path& path) {
   nlohmann::json json = nlohmann::json::parse(read_file(path));
   return {json["tokens"].get<std::vector<int32_t>>(),
-          json["logits"].get<std::vector<std::vector<float>>>()};
+          json["logits"].get<std::vector<std::vector<float>>>(),
+          json.value("greedy", std::vector<int32_t>())};
 }
 
 inline std::filesystem::path golden_models() {
@@ -63,6 +65,18 @@ inline void expect_golden(SingleModel& model,
       ASSERT_NEAR(logits[first + i][j], golden.logits[i][j], tolerance)
           << "position " << first + i << " token " << j << " chunk " << chunk;
     }
+  }
+}
+
+// Reads the tokens with their greedy answer and expects it to be ours, too.
+inline void expect_greedy(SingleModel& model, const Golden& golden) {
+  ASSERT_FALSE(golden.greedy.empty());
+  std::vector<int32_t> tokens = golden.tokens;
+  tokens.insert(tokens.end(), golden.greedy.begin(), golden.greedy.end());
+  std::vector<std::vector<float>> logits = model.logits(tokens, 64);
+  for (size_t i = 0; i < golden.greedy.size(); ++i) {
+    const std::vector<float>& row = logits[golden.tokens.size() - 1 + i];
+    EXPECT_EQ(std::ranges::max_element(row) - row.begin(), golden.greedy[i]) << "token " << i;
   }
 }
 

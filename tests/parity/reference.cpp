@@ -47,7 +47,7 @@ Row normalize(const Row& x, const Row& weight, double epsilon) {
 ReferenceModel::ReferenceModel(const std::filesystem::path& checkpoint,
                                const std::filesystem::path& adapter)
     : checkpoint_(checkpoint), adapter_(adapter), config_(load_config(checkpoint)) {
-  check(config_.architecture == "llama" && config_.rope_scaling.kind == RopeScaling::Kind::kNone,
+  check(config_.architecture == "llama" && config_.rope.scaling.kind == RopeScaling::Kind::kNone,
         "the reference knows plain Llama");
   for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"})
     weights_[name] = load(name);
@@ -104,7 +104,7 @@ Rows ReferenceModel::embed(const std::vector<int32_t>& tokens) const {
 void ReferenceModel::rotate(double* head, int32_t position) const {
   int32_t half = config_.head_dim / 2;
   for (int32_t i = 0; i < half; ++i) {
-    double angle = position / std::pow(config_.rope_theta, 2.0 * i / config_.head_dim);
+    double angle = position / std::pow(config_.rope.theta, 2.0 * i / config_.head_dim);
     double x = head[i];
     double y = head[half + i];
     head[i] = x * std::cos(angle) - y * std::sin(angle);

@@ -76,8 +76,8 @@ TEST(Documents, NameMakeVerbsThatExist) {
 }
 
 TEST(Documents, NameSubcommandsThatExist) {
-  std::set<std::string> commands{"serve",   "generate", "score", "tokenize",
-                                 "profile", "evaluate", "bench", "inspect"};
+  std::set<std::string> commands{"serve",    "generate", "score",   "tokenize", "profile",
+                                 "evaluate", "bench",    "inspect", "family",   "supported"};
   for (const fs::path& document : documents()) {
     for (const std::string& command :
          matches(read_file(document), std::regex(R"re(build/droidspeak ([a-z]+))re"))) {

@@ -3,6 +3,7 @@
 // (transformer.cpp).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,35 +14,111 @@
 
 namespace droidspeak {
 
+enum class TensorRole {
+  kEmbedding,
+  kOutputNorm,
+  kOutput,
+  kAttentionNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kFusedQkv,
+  kQueryNorm,
+  kKeyNorm,
+  kAttentionOutput,
+  kAttentionOutputNorm,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kFusedGateUp,
+  kDown,
+  kFfnOutputNorm,
+  kRouter,
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
+  kSharedExpertGate,
+};
+
+// What a tensor is called; the first "{}" stands for the number of its layer, the second for that
+// of its expert. GGUF files have all experts of a layer in one tensor.
+struct RoleNames {
+  TensorRole role;
+  std::string_view gguf;
+  std::string_view hf;
+};
+
 enum class Fusion { kSeparate, kFused };
 
 struct Architecture {
   std::string_view name;
+  std::string_view models;                                // what people call them
   std::vector<std::string_view> hf_model_types = {};      // "model_type" of config.json
   std::vector<std::string_view> gguf_architectures = {};  // "general.architecture"
-  bool has_qkv_bias = false;
-  bool has_qk_norm = false;
+  std::vector<RoleNames> names = {};  // where they are not the common ones, those of Llama
+  ModelParts parts = {};
   Fusion fusion = Fusion::kSeparate;  // how q/k/v and gate/up lie in files
   bool gguf_permutes_qk = false;      // GGUF stores q and k rows for adjacent-pair RoPE
   bool has_partial_rotation = false;  // RoPE may turn only the first part of a head
-  // Fill in what the common readers do not: sliding window, refusals.
+  bool hf_norms_lack_one = false;     // Hugging Face files store the norms' weights less 1
+  bool is_tied_by_default = false;    // in a config.json that does not say
+  double default_rope_theta = 10000;  // likewise
+  // Fields of config.json and keys of GGUF files that read_hf and read_gguf understand, among those
+  // that are refused of other architectures.
+  std::vector<std::string_view> own_fields = {};
+  std::vector<std::string_view> own_keys = {};  // without the architecture's prefix
+  // Fill in what the common readers do not: windows, factors, caps. `prefix`: of the file's keys.
   void (*read_hf)(const JsonFields& json, ModelConfig& config) = nullptr;
-  void (*read_gguf)(const GgufFile& file, ModelConfig& config) = nullptr;
+  void (*read_gguf)(const GgufFile& file, std::string_view prefix, ModelConfig& config) = nullptr;
 };
 
+const Architecture& gemma2_architecture();
+const Architecture& gemma3_architecture();
+const Architecture& granite_architecture();
 const Architecture& llama_architecture();
 const Architecture& mistral_architecture();
-const Architecture& qwen2_architecture();
-const Architecture& qwen3_architecture();
+const Architecture& mixtral_architecture();
+const Architecture& olmo2_architecture();
+const Architecture& olmo3_architecture();
 const Architecture& phi3_architecture();
+const Architecture& qwen2_architecture();
+const Architecture& qwen2_moe_architecture();
+const Architecture& qwen3_architecture();
+const Architecture& qwen3_moe_architecture();
 
 std::span<const Architecture* const> all_architectures();
 
 // Shared pieces of the readers.
-// One window for all layers, or none.
-void read_hf_window(const JsonFields& json, ModelConfig& config);
-void read_gguf_window(const GgufFile& file, std::string_view key, ModelConfig& config);
+
+// "layer_types" where the file has them, else `sees_all`, say which layers have no window. The
+// default is for files that leave the window out; null: none.
+void read_hf_windows(const JsonFields& json,
+                     int64_t default_window,
+                     const std::function<bool(int32_t layer)>& sees_all,
+                     ModelConfig& config);
 // Refuses a window: `why` says who has none.
 void refuse_hf_window(const JsonFields& json, std::string_view why);
+void read_gguf_windows(const GgufFile& file,
+                       std::string_view prefix,
+                       int64_t default_window,
+                       const std::function<bool(int32_t layer)>& sees_all,
+                       ModelConfig& config);
+// Which layers have the window, where a file lists them; null: it does not.
+const std::vector<int64_t>* gguf_window_pattern(const GgufFile& file, std::string_view prefix);
+
+// A positive number; the fallback where the file has none, and where a GGUF file has 0.
+float read_hf_factor(const JsonFields& json, std::string_view field, double fallback);
+float read_gguf_factor(const GgufFile& file, const std::string& key, double fallback);
+// A soft cap: 0 where the file has null, the fallback where it leaves the field out.
+float read_hf_cap(const JsonFields& json, std::string_view field, double fallback);
+
+// A number of experts or of what they have.
+int32_t read_expert_count(const JsonFields& json, std::string_view field);
+// The experts of a GGUF file, whose weights are shares of the chosen ones; no FFN beside them.
+void read_gguf_experts(const GgufFile& file, std::string_view prefix, ModelConfig& config);
+int32_t read_gguf_size(const GgufFile& file, const std::string& key);
+
+// For windows that every layer has.
+bool no_layer(int32_t layer);
 
 }  // namespace droidspeak

@@ -1,26 +1,28 @@
-// Phi-3 and Phi-3.5 mini: fused qkv and gate_up tensors, longrope, a sliding window, partial
-// rotation.
+// Phi-3, Phi-3.5 mini, Phi-4 and Phi-4 mini: fused qkv and gate_up tensors, longrope, a sliding
+// window, partial rotation.
 #include "model/architectures/architecture.h"
 
 namespace droidspeak {
 namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  read_hf_window(json, config);
+  read_hf_windows(json, 0, no_layer, config);
 }
 
-void read_gguf(const GgufFile& file, ModelConfig& config) {
-  read_gguf_window(file, "phi3.attention.sliding_window", config);
+void read_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& config) {
+  read_gguf_windows(file, prefix, 0, no_layer, config);
 }
 
 }  // namespace
 
 const Architecture& phi3_architecture() {
   static const Architecture architecture{.name = "phi3",
+                                         .models = "Phi-3, Phi-3.5, Phi-4, Phi-4 mini",
                                          .hf_model_types = {"phi3"},
                                          .gguf_architectures = {"phi3"},
                                          .fusion = Fusion::kFused,
                                          .has_partial_rotation = true,
+                                         .own_keys = {"attention.sliding_window"},
                                          .read_hf = read_hf,
                                          .read_gguf = read_gguf};
   return architecture;

@@ -60,10 +60,8 @@ class AttentionTest : public testing::Test {
 
     Floats run(Ops& ops, std::span<const SequenceSlice> some) {
       Floats out(static_cast<size_t>(num_rows * c.num_heads * c.head_dim), 0.0f);
-      ops.attention(
-          view_of(qkv, num_rows, columns),
-          {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window}, some,
-          kv.view(), view_of(out, num_rows, c.num_heads * c.head_dim));
+      ops.attention(view_of(qkv, num_rows, columns), c.options(), some, kv.view(),
+                    view_of(out, num_rows, c.num_heads * c.head_dim));
       return out;
     }
 
@@ -102,8 +100,8 @@ const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},      {100, 37}
                                       {63, 2},  {127, 1}, {3, 50, 11}, {70, 2, 200}};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
-  const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80}, {5, 1, 96},
-                                  {2, 1, 8},  {6, 2, 16},  {7, 7, 24}, {12, 2, 40}};
+  const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80},  {5, 1, 96}, {2, 1, 8},
+                                  {6, 2, 16}, {7, 7, 24},  {12, 2, 40}, {8, 4, 256}};
   for (AttentionCase c : shapes) {
     c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
@@ -127,6 +125,20 @@ TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
     for (const NamedOps& named : all_ops(*device_, 2)) {
       SCOPED_TRACE(testing::Message() << name_of(named.set) << " window " << window);
       expect_near(batch.run(*named.ops), expected, 3e-6f);
+    }
+  }
+}
+
+TEST_F(AttentionTest, CapsScores) {
+  for (float cap : {0.5f, 4.0f, 50.0f}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      Batch batch(*this, {6, 2, 40, 0.7f, 100, cap}, dtype, kMixed);
+      const Floats expected = batch.expected();
+      for (const NamedOps& named : all_ops(*device_, 2)) {
+        SCOPED_TRACE(testing::Message()
+                     << name_of(named.set) << " " << name_of(dtype) << " cap " << cap);
+        expect_near(batch.run(*named.ops), expected, 1e-5f);
+      }
     }
   }
 }
@@ -208,11 +220,9 @@ TEST_F(AttentionTest, GatheredRowsEqualThoseOfAWholePrefillToTheBit) {
 }
 
 TEST_F(AttentionTest, MassIsTheSumOfTheLastRowsWeights) {
-  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},
-                                  {4, 4, 128, 0.1f},
-                                  {7, 7, 24, 0.3f},
-                                  {8, 1, 80, 0.1f},
-                                  {9, 3, 64, 0.2f, 70}};
+  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},   {4, 4, 128, 0.1f},
+                                  {7, 7, 24, 0.3f},     {8, 1, 80, 0.1f},
+                                  {9, 3, 64, 0.2f, 70}, {9, 3, 64, 0.5f, 70, 3.0f}};
   for (const AttentionCase& c : shapes) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       Batch batch(*this, c, dtype, {{0, 3}, {100, 60}, {299, 1}, {3, 20, 11}});
@@ -229,10 +239,9 @@ TEST_F(AttentionTest, MassIsTheSumOfTheLastRowsWeights) {
           expected.resize(static_cast<size_t>(slice.length() * 2 / 3));
           Floats sums(expected.size(), 0.25f);
           for (float& value : expected) value += 0.25f;
-          named.ops->add_attention_mass(
-              view_of(batch.qkv, batch.num_rows, batch.columns),
-              {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window},
-              batch.slices, i, batch.kv.view(), view_of(sums, 1, std::ssize(sums)));
+          named.ops->add_attention_mass(view_of(batch.qkv, batch.num_rows, batch.columns),
+                                        c.options(), batch.slices, i, batch.kv.view(),
+                                        view_of(sums, 1, std::ssize(sums)));
           expect_near(sums, expected, 3e-6f);
         }
       }

@@ -1,6 +1,7 @@
 #include "ops/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -8,6 +9,7 @@
 #include "ops/cpu/attention.h"
 #include "ops/cpu/attention_mass.h"
 #include "ops/cpu/divergence.h"
+#include "ops/cpu/experts.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/low_rank_fit.h"
@@ -79,6 +81,59 @@ class CpuOps final : public Ops {
     check(in.rows == out.rows && in.columns == 2 * out.columns, "shapes of a gated activation");
     for_rows(in.rows, 4 * out.columns, [&](int64_t i) {
       kernels_.gated_activation(in.f32_row(i), activation, out.columns, out.f32_row(i));
+    });
+  }
+
+  void scale(TensorView rows, float factor, float soft_cap) override {
+    for_rows(rows.rows, (soft_cap == 0 ? 1 : 4) * rows.columns,
+             [&](int64_t i) { kernels_.scale(rows.f32_row(i), rows.columns, factor, soft_cap); });
+  }
+
+  void add_scaled(TensorView in, float factor, TensorView out) override {
+    check(in.rows == out.rows && in.columns == out.columns, "shapes of a sum");
+    for_rows(in.rows, in.columns, [&](int64_t i) {
+      kernels_.add_scaled(in.f32_row(i), factor, in.columns, out.f32_row(i));
+    });
+  }
+
+  void choose_experts(TensorView logits,
+                      const ExpertChoice& choice,
+                      std::span<int32_t> experts,
+                      TensorView weights) override {
+    check_expert_choice(logits, choice, experts, weights);
+    const auto chosen = static_cast<size_t>(choice.per_row);
+    for_rows(logits.rows, 16 * logits.columns, [&](int64_t i) {
+      cpu::choose_experts({logits.f32_row(i), static_cast<size_t>(logits.columns)}, choice,
+                          experts.subspan(static_cast<size_t>(i) * chosen, chosen),
+                          {weights.f32_row(i), chosen});
+    });
+  }
+
+  void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) override {
+    check_gathered_rows(in, rows, out);
+    for_rows(out.rows, out.columns, [&](int64_t i) {
+      std::copy_n(in.f32_row(rows[static_cast<size_t>(i)]), out.columns, out.f32_row(i));
+    });
+  }
+
+  void add_weighted_rows(TensorView in,
+                         std::span<const int32_t> places,
+                         TensorView weights,
+                         TensorView out) override {
+    check_weighted_rows(in, places, weights, out);
+    for_rows(out.rows, weights.columns * out.columns, [&](int64_t i) {
+      for (int64_t j = 0; j < weights.columns; ++j) {
+        const int32_t place = places[static_cast<size_t>(i * weights.columns + j)];
+        kernels_.add_scaled(in.f32_row(place), weights.f32_row(i)[j], out.columns, out.f32_row(i));
+      }
+    });
+  }
+
+  void gate_rows(TensorView gates, TensorView rows) override {
+    check_gated_rows(gates, rows);
+    for_rows(rows.rows, rows.columns, [&](int64_t i) {
+      const float factor = 1.0f / (1.0f + std::exp(-*gates.f32_row(i)));
+      kernels_.scale(rows.f32_row(i), rows.columns, factor, 0);
     });
   }
 

@@ -47,6 +47,41 @@ TEST_F(ElementwiseTest, NormsRowsAlsoInPlace) {
   }
 }
 
+TEST_F(ElementwiseTest, ScalesAndCaps) {
+  for (const NamedOps& named : all_ops(*device_, 2)) {
+    for (int64_t columns : {1, 7, 64, 1000}) {
+      for (double cap : {0.0, 3.0, 30.0}) {
+        SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << columns << " cap " << cap);
+        Floats rows = random_floats(random_, 9 * columns, 10);
+        rows[0] = 1e6f;
+        Floats expected;
+        for (float value : rows) {
+          const double scaled = 2.5 * static_cast<double>(value);
+          expected.push_back(static_cast<float>(cap > 0 ? cap * std::tanh(scaled / cap) : scaled));
+        }
+        named.ops->scale(view_of(rows, 9, columns), 2.5f, static_cast<float>(cap));
+        for (size_t i = 0; i < rows.size(); ++i)
+          ASSERT_NEAR(rows[i], expected[i],
+                      1e-6 * (cap + std::abs(static_cast<double>(expected[i]))));
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, AddsScaledRows) {
+  for (const NamedOps& named : all_ops(*device_, 2)) {
+    for (int64_t columns : {1, 7, 64, 1000}) {
+      SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << columns);
+      Floats in = random_floats(random_, 9 * columns);
+      Floats out = random_floats(random_, 9 * columns);
+      Floats expected;
+      for (size_t i = 0; i < in.size(); ++i) expected.push_back(out[i] + 0.22f * in[i]);
+      named.ops->add_scaled(view_of(in, 9, columns), 0.22f, view_of(out, 9, columns));
+      expect_near(out, expected, 1e-6f);
+    }
+  }
+}
+
 double gate(Activation activation, double x) {
   if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

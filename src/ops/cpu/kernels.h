@@ -180,6 +180,9 @@ struct Kernels {
 
   void (*rms_norm)(const float* in, const float* weight, float epsilon, int64_t size, float* out);
   void (*gated_activation)(const float* in, Activation activation, int64_t size, float* out);
+  // As Ops::scale() and Ops::add_scaled(), of one row.
+  void (*scale)(float* row, int64_t size, float factor, float soft_cap);
+  void (*add_scaled)(const float* in, float factor, int64_t size, float* out);
   int64_t (*argmax)(const float* in, int64_t size);
   void (*to_float)(DType dtype, const void* in, int64_t size, float* out);
   void (*from_float)(DType dtype, const float* in, int64_t size, void* out);

@@ -3,15 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/cpu/block_scale.h"
 #include "ops/cpu/reference.h"
 #include "tensor/half.h"
 
 namespace droidspeak::cpu {
 namespace {
 
-constexpr DType kAllDtypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                                DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+constexpr DType kAllDtypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
+                                DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                                DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,   DType::kQ2_K,
+                                DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 class PackedMatrixTest : public testing::Test {
  protected:
@@ -28,7 +30,7 @@ class PackedMatrixTest : public testing::Test {
   std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 2);
 };
 
-TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButQ6K) {
+TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButThoseWithScalesForSixteen) {
   for (DType dtype : kAllDtypes) {
     SCOPED_TRACE(name_of(dtype));
     const auto bytes = random_matrix(random_, dtype, 37, 512);
@@ -37,7 +39,8 @@ TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButQ6K) {
     const Floats expected = dequantized(dtype, bytes, 37 * 512);
     const auto fast = rows_of(*ops_->pack({&part, 1}, Precision::kFast));
     // Half a step of 1/127 of the largest value of a block.
-    expect_near(fast, expected, dtype == DType::kQ6_K ? 0.5f / 127 : 0.0f);
+    const bool is_rounded = dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K;
+    expect_near(fast, expected, is_rounded ? 0.501f / 127 : 0.0f);
     EXPECT_EQ(rows_of(*ops_->pack({&part, 1}, Precision::kExact)), expected);
   }
 }
@@ -66,8 +69,7 @@ TEST_F(PackedMatrixTest, RefusesValuesThatAreNotFinite) {
   for (DType dtype : kAllDtypes) {
     SCOPED_TRACE(name_of(dtype));
     auto bytes = random_matrix(random_, dtype, 20, 256);
-    const size_t scale = dtype == DType::kQ6_K ? 208 : 0;
-    const size_t at = bytes_of(dtype, 18 * 256) + scale;
+    const size_t at = bytes_of(dtype, 18 * 256) + first_scale(dtype);
     bytes[at + (dtype == DType::kF32 ? 2 : 0)] = std::byte{0xff};
     bytes[at + (dtype == DType::kF32 ? 3 : 1)] = std::byte{0x7f};
     const MatrixPart part{

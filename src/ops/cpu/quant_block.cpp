@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace droidspeak::cpu {
@@ -55,6 +56,35 @@ void read_k_nibbles(const uint8_t* bytes, int block, uint8_t* quants) {
   const uint8_t* from = bytes + block / 2 * 32;
   const int shift = block % 2 * 4;
   for (int i = 0; i < kQuantBlock; ++i) quants[i] = (from[i] >> shift) & 15;
+}
+
+// 16 bytes of nibbles that stand for the values of a table; zero point 128.
+void read_table(const uint8_t* bytes, const int8_t* table, uint8_t* quants) {
+  read_nibbles(bytes, quants);
+  for (int i = 0; i < kQuantBlock; ++i) quants[i] = static_cast<uint8_t>(table[quants[i]] + 128);
+}
+
+QuantBlock read_table_block(DType dtype, const uint8_t* bytes, int block) {
+  QuantBlock out{};
+  if (dtype == DType::kMXFP4) {
+    out.scale = bytes[0] == 255 ? NAN : mxfp4_half_scale(bytes[0]);  // 255 is no power of two
+    read_table(bytes + 1, kMxfp4Halves, out.quants);
+  } else if (dtype == DType::kIQ4_NL) {
+    out.scale = load_f16(bytes);
+    read_table(bytes + 2, kNonLinear4, out.quants);
+  } else {
+    out.scale = load_f16(bytes) * static_cast<float>(iq4_xs_scale(bytes, block));
+    read_table(bytes + 8 + 16 * block, kNonLinear4, out.quants);
+  }
+  return out;
+}
+
+// Elements [32 * block, 32 * block + 32) of a super-block of 256.
+void read_dequantized(DType dtype, const uint8_t* super, int block, float* values) {
+  float all[256];
+  const auto size = static_cast<size_t>(traits(dtype).block_bytes);
+  dequantize(dtype, std::as_bytes(std::span(super, size)), all);
+  std::copy_n(all + kQuantBlock * block, kQuantBlock, values);
 }
 
 // Elements [32 * block, 32 * block + 32) of a q6_k super-block; see tensor/dequantize.
@@ -154,7 +184,13 @@ PanelFormat packed_format(DType dtype) {
       return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
     case DType::kQ8_0:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
+    case DType::kIQ4_NL:
+      return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
+    case DType::kQ2_K:
+    case DType::kQ3_K:
     case DType::kQ6_K:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
       return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
     default:
       return {.kind = K::kF32};
@@ -176,6 +212,16 @@ QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
       read_q6_k(bytes, block, values);
       return quantize(values);
     }
+    case DType::kQ2_K:
+    case DType::kQ3_K: {
+      float values[kQuantBlock];
+      read_dequantized(dtype, bytes, block, values);
+      return quantize(values);
+    }
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+      return read_table_block(dtype, bytes, block);
     default:
       debug_check(blocks_each == 1, "a block format");
       return read_small_block(dtype, bytes);

@@ -46,6 +46,23 @@ std::vector<std::byte> random_matrix(std::mt19937& random,
       store_f16(at + 208, scale(random) / 64);
       continue;
     }
+    if (dtype == DType::kQ2_K) {
+      store_f16(at + 80, scale(random));
+      store_f16(at + 82, scale(random));
+      continue;
+    }
+    if (dtype == DType::kQ3_K) {
+      store_f16(at + 108, scale(random) / 16);
+      continue;
+    }
+    if (dtype == DType::kMXFP4) {
+      bytes[at] = static_cast<std::byte>(115 + random() % 8);
+      continue;
+    }
+    if (dtype == DType::kIQ4_NL || dtype == DType::kIQ4_XS) {
+      store_f16(at, scale(random) / 64);
+      continue;
+    }
     store_f16(at, scale(random));
     const bool has_minimum =
         dtype != DType::kQ8_0 && dtype != DType::kQ4_0 && dtype != DType::kQ5_0;
@@ -115,7 +132,10 @@ std::vector<double> attention_weights(
       dot += static_cast<double>(query[e]) *
              static_cast<double>(k[static_cast<size_t>(key * kv_columns + column + e)]);
     }
-    weights[static_cast<size_t>(key)] = dot * static_cast<double>(c.scale);
+    double score = dot * static_cast<double>(c.scale);
+    const auto cap = static_cast<double>(c.soft_cap);
+    if (cap > 0) score = cap * std::tanh(score / cap);
+    weights[static_cast<size_t>(key)] = score;
   }
   const double largest = *std::ranges::max_element(seen);
   double total = 0;

@@ -40,6 +40,9 @@ struct AttentionCase {
   int32_t head_dim = 0;
   float scale = 1;
   int32_t sliding_window = 0;
+  float soft_cap = 0;
+
+  AttentionOptions options() const { return {num_heads, scale, sliding_window, soft_cap}; }
 };
 
 // Query rows at these positions over the keys [0, number of k rows).

@@ -21,6 +21,7 @@ struct MassTask {
   int32_t num_heads;
   int32_t group;
   float scale;
+  float soft_cap;  // 0: none
   float* scores;   // [num_heads, length]
   float2* totals;  // [num_heads] maximum of the scores, sum of their exponentials
   float* sums;
@@ -51,10 +52,11 @@ __global__ void __launch_bounds__(kThreads) score_keys(const __grid_constant__ M
     for (int head = 0; head < task.group; ++head) {
       float score = 0;
       for (int i = lane; i < dim; i += 32) score += queries[head * dim + i] * to_float(row[i]);
-      score = warp_sum(score);
+      score = warp_sum(score) * scale;
+      if (task.soft_cap > 0) score = task.soft_cap * tanhf(score / task.soft_cap);
       if (lane == 0)
         task.scores[static_cast<int64_t>(kv_head * task.group + head) * task.length + position] =
-            score * scale;
+            score;
     }
   }
 }
@@ -90,19 +92,29 @@ __global__ void __launch_bounds__(kThreads) add_weights(const __grid_constant__ 
   task.sums[key] += mass;
 }
 
+template <class Activation, class Stored>
+void launch_score(cudaStream_t stream, const MassTask& task, dim3 grid) {
+  const int shared = task.group * task.kv.head_dim * static_cast<int>(sizeof(float));
+  constexpr int kUsual = 48 << 10;
+  if (shared > kUsual) {
+    check_cuda(cudaFuncSetAttribute(score_keys<Activation, Stored>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+               "take shared memory for the queries of a group");
+  }
+  score_keys<Activation, Stored><<<grid, kThreads, static_cast<size_t>(shared), stream>>>(task);
+}
+
 template <class Activation>
 void score(cudaStream_t stream, const MassTask& task, dim3 grid) {
-  const size_t shared =
-      static_cast<size_t>(task.group) * static_cast<size_t>(task.kv.head_dim) * sizeof(float);
   switch (task.kv.dtype) {
     case DType::kF32:
-      return score_keys<Activation, float><<<grid, kThreads, shared, stream>>>(task);
+      return launch_score<Activation, float>(stream, task, grid);
     case DType::kF16:
-      return score_keys<Activation, __half><<<grid, kThreads, shared, stream>>>(task);
+      return launch_score<Activation, __half>(stream, task, grid);
     case DType::kBF16:
-      return score_keys<Activation, __nv_bfloat16><<<grid, kThreads, shared, stream>>>(task);
+      return launch_score<Activation, __nv_bfloat16>(stream, task, grid);
     case DType::kI8:
-      return score_keys<Activation, int8_t><<<grid, kThreads, shared, stream>>>(task);
+      return launch_score<Activation, int8_t>(stream, task, grid);
     default:
       panic("K/V is f32, f16, bf16 or int8");
   }
@@ -135,6 +147,7 @@ void add_attention_mass(cudaStream_t stream,
                       .num_heads = heads,
                       .group = heads / kv.num_kv_heads,
                       .scale = options.scale,
+                      .soft_cap = options.soft_cap,
                       .scores = scratch + 2 * heads,
                       .totals = reinterpret_cast<float2*>(scratch),
                       .sums = static_cast<float*>(sums.data),

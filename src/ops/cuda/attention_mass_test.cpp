@@ -6,8 +6,9 @@ namespace {
 class AttentionMassTest : public CudaTest {};
 
 TEST_F(AttentionMassTest, IsTheSumOfTheLastRowsWeights) {
-  const cpu::AttentionCase shapes[] = {
-      {9, 3, 64, 0.125f}, {8, 2, 128, 0.1f}, {7, 7, 24, 0.3f}, {9, 3, 64, 0.2f, 70}};
+  const cpu::AttentionCase shapes[] = {{9, 3, 64, 0.125f},         {8, 2, 128, 0.1f},
+                                       {7, 7, 24, 0.3f},           {9, 3, 64, 0.2f, 70},
+                                       {9, 3, 64, 0.5f, 70, 3.0f}, {4, 2, 256, 0.1f}};
   constexpr int32_t kTokens = 300;
   const std::vector<int32_t> gathered = cpu::positions_from(3, 20, 11);
   for (const cpu::AttentionCase& c : shapes) {
@@ -47,10 +48,7 @@ TEST_F(AttentionMassTest, IsTheSumOfTheLastRowsWeights) {
           expected.resize(static_cast<size_t>(slice.length() * 2 / 3));
           const DeviceFloats sums = f32(Floats(expected.size(), 0.25f));
           for (float& value : expected) value += 0.25f;
-          ops(rows).add_attention_mass(
-              qkv.view(),
-              {.num_heads = c.num_heads, .scale = c.scale, .sliding_window = c.sliding_window},
-              slices, i, kv.view(), sums.view());
+          ops(rows).add_attention_mass(qkv.view(), c.options(), slices, i, kv.view(), sums.view());
           cpu::expect_near(sums.read(), expected, 1e-5f);
         }
       }

@@ -14,7 +14,10 @@ namespace {
 constexpr int kPlainThreads = 128;
 constexpr int kLanes = 4;  // threads of one row; each owns every fourth element of the head
 constexpr int kPlainRows = kPlainThreads / kLanes;
-constexpr int kPlainKeys = 32;
+
+// Keys in shared memory at a time.
+template <int kPadded>
+constexpr int kPlainKeys = kPadded > 128 ? 16 : 32;
 
 struct PlainArguments {
   const void* q;
@@ -30,6 +33,7 @@ struct PlainArguments {
   int32_t group;
   int32_t window;
   float scale;
+  float soft_cap;  // 0: none
 };
 
 __device__ void put(float* target, float value) {
@@ -40,18 +44,19 @@ __device__ void put(__nv_bfloat16* target, float value) {
   *target = __float2bfloat16(value);
 }
 
-// Keys [first, first + kPlainKeys) of one head into shared memory; zeros from `end` on and beyond
-// the head.
+// Keys [first, first + kPlainKeys<kPadded>) of one head into shared memory; zeros from `end` on and
+// beyond the head.
 template <class Element, int kPadded>
 __device__ void load_rows(const PlainArguments& a,
                           const void* cache,
                           const float* scales,
                           int32_t first,
                           int32_t end,
-                          float (&rows)[kPlainKeys][kPadded]) {
+                          float (&rows)[kPlainKeys<kPadded>][kPadded]) {
   const auto slice = static_cast<int64_t>(blockIdx.z);
   const auto head = static_cast<int32_t>(blockIdx.y) / a.group;
-  for (int i = static_cast<int>(threadIdx.x); i < kPlainKeys * kPadded; i += kPlainThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kPlainKeys<kPadded> * kPadded;
+       i += kPlainThreads) {
     const int32_t key = first + i / kPadded;
     const int element = i % kPadded;
     float value = 0;
@@ -70,8 +75,9 @@ __device__ void load_rows(const PlainArguments& a,
 template <class Activation, class Element, int kPadded>
 __global__ void __launch_bounds__(kPlainThreads)
     attend_rows(const __grid_constant__ PlainArguments a) {
-  __shared__ float k[kPlainKeys][kPadded];
-  __shared__ float v[kPlainKeys][kPadded];
+  constexpr int kKeys = kPlainKeys<kPadded>;
+  __shared__ float k[kKeys][kPadded];
+  __shared__ float v[kKeys][kPadded];
   constexpr int kOwn = kPadded / kLanes;
   const int32_t rows = a.slice_rows[blockIdx.z];
   const int32_t first_row = static_cast<int32_t>(blockIdx.x) * kPlainRows;
@@ -95,17 +101,18 @@ __global__ void __launch_bounds__(kPlainThreads)
   float total = 0;
   const int32_t end = positions[min(first_row + kPlainRows, rows) - 1] + 1;
   const int32_t seen = a.window > 0 ? max(0, positions[first_row] + 1 - a.window) : 0;
-  for (int32_t first = seen / kPlainKeys * kPlainKeys; first < end; first += kPlainKeys) {
+  for (int32_t first = seen / kKeys * kKeys; first < end; first += kKeys) {
     __syncthreads();
     load_rows<Element>(a, a.kv.k, a.kv.k_scale, first, end, k);
     load_rows<Element>(a, a.kv.v, a.kv.v_scale, first, end, v);
     __syncthreads();
-    for (int key = 0; key < kPlainKeys; ++key) {
+    for (int key = 0; key < kKeys; ++key) {
       float score = 0;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) score += q[i] * k[key][kLanes * i + lane];
       score += __shfl_xor_sync(~0u, score, 1);
       score += __shfl_xor_sync(~0u, score, 2);
+      if (a.soft_cap > 0) score = a.soft_cap * tanhf(score / a.soft_cap);
       const int32_t at = first + key;
       if (at > position || (a.window > 0 && at <= position - a.window)) continue;
       const float next = fmaxf(largest, score);
@@ -140,6 +147,9 @@ void launch_element(const Launch& launch) {
         <<<launch.grid, kPlainThreads, 0, launch.stream>>>(launch.arguments);
   } else if (head_dim <= 64) {
     attend_rows<Activation, Element, 64>
+        <<<launch.grid, kPlainThreads, 0, launch.stream>>>(launch.arguments);
+  } else if (head_dim <= 128) {
+    attend_rows<Activation, Element, 128>
         <<<launch.grid, kPlainThreads, 0, launch.stream>>>(launch.arguments);
   } else {
     attend_rows<Activation, Element, kLargestHeadDim>
@@ -185,7 +195,8 @@ void attend_plainly(TensorView qkv,
                                  .max_blocks = layout.max_blocks,
                                  .group = options.num_heads / kv.num_kv_heads,
                                  .window = options.sliding_window,
-                                 .scale = options.scale};
+                                 .scale = options.scale,
+                                 .soft_cap = options.soft_cap};
   const dim3 grid(static_cast<unsigned>((layout.max_rows + kPlainRows - 1) / kPlainRows),
                   static_cast<unsigned>(options.num_heads),
                   static_cast<unsigned>(layout.num_slices));

@@ -10,7 +10,7 @@
 
 namespace droidspeak::cuda {
 
-inline constexpr int32_t kLargestHeadDim = 128;
+inline constexpr int32_t kLargestHeadDim = 256;
 
 // head_dim is at most kLargestHeadDim; qkv and out are f32 or bf16.
 void attend_plainly(TensorView qkv,

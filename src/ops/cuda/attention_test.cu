@@ -227,9 +227,8 @@ Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t
                        dtype,
                        c.num_kv_heads,
                        c.head_dim};
-  attention.run({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns},
-                {c.num_heads, c.scale, c.sliding_window}, layout, kv,
-                {out_memory.as<void>(), row_dtype, num_rows, width, width});
+  attention.run({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, c.options(), layout,
+                kv, {out_memory.as<void>(), row_dtype, num_rows, width, width});
   device.synchronize();
   std::vector<std::byte> bytes(bytes_of(row_dtype, num_rows * width));
   check_cuda(cudaDeviceSynchronize(), "attention");
@@ -331,6 +330,25 @@ TEST_F(CudaAttentionTest, GatheredRowsAttendUpToTheirOwnPositions) {
     for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
       expect_reference(Batch(c, DType::kBF16, dtype, list), kBf16Tolerance);
     expect_reference(Batch(c, DType::kF32, DType::kF32, list), kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, KnowsHeadsOf256) {
+  for (const AttentionCase& c : {shaped(8, 4, 256), shaped(4, 1, 168)}) {
+    for (DType dtype : {DType::kBF16, DType::kI8})
+      expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+    expect_reference(Batch(c, DType::kF32, DType::kF32, kMixed), kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, CapsScores) {
+  for (float cap : {0.5f, 4.0f, 50.0f}) {
+    for (int32_t head_dim : {64, 128, 256}) {
+      const AttentionCase c{6, 2, head_dim, 0.3f, 100, cap};
+      for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
+        expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+      expect_reference(Batch(c, DType::kF32, DType::kF32, kMixed), kF32Tolerance);
+    }
   }
 }
 

@@ -39,6 +39,7 @@ struct TileArguments {
   int32_t most_splits = 1;
   int32_t max_splits = 1;  // of the slices at hand
   float scale = 1;         // of a score, log2(e) included
+  float soft_cap = 0;      // of a score before it is scaled; 0: none
   // Of slices longer than split_step: sums [num_slices, largest_rows, heads, max_splits, head_dim]
   // that are not yet divided, and their [..., max_splits] (maximum, total of weights).
   float* sums = nullptr;
@@ -255,6 +256,7 @@ class TileKernel {
     score(shared_.k[stage], scores);
     const int32_t first_key = tile * kTileKeys + key_warp_ * kWarpKeys;
     if constexpr (kIsInt8) scale_columns(shared_.k_scale[stage], scores);
+    if (a_.soft_cap > 0) cap(scores);
     mask(first_key, scores);
     soften(scores);
     if constexpr (kIsInt8) scale_columns(shared_.v_scale[stage], scores);
@@ -282,6 +284,14 @@ class TileKernel {
     for (int n = 0; n < kWarpKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[n][i] *= column[8 * n + i % 2];
+    }
+  }
+
+  __device__ void cap(float (&scores)[kWarpKeys / 8][4]) const {
+#pragma unroll
+    for (int n = 0; n < kWarpKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] = a_.soft_cap * tanhf(scores[n][i] / a_.soft_cap);
     }
   }
 

@@ -168,6 +168,7 @@ TileArguments arguments_of(TensorView qkv,
   a.group = options.num_heads / kv.num_kv_heads;
   a.window = options.sliding_window;
   a.scale = static_cast<float>(options.scale * kLog2E);
+  a.soft_cap = options.soft_cap / options.scale;
   return a;
 }
 

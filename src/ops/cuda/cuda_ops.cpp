@@ -129,6 +129,61 @@ class CudaOps final : public Ops {
     cuda::gated_activation(stream_, in, activation, out);
   }
 
+  void scale(TensorView rows, float factor, float soft_cap) override {
+    check(is_activation(rows.dtype), "rows that can be scaled");
+    if (is_tracing_) return trace_.add(Operation::kScale, rows, factor, soft_cap);
+    joiner_.flush();
+    if (rows.rows > 0) cuda::scale(stream_, rows, factor, soft_cap);
+  }
+
+  void add_scaled(TensorView in, float factor, TensorView out) override {
+    check(has_same_shape(in, out) && in.dtype == out.dtype, "shapes of a sum");
+    if (is_tracing_) return trace_.add(Operation::kAddScaled, in, factor, out);
+    joiner_.flush();
+    if (in.rows > 0) cuda::add_scaled(stream_, in, factor, out);
+  }
+
+  // Waits, so what chooses experts is never repeated from a record.
+  void choose_experts(TensorView logits,
+                      const ExpertChoice& choice,
+                      std::span<int32_t> experts,
+                      TensorView weights) override {
+    check_expert_choice(logits, choice, experts, weights);
+    if (is_tracing_) {
+      std::ranges::fill(experts, 0);
+      return trace_.spoil();
+    }
+    if (logits.rows == 0) return;
+    TensorView chosen = experts_.reshape(device_, DType::kI32, logits.rows, choice.per_row);
+    if (experts_on_host_.bytes() < experts.size_bytes())
+      experts_on_host_ = device_.allocate_host(2 * experts.size_bytes());
+    cuda::choose_experts(stream_, logits, choice, static_cast<int32_t*>(chosen.data), weights);
+    device_.to_host(experts_on_host_.data(), chosen.data, experts.size_bytes());
+    std::copy_n(static_cast<const int32_t*>(experts_on_host_.data()), experts.size(),
+                experts.data());
+  }
+
+  void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) override {
+    check_gathered_rows(in, rows, out);
+    if (is_tracing_) return trace_.spoil();
+    if (!rows.empty()) cuda::gather_rows(stream_, in, tokens_.send(rows), out);
+  }
+
+  void add_weighted_rows(TensorView in,
+                         std::span<const int32_t> places,
+                         TensorView weights,
+                         TensorView out) override {
+    check_weighted_rows(in, places, weights, out);
+    if (is_tracing_) return trace_.spoil();
+    if (!places.empty()) cuda::add_weighted_rows(stream_, in, tokens_.send(places), weights, out);
+  }
+
+  void gate_rows(TensorView gates, TensorView rows) override {
+    check_gated_rows(gates, rows);
+    if (is_tracing_) return trace_.spoil();
+    if (rows.rows > 0) cuda::gate_rows(stream_, gates, rows);
+  }
+
   void rotate_and_store(TensorView qkv,
                         const RopeOptions& options,
                         std::span<const SequenceSlice> slices,
@@ -334,6 +389,8 @@ class CudaOps final : public Ops {
   Tensor hidden_;      // rows after the first half of a low-rank map
   std::optional<NormalEquations> normal_equations_;
   std::optional<LowRankFitter> low_rank_fitter_;
+  Tensor experts_;  // of choose_experts()
+  Buffer experts_on_host_;
   Tensor best_;  // of argmax
   Buffer best_on_host_;
 };

@@ -44,6 +44,27 @@ TEST_F(ElementwiseTest, NormsRowsAlsoInPlace) {
   }
 }
 
+TEST_F(ElementwiseTest, ScalesCapsAndAddsAsTheCpuDoes) {
+  auto cpu_ops = make_cpu_ops(*host_, 1);
+  for (DType dtype : kActivationDtypes) {
+    for (int64_t columns : {1, 7, 64, 1000, 4096}) {
+      for (float cap : {0.0f, 3.0f, 30.0f}) {
+        SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << columns << " cap " << cap);
+        Floats rows = random_values(dtype, 9 * columns, 10);
+        Floats sums = random_values(dtype, 9 * columns);
+        const DeviceFloats on_gpu = on_device(dtype, rows, 9);
+        const DeviceFloats sums_on_gpu = on_device(dtype, sums, 9);
+        ops(dtype).add_scaled(on_gpu.view(), 0.22f, sums_on_gpu.view());
+        cpu_ops->add_scaled(cpu::view_of(rows, 9, columns), 0.22f, cpu::view_of(sums, 9, columns));
+        expect_near(sums_on_gpu.read(), sums, tolerance_of(dtype));
+        ops(dtype).scale(on_gpu.view(), 2.5f, cap);
+        cpu_ops->scale(cpu::view_of(rows, 9, columns), 2.5f, cap);
+        expect_near(on_gpu.read(), rows, tolerance_of(dtype));
+      }
+    }
+  }
+}
+
 double gate(Activation activation, double x) {
   if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

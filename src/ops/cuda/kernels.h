@@ -18,6 +18,25 @@ void rms_norm(
 
 void gated_activation(cudaStream_t stream, TensorView in, Activation activation, TensorView out);
 
+void scale(cudaStream_t stream, TensorView rows, float factor, float soft_cap);
+
+void add_scaled(cudaStream_t stream, TensorView in, float factor, TensorView out);
+
+// experts: [logits.rows, choice.per_row] device memory.
+void choose_experts(cudaStream_t stream,
+                    TensorView logits,
+                    const ExpertChoice& choice,
+                    int32_t* experts,
+                    TensorView weights);
+
+// rows and places: device memory.
+void gather_rows(cudaStream_t stream, TensorView in, const int32_t* rows, TensorView out);
+
+void add_weighted_rows(
+    cudaStream_t stream, TensorView in, const int32_t* places, TensorView weights, TensorView out);
+
+void gate_rows(cudaStream_t stream, TensorView gates, TensorView rows);
+
 // Rows that belong to no slice are left alone.
 void rotate_and_store(cudaStream_t stream,
                       TensorView qkv,

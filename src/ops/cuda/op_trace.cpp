@@ -48,6 +48,7 @@ void OpTrace::add(const AttentionOptions& options) {
   add(options.num_heads);
   add(options.scale);
   add(options.sliding_window);
+  add(options.soft_cap);
 }
 
 void OpTrace::add(const KvLayerView& kv) {

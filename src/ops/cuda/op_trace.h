@@ -14,7 +14,17 @@
 
 namespace droidspeak::cuda {
 
-enum class Operation : uint64_t { kLinear, kLora, kNorm, kActivation, kRotate, kAttention, kCopy };
+enum class Operation : uint64_t {
+  kLinear,
+  kLora,
+  kNorm,
+  kActivation,
+  kScale,
+  kAddScaled,
+  kRotate,
+  kAttention,
+  kCopy,
+};
 
 class OpTrace {
  public:

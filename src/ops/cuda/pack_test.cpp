@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/cpu/block_scale.h"
 #include "ops/cuda/cuda_fixture.h"
 
 namespace droidspeak::cuda {
@@ -9,9 +10,10 @@ namespace {
 using cpu::dequantized;
 using cpu::random_matrix;
 
-constexpr DType kAllDtypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                                DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+constexpr DType kAllDtypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
+                                DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                                DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,   DType::kQ2_K,
+                                DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 class PackTest : public CudaTest {
  protected:
@@ -81,7 +83,7 @@ TEST_F(PackTest, RefusesValuesThatAreNotFinite) {
   for (DType dtype : kAllDtypes) {
     SCOPED_TRACE(name_of(dtype));
     auto bytes = random_matrix(random_, dtype, 20, 256);
-    const size_t scale = dtype == DType::kQ6_K ? 208 : 0;
+    const size_t scale = cpu::first_scale(dtype);
     const size_t at = bytes_of(dtype, 18 * 256) + scale;
     bytes[at + (dtype == DType::kF32 ? 2 : 0)] = std::byte{0xff};
     bytes[at + (dtype == DType::kF32 ? 3 : 1)] = std::byte{0x7f};

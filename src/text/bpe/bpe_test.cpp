@@ -187,6 +187,17 @@ TEST(PreTokenizer, FamiliesDifferInDigits) {
             (Words{"x", "1", "2", "3", "4", "5", " ", "6", "7"}));
   EXPECT_EQ(split(pre_tokenizer_of(PreTokenizerFamily::kSingleDigits), text),
             (Words{"x", "1", "2", "3", "4", "5", " ", "6", "7"}));
+  for (auto family : {PreTokenizerFamily::kCl100k, PreTokenizerFamily::kO200k})
+    EXPECT_EQ(split(pre_tokenizer_of(family), text), (Words{"x", "123", "45", " ", "67"}));
+}
+
+// What tiktoken's o200k_base makes of it: words end before a capital, and keep what is left out.
+TEST(PreTokenizer, O200kSplitsAtCapitalsAndKeepsContractions) {
+  EXPECT_EQ(
+      split(pre_tokenizer_of(PreTokenizerFamily::kO200k), "HelloWorld don't say I'M a/b\n\n1"),
+      (Words{"Hello", "World", " don't", " say", " I'M", " a", "/b", "\n\n", "1"}));
+  EXPECT_EQ(split(pre_tokenizer_of(PreTokenizerFamily::kCl100k), "HelloWorld don't say"),
+            (Words{"HelloWorld", " don", "'t", " say"}));
 }
 
 TEST(PreTokenizer, MetaspacePrependsByScheme) {

@@ -17,6 +17,10 @@ constexpr std::string_view kTekkenPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kO200kPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigitPattern = R"(\p{N})";
 
 struct Name {
@@ -24,7 +28,7 @@ struct Name {
   PreTokenizerFamily family;
 };
 
-constexpr std::array<Name, 14> kNames = {{
+constexpr std::array<Name, 16> kNames = {{
     {"default", PreTokenizerFamily::kGpt2},
     {"gpt-2", PreTokenizerFamily::kGpt2},
     {"gpt-neox", PreTokenizerFamily::kGpt2},
@@ -39,6 +43,8 @@ constexpr std::array<Name, 14> kNames = {{
     {"refact", PreTokenizerFamily::kSingleDigits},
     {"command-r", PreTokenizerFamily::kSingleDigits},
     {"tekken", PreTokenizerFamily::kTekken},
+    {"dbrx", PreTokenizerFamily::kCl100k},
+    {"gpt-4o", PreTokenizerFamily::kO200k},
 }};
 
 std::vector<std::string_view> patterns_of(PreTokenizerFamily family) {
@@ -46,6 +52,7 @@ std::vector<std::string_view> patterns_of(PreTokenizerFamily family) {
     case PreTokenizerFamily::kGpt2:
       return {kGpt2Pattern};
     case PreTokenizerFamily::kLlama3:
+    case PreTokenizerFamily::kCl100k:
       return {kLlama3Pattern};
     case PreTokenizerFamily::kQwen2:
       return {kQwen2Pattern};
@@ -53,6 +60,8 @@ std::vector<std::string_view> patterns_of(PreTokenizerFamily family) {
       return {kDigitPattern, kGpt2Pattern};
     case PreTokenizerFamily::kTekken:
       return {kTekkenPattern};
+    case PreTokenizerFamily::kO200k:
+      return {kO200kPattern};
   }
   return {};
 }

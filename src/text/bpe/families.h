@@ -15,6 +15,8 @@ enum class PreTokenizerFamily {
   kQwen2,
   kSingleDigits,  // SmolLM, StarCoder: every digit for itself, then as GPT-2
   kTekken,        // Mistral's later models
+  kCl100k,        // Phi-4, OLMo 2: splits as Llama 3, but merges follow their ranks alone
+  kO200k,         // Phi-4 mini
 };
 
 // What GPT-2 splits by, and every ByteLevel step of a tokenizer.json with `use_regex`.

@@ -116,6 +116,14 @@ HWY_INLINE void score(D d, HeadRows<T> keys, int64_t dim, const float* queries, 
   }
 }
 
+// Scores in units of log2(e) are capped where the model caps them.
+void cap(float* scores, int32_t count, float soft_cap) {
+  const hn::CappedTag<float, 16> d;
+  constexpr auto kStep = static_cast<int32_t>(hn::MaxLanes(d));
+  for (int32_t k = 0; k < count; k += kStep)
+    hn::StoreU(soft_capped(d, hn::LoadU(d, scores + k), soft_cap * kLog2E), d, scores + k);
+}
+
 // One head's scores become weights. partial: maximum and sum of the weights behind head_dim sums.
 void soften(float* scores, int32_t count, int64_t dim, float* partial) {
   const hn::CappedTag<float, 16> d;
@@ -184,6 +192,8 @@ void score_heads(
   const auto keys = rows_of<T>(kv, kv.k, kv.k_scale, task, head / problem.group());
   score<kHeads>(d, keys, dim, partial, scores);
   for (int h = 0; h < kHeads; ++h) {
+    if (problem.options.soft_cap > 0)
+      cap(scores + h * kBlockTokens, keys.count, problem.options.soft_cap);
     soften(scores + h * kBlockTokens, keys.count, dim, partial + h * partial_stride(kv.head_dim));
   }
 }

@@ -285,6 +285,13 @@ void soften(float* scores, Visible range, Visible seen, const RowState& row) {
   }
 }
 
+// Scores in units of log2(e) are capped where the model caps them.
+void cap(float* scores, Visible range, float soft_cap) {
+  const D d;
+  for (int32_t k = range.begin; k < range.end; k += kLanes)
+    hn::StoreU(soft_capped(d, hn::LoadU(d, scores + k), soft_cap * kLog2E), d, scores + k);
+}
+
 class PrefillRows {
  public:
   PrefillRows(const AttentionProblem& problem, const PrefillTask& task)
@@ -351,6 +358,8 @@ class PrefillRows {
     }
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first_row + i;
+      if (problem_.options.soft_cap > 0)
+        cap(scratch_.scores + i * kTileKeys, range, problem_.options.soft_cap);
       soften(scratch_.scores + i * kTileKeys, range, seen_by(row, tile),
              {scratch_.maxima + row, scratch_.weights + row, scratch_.sums + row * width_, width_});
     }

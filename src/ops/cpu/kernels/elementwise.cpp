@@ -1,4 +1,4 @@
-// Kernels over single rows: norm, gated activation, argmax, conversions.
+// Kernels over single rows: norm, activations, scaling, argmax, conversions.
 #include <algorithm>
 
 #include "ops/cpu/kernels.h"
@@ -58,6 +58,36 @@ void gated_activation(const float* in, Activation activation, int64_t size, floa
   }
 }
 
+// row[i] = map(row[i]).
+template <class F>
+HWY_INLINE void map_row(float* row, int64_t size, F map) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) hn::StoreU(map(hn::LoadU(d, row + i)), d, row + i);
+  if (i < size) store_first(d, map(load_first(d, row + i, size - i)), row + i, size - i);
+}
+
+void scale(float* row, int64_t size, float factor, float soft_cap) {
+  const D d;
+  const V by = hn::Set(d, factor);
+  if (soft_cap == 0) return map_row(row, size, [&](V x) HWY_ATTR { return hn::Mul(x, by); });
+  map_row(row, size, [&](V x) HWY_ATTR { return soft_capped(d, hn::Mul(x, by), soft_cap); });
+}
+
+void add_scaled(const float* in, float factor, int64_t size, float* out) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V by = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes)
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, in + i), by, hn::LoadU(d, out + i)), d, out + i);
+  if (i < size) {
+    const V sum = hn::MulAdd(load_first(d, in + i, size - i), by, load_first(d, out + i, size - i));
+    store_first(d, sum, out + i, size - i);
+  }
+}
+
 int64_t argmax(const float* in, int64_t size) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -103,6 +133,8 @@ void from_float(DType dtype, const float* in, int64_t size, void* out) {
 void bind(Kernels& kernels) {
   kernels.rms_norm = rms_norm;
   kernels.gated_activation = gated_activation;
+  kernels.scale = scale;
+  kernels.add_scaled = add_scaled;
   kernels.argmax = argmax;
   kernels.to_float = to_float;
   kernels.from_float = from_float;

@@ -72,6 +72,20 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   return scale_by_power(d, p, power);
 }
 
+// tanh(x), absolute error about 1e-7.
+template <class D>
+HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto power = exp(d, hn::Add(x, x));
+  return hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(power, one)));
+}
+
+// cap * tanh(x / cap).
+template <class D>
+HWY_INLINE hn::Vec<D> soft_capped(D d, hn::Vec<D> x, float cap) {
+  return hn::Mul(hn::Set(d, cap), tanh(d, hn::Mul(x, hn::Set(d, 1.0f / cap))));
+}
+
 // A vector of any storage type as floats.
 template <class D>
 HWY_INLINE hn::Vec<D> load_as_float(D d, const float* from) {

@@ -1,0 +1,147 @@
+// Writes a family.json from files that lie on a disk.
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "command.h"
+#include "model/family_check.h"
+
+namespace droidspeak {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct InitOptions {
+  CommonOptions common;
+  std::string base;
+  std::vector<std::string> variants;
+  std::string out;
+  std::string name;
+};
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Failure(ErrorCode::kInvalidArgument, what);
+}
+
+// "NAME=PATH", or a path whose last part is the name.
+FamilyFile::Member member_of(const std::string& argument) {
+  const size_t sign = argument.find('=');
+  const bool is_named = sign != std::string::npos && !fs::exists(argument);
+  const fs::path path = is_named ? argument.substr(sign + 1) : argument;
+  if (!fs::exists(path)) refuse(fmt::format("{}: no such file or folder", path.string()));
+  FamilyFile::Member member;
+  const fs::path full = fs::absolute(path).lexically_normal();  // links keep their names
+  member.name = is_named ? argument.substr(0, sign) : full.stem().string();
+  if (fs::is_directory(full) && !is_named) member.name = full.filename().string();
+  const bool is_plain = std::ranges::all_of(member.name, [](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) != 0 ||
+           std::string_view("-_.:+@").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (member.name.empty() || member.name.size() > 256 || !is_plain)
+    refuse(
+        fmt::format("{}: its name must be 1 to 256 letters, digits or -_.:+@ (NAME=PATH gives it "
+                    "another)",
+                    argument));
+  const bool is_adapter = fs::exists(full / "adapter_config.json");
+  (is_adapter ? member.adapter : member.path) = full;
+  return member;
+}
+
+FamilyFile family_of(const InitOptions& options) {
+  FamilyFile file;
+  file.path = fs::weakly_canonical(fs::absolute(options.out));
+  if (file.path.extension() != ".json") file.path /= "family.json";
+  file.base = member_of(options.base);
+  if (file.base.path.empty())
+    refuse(fmt::format("{} is an adapter: the base must be a GGUF file or a Hugging Face folder",
+                       options.base));
+  file.name = options.name.empty() ? file.base.name : options.name;
+  std::set<std::string> names{file.base.name};
+  for (const std::string& argument : options.variants) {
+    file.variants.push_back(member_of(argument));
+    if (!names.insert(file.variants.back().name).second)
+      refuse(fmt::format("{}: the name \"{}\" is taken: give it another one, NAME=PATH", argument,
+                         file.variants.back().name));
+  }
+  return file;
+}
+
+void check_members(const FamilyFile& file) {
+  std::string problems;
+  for (const MemberCheck& member : check_family(file)) {
+    if (!member.problem.empty())
+      problems += fmt::format("{}\"{}\" ({}): {}", problems.empty() ? "" : "; ", member.name,
+                              member.path.string(), member.problem);
+  }
+  if (!problems.empty()) refuse(fmt::format("no family.json was written: {}", problems));
+}
+
+json describe(const FamilyFile& file) {
+  auto entry = [&](const FamilyFile::Member& member) {
+    const bool is_adapter = !member.adapter.empty();
+    const fs::path& path = is_adapter ? member.adapter : member.path;
+    return json{{"name", member.name},
+                {is_adapter ? "adapter" : "path",
+                 path.lexically_relative(file.path.parent_path()).string()}};
+  };
+  json variants = json::array();
+  for (const FamilyFile::Member& member : file.variants) variants.push_back(entry(member));
+  return {{"name", file.name}, {"base", entry(file.base)}, {"variants", variants}};
+}
+
+std::vector<std::string> next_commands(const FamilyFile& file) {
+  std::vector<std::string> commands;
+  for (const FamilyFile::Member& member : file.variants) {
+    const fs::path book = file.path.parent_path() / "plans" /
+                          fmt::format("{}-from-{}.json", member.name, file.base.name);
+    commands.push_back(fmt::format(
+        "droidspeak profile --family {} --sender {} --receiver {} --data ROWS.jsonl --out {}",
+        file.path.string(), file.base.name, member.name, book.string()));
+  }
+  commands.push_back(fmt::format("droidspeak serve --family {}", file.path.string()));
+  return commands;
+}
+
+void run_init(const InitOptions& options) {
+  const FamilyFile file = family_of(options);
+  if (fs::exists(file.path))
+    refuse(fmt::format("{} exists: --out must name a new file", file.path.string()));
+  check_members(file);
+  fs::create_directories(file.path.parent_path());
+  const json family = describe(file);
+  write_file_atomically(file.path, family.dump(2) + "\n");
+  const std::vector<std::string> next = next_commands(file);
+  if (options.common.wants_json)
+    return print_json({{"family", file.path.string()}, {"content", family}, {"next", next}});
+  fmt::print("wrote {}: {} and {} variants that fit it\nnext:\n", file.path.string(),
+             file.base.name, file.variants.size());
+  for (const std::string& command : next) fmt::print("  {}\n", command);
+}
+
+}  // namespace
+
+void add_family(CLI::App& app) {
+  CLI::App* family = app.add_subcommand("family", "Make families of models");
+  family->require_subcommand(1);
+  auto options = std::make_shared<InitOptions>();
+  CLI::App* init = family->add_subcommand(
+      "init", "Write a family.json from files and folders, checked to fit together");
+  add_output_options(*init, options->common);
+  init->add_option("base", options->base, "GGUF file or Hugging Face folder, or NAME=PATH")
+      ->required();
+  init->add_option("variants", options->variants,
+                   "GGUF files, Hugging Face folders or PEFT folders, or NAME=PATH");
+  init->add_option("--out", options->out, "family.json to write, or the folder for it")->required();
+  init->add_option("--name", options->name, "Name of the family (else the base's)");
+  init->footer("Example: droidspeak family init base.gguf qa=adapters/qa --out my/family.json");
+  init->callback([options] { run_init(*options); });
+}
+
+}  // namespace droidspeak

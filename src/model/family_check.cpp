@@ -1,0 +1,50 @@
+#include "model/family_check.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "model/adapter_files.h"
+#include "model/family_tokenizer.h"
+
+namespace droidspeak {
+namespace {
+
+std::string describe_misfit(const FamilyFile::Member& base,
+                            const ModelConfig& base_config,
+                            const FamilyFile::Member& variant) {
+  if (!variant.adapter.empty()) {
+    AdapterFiles(variant.adapter, base_config, Precision::kFast);
+    return "";
+  }
+  std::string mismatch = describe_mismatch(base_config, check_checkpoint(variant.path));
+  if (!mismatch.empty()) return mismatch;
+  mismatch = describe_tokenizer_mismatch(base.path, variant.path);
+  return mismatch.empty() ? "" : "its tokenizer differs: " + mismatch;
+}
+
+}  // namespace
+
+std::vector<MemberCheck> check_family(const FamilyFile& file) {
+  std::vector<MemberCheck> checks = {{file.base.name, MemberKind::kBase, file.base.path, ""}};
+  std::optional<ModelConfig> base;
+  try {
+    base = check_checkpoint(file.base.path);
+  } catch (const Failure& failure) {
+    checks.front().problem = failure.what();
+  }
+  for (const FamilyFile::Member& member : file.variants) {
+    const bool is_adapter = !member.adapter.empty();
+    MemberCheck check{member.name, is_adapter ? MemberKind::kAdapter : MemberKind::kCheckpoint,
+                      is_adapter ? member.adapter : member.path, ""};
+    try {
+      check.problem = base ? describe_misfit(file.base, *base, member)
+                           : "what it should fit, the base, cannot be read";
+    } catch (const Failure& failure) {
+      check.problem = failure.what();
+    }
+    checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,25 @@
+// Whether the members of a family fit together, told before weights are loaded.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/family.h"
+
+namespace droidspeak {
+
+enum class MemberKind { kBase, kCheckpoint, kAdapter };
+
+struct MemberCheck {
+  std::string name;
+  MemberKind kind = MemberKind::kBase;
+  std::filesystem::path path;
+  std::string problem;  // empty: it fits
+};
+
+// The base first. Reads configurations, names and shapes of tensors, tokenizers and adapters, but
+// no weights of checkpoints. A variant is compared with what the base's files make of their
+// configuration, whatever format they are in.
+std::vector<MemberCheck> check_family(const FamilyFile& file);
+
+}  // namespace droidspeak

@@ -1,0 +1,24 @@
+// Where block formats keep their scales, for tests that damage them.
+#pragma once
+
+#include <cstddef>
+
+#include "tensor/dtype.h"
+
+namespace droidspeak::cpu {
+
+// Of a block's first byte of a scale; 0 for plain types.
+inline size_t first_scale(DType dtype) {
+  switch (dtype) {
+    case DType::kQ6_K:
+      return 208;
+    case DType::kQ2_K:
+      return 80;
+    case DType::kQ3_K:
+      return 108;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace droidspeak::cpu

@@ -1,0 +1,140 @@
+"""Families made from files on a disk, and what is said of those that do not fit together."""
+
+import json
+import pathlib
+import shutil
+import urllib.request
+
+import pytest
+from server_process import Server
+
+MODELS = pathlib.Path(__file__).resolve().parents[1] / "data" / "models"
+
+
+@pytest.fixture
+def parts(program, tmp_path):
+    """A base and two adapters to make families of; tests may change them."""
+    return pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent, tmp_path / "parts"))
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def make(program, *arguments):
+    done = program.run("family", "init", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(program, *arguments):
+    done = program.run(*arguments)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def members(program, family, status):
+    done = program.run("inspect", family, "--json")
+    assert done.returncode == status, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)["variants"]}
+
+
+def test_a_family_of_a_folder_and_adapters_can_be_used(program, parts, tmp_path):
+    made = make(program, parts / "base", parts / "adapters" / "alpha", f"other={parts / 'adapters' / 'beta'}", "--out", tmp_path / "new")
+    family = tmp_path / "new" / "family.json"
+    assert pathlib.Path(made["family"]) == family
+    assert made["content"] == json.loads(family.read_text())
+    assert made["content"]["base"] == {"name": "base", "path": "../parts/base"}
+    assert made["content"]["variants"] == [{"name": "alpha", "adapter": "../parts/adapters/alpha"},
+                                           {"name": "other", "adapter": "../parts/adapters/beta"}]
+    assert any(command.startswith("droidspeak profile") for command in made["next"])
+    assert made["next"][-1] == f"droidspeak serve --family {family}"
+    assert all(row["fits"] for row in members(program, family, 0).values())
+    done = program.run("generate", "--family", family, "--model", "other", "--prompt", "x", "--max-tokens", 2, "--device", "cpu", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["prompt_tokens"] > 0
+
+
+def test_a_relative_out_is_that_of_the_working_folder(program, parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in ("family.json", "my/family.json"):
+        make(program, parts / "base", parts / "adapters" / "alpha", "--out", out)
+        assert all(row["fits"] for row in members(program, tmp_path / out, 0).values())
+
+
+def test_a_copy_of_the_base_fits(program, parts, tmp_path):
+    shutil.copytree(parts / "base", parts / "copy")
+    make(program, parts / "base", parts / "copy", "--out", tmp_path / "family.json")
+    assert members(program, tmp_path / "family.json", 0)["copy"]["kind"] == "checkpoint"
+
+
+def test_every_variant_that_does_not_fit_is_named(program, parts):
+    shutil.copytree(parts / "base", parts / "turned")
+    edit(parts / "turned" / "config.json", rope_theta=5000.0)
+    edit(parts / "adapters" / "beta" / "adapter_config.json", r=3)
+    family = parts / "family.json"
+    content = json.loads(family.read_text())
+    content["variants"].append({"name": "turned", "path": "turned"})
+    family.write_text(json.dumps(content))
+    found = members(program, family, 1)
+    assert [name for name, row in found.items() if row["fits"]] == ["base", "alpha"]
+    assert found["turned"]["problem"] == "RoPE theta is 5000 where the base has 10000"
+    assert "lora_A" in found["beta"]["problem"] and "adapter_config.json want [3, 64]" in found["beta"]["problem"]
+
+
+def test_a_base_that_cannot_be_read_is_said(program, parts):
+    edit(parts / "base" / "config.json", model_type="mamba")
+    found = members(program, parts / "family.json", 1)
+    assert 'model_type "mamba" is not supported' in found["base"]["problem"]
+    assert not found["alpha"]["fits"]
+
+
+def test_nothing_is_written_of_what_does_not_fit(program, parts, tmp_path):
+    edit(parts / "adapters" / "beta" / "adapter_config.json", r=3)
+    out = tmp_path / "family.json"
+    assert "beta" in refusal(program, "family", "init", parts / "base", parts / "adapters" / "beta", "--out", out)
+    assert not out.exists()
+
+
+def test_wrong_arguments_are_named(program, parts, tmp_path):
+    base, alpha = parts / "base", parts / "adapters" / "alpha"
+    init = ["family", "init"]
+    assert "/nowhere" in refusal(program, *init, base, "/nowhere", "--out", tmp_path / "f.json")
+    assert "is an adapter" in refusal(program, *init, alpha, "--out", tmp_path / "f.json")
+    assert 'the name "alpha" is taken' in refusal(program, *init, base, alpha, alpha, "--out", tmp_path / "f.json")
+    assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
+
+
+@pytest.fixture(params=["gemma2", "mixtral"])
+def other_family(program, tmp_path, request):
+    """A tiny model of another architecture with an adapter, and the tokenizer of the tiny family."""
+    base = pathlib.Path(shutil.copytree(MODELS / request.param, tmp_path / "base", ignore=shutil.ignore_patterns("golden*")))
+    shutil.move(base / "adapter", tmp_path / "qa")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(pathlib.Path(program.family).parent / "base" / name, base)
+    return type(program)(pathlib.Path(make(program, base, tmp_path / "qa", "--out", tmp_path)["family"]))
+
+
+def test_other_architectures_share_their_caches(other_family, text):
+    own = ["generate", "--model", "qa", "--context-file", text, "--prompt", "And then?", "--max-tokens", 6, "--temperature", 0]
+    shared = other_family.json(*own, "--sender", "qa", "--plan", "0,1,2")
+    assert shared["reused_tokens"] > 0
+    assert shared["tokens"] == other_family.json(*own)["tokens"], "a model's own cache changes nothing"
+
+
+def test_other_architectures_are_profiled_and_served(other_family, rows, tmp_path):
+    book = tmp_path / "plans" / "qa-from-base.json"
+    found = other_family.json("profile", "--sender", "base", "--receiver", "qa", "--data", rows, "--out", book, "--contexts", 8)
+    kls = {entry["plan"]: entry["kl"] for entry in found["frontier"]}
+    assert len(kls) > 1 and min(kls.values()) < max(kls.values())
+    edit(other_family.family, plan_books=[str(book)])
+    assert all(row["fits"] for row in members(other_family, other_family.family, 0).values())
+    server = Server(other_family.family, "--device", "cpu")
+    try:
+        prompt = "Plans and caches. " * 12
+        for model in ("base", "qa"):
+            body = {"model": model, "prompt": prompt + "What?", "max_tokens": 3, "temperature": 0}
+            sent = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(sent, timeout=60) as answer:
+                assert json.load(answer)["usage"]["completion_tokens"] > 0
+    finally:
+        assert server.terminate() == 0
