@@ -135,7 +135,7 @@ bool TableFolder::has_seen_enough() const {
 std::shared_ptr<const CodecTables> TableFolder::learn() {
   std::vector<KvSample> samples;
   for (const Remembered& r : remembered_) samples.push_back({r.label, r.values});
-  std::optional<CodecTables> learned = learn_tables(layout_, model_.rope_frequencies, samples);
+  Result<CodecTables> learned = learn_tables(layout_, model_.rope_frequencies, samples);
   remembered_.clear();  // should they not do, others may
   if (!learned) return nullptr;
   auto tables = std::make_shared<const CodecTables>(std::move(*learned));
