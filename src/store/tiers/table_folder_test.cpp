@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "codec/test_values.h"
 #include "store/cache_store.h"
@@ -187,6 +188,30 @@ TEST_F(CodedStore, DamagedTablesAreNotUsedButBlocksStay) {
   fs::rename(intact, path);
   fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(1));
   EXPECT_TRUE(loss_of(store, 7, 0)) << "as it was before";
+}
+
+TEST_F(CodedStore, InspectionMissesTheTables) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 6; ++position) put(store, position);
+  }
+  EXPECT_TRUE(inspect_cache_folder(folder_.path()).damaged.empty());
+  fs::remove(table_files().at(0));
+  CacheFolderReport report = inspect_cache_folder(folder_.path());
+  EXPECT_EQ(report.files, 6u);
+  ASSERT_EQ(report.damaged.size(), 3u) << "those of positions 3 to 5 are coded";
+  EXPECT_NE(report.damaged[0].find("codec tables are missing"), std::string::npos);
+}
+
+TEST_F(CodedStore, Int8KvIsRefusedAtStart) {
+  StoreOptions wrong = options();
+  wrong.kv_layout.dtype = DType::kI8;
+  try {
+    CacheStore store(wrong, clock_);
+    FAIL() << "it started";
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("--kv-dtype is int8"), std::string::npos);
+  }
 }
 
 TEST_F(CodedStore, ADamagedPieceIsRemoved) {
