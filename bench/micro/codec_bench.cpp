@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
     Coarseness coarseness{.key_step = step, .value_step = step};
     auto tables = learn_tables(layout, frequencies, samples, coarseness);
     if (!tables) {
-      std::fprintf(stderr, "the first half of the files has too few tokens to learn from\n");
+      std::fprintf(stderr, "cannot learn: %s\n", tables.error().message.c_str());
       return 1;
     }
     std::printf("step %.2f: ", step);

@@ -102,7 +102,8 @@ class SmallCodec : public testing::Test {
   std::vector<std::byte> values_ = test_values(layout_, frequencies_, label_, 1, 7);
 };
 
-TEST_F(SmallCodec, TakesAFifthOfF16) {
+// Normal channels whose sizes span two octaves need more bits than a model's.
+TEST_F(SmallCodec, TakesLessThanAQuarterOfF16) {
   auto piece = encode_piece(tables_, layout_, label_, values_);
   ASSERT_TRUE(piece);
   EXPECT_LT(piece->size() * 4, values_.size());
@@ -168,6 +169,33 @@ TEST_F(SmallCodec, RefusesWhatIsNotFiniteOrTooFarOutside) {
     std::vector<std::byte> values = values_;
     put_element(layout_.dtype, values, element_of(layout_, KvHalf::kKeys, 3, 1), wrong);
     EXPECT_FALSE(encode_piece(tables_, layout_, label_, values)) << wrong;
+  }
+}
+
+// Finite values near the dtype's end, with steps so large that the nearest one lies beyond it.
+TEST_F(SmallCodec, RefusesWhatWouldBecomeInfinite) {
+  TableContents contents = tables_.contents();
+  for (ChannelCodes& half : contents.halves) {
+    std::fill(half.means.begin(), half.means.end(), 0.0f);
+    std::fill(half.steps.begin(), half.steps.end(), 3000.0f);
+  }
+  CodecTables coarse(contents);
+  for (KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
+    size_t num_refused = 0;
+    size_t num_values = 0;
+    for (float value = 50000.0f; value <= 65504.0f; value += 250.0f, ++num_values) {
+      std::vector<std::byte> values(layout_.layer_bytes());
+      put_element(layout_.dtype, values, element_of(layout_, half, 5, 1) + num_values, value);
+      auto piece = encode_piece(coarse, layout_, label_, values);
+      num_refused += piece ? 0 : 1;
+      std::vector<std::byte> decoded(values.size());
+      if (!piece) continue;
+      ASSERT_TRUE(PieceDecoder().decode(coarse, layout_, label_, *piece, decoded));
+      for (size_t i = 0; i < decoded.size() / 2; ++i)
+        ASSERT_TRUE(std::isfinite(load_element(layout_.dtype, decoded.data(), i))) << value;
+    }
+    EXPECT_GT(num_refused, 0u) << static_cast<int>(half);
+    EXPECT_LT(num_refused, num_values / 2) << static_cast<int>(half);
   }
 }
 

@@ -46,7 +46,7 @@ std::vector<DecodeSlot> make_decode_slots(std::span<const Distribution> distribu
   slots.reserve(distributions.size() * kProbabilityTotal);
   for (const Distribution& distribution : distributions) {
     for (int symbol = 0; symbol < kNumSymbols; ++symbol) {
-      auto value = static_cast<uint8_t>(symbol == kEscape ? 0 : symbol - kMaxSymbol);
+      auto value = static_cast<uint8_t>(symbol == kEscape ? kEscapeMark : symbol - kMaxSymbol);
       uint32_t frequency = distribution.frequencies[static_cast<size_t>(symbol)];
       for (uint32_t bias = 0; bias < frequency; ++bias) {
         slots.push_back(bias << 20 | (frequency - 1) << 8 | value);

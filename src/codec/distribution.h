@@ -37,8 +37,11 @@ inline int index_of_value(int value) {
   return value >= -kMaxSymbol && value <= kMaxSymbol ? value + kMaxSymbol : kEscape;
 }
 
-// What a decoder needs to know of one slot, in 32 bits: the value (8 bits, signed; 0 for the
-// escape), frequency - 1 (12), slot - start (12).
+// What the decoder puts for an escape, until the value behind it is in its place.
+inline constexpr int kEscapeMark = kMaxSymbol + 1;
+
+// What a decoder needs to know of one slot, in 32 bits: the value (8 bits, signed; kEscapeMark for
+// the escape), frequency - 1 (12), slot - start (12).
 using DecodeSlot = uint32_t;
 std::vector<DecodeSlot> make_decode_slots(std::span<const Distribution> distributions);
 

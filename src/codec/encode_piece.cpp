@@ -12,7 +12,10 @@
 namespace droidspeak {
 namespace {
 
-constexpr float kLargestEscape = 32767;  // in steps
+// A larger one may round to infinity; the others have float's range.
+float largest_value(DType dtype) {
+  return dtype == DType::kF16 ? 65504.0f : 3e38f;
+}
 
 // K and V of a piece in steps from their means, [2, rows, row_channels].
 struct Symbols {
@@ -41,8 +44,13 @@ class Quantiser {
         const ChannelCodes& codes = tables_.codes(label_.layer, half);
         uint8_t scale = half == KvHalf::kKeys ? kUsualScale : scale_of_row(codes, row);
         if (half == KvHalf::kValues) symbols.scales.push_back(scale);
-        if (!quantise_row(codes, token_scales()[scale], row, is_exact ? nullptr : out))
-          symbols.are_codable = false;
+        if (is_exact) {
+          symbols.are_codable = symbols.are_codable && are_finite(row);
+          continue;
+        }
+        symbols.are_codable = symbols.are_codable &&
+                              quantise_row(codes, token_scales()[scale], row, out) &&
+                              fits_decoded(half, codes, token_scales()[scale], out);
       }
     }
     return symbols;
@@ -58,23 +66,40 @@ class Quantiser {
     turn_back(channels, static_cast<size_t>(layout_.head_dim), tables_.turns().row(turns_, token));
   }
 
-  // An exact row needs no symbols (`out` is null), but must be finite as well.
+  static bool are_finite(std::span<const float> row) {
+    return std::all_of(row.begin(), row.end(), [](float value) { return std::isfinite(value); });
+  }
+
   static bool quantise_row(const ChannelCodes& codes,
                            float scale,
                            std::span<const float> row,
                            int32_t* out) {
-    bool are_codable = true;
     for (size_t c = 0; c < row.size(); ++c) {
       float steps = (row[c] - codes.means[c]) / (codes.steps[c] * scale);
-      if (out == nullptr) {
-        are_codable = are_codable && std::isfinite(row[c]);
-      } else if (std::abs(steps) < kLargestEscape) {  // not so for NaN
-        out[c] = static_cast<int32_t>(std::nearbyint(steps));
-      } else {
-        are_codable = false;
-      }
+      if (!(std::abs(steps) < kLargestEscape)) return false;  // NaN too
+      out[c] = static_cast<int32_t>(std::nearbyint(steps));
     }
-    return are_codable;
+    return true;
+  }
+
+  // Whether what is decoded is finite in the dtype. Each of a turned pair may get as large as both
+  // together.
+  bool fits_decoded(KvHalf half, const ChannelCodes& codes, float scale, const int32_t* symbols) {
+    size_t pairs = half == KvHalf::kKeys ? tables_.turns().num_pairs() : 0;
+    auto dim = static_cast<size_t>(layout_.head_dim);
+    size_t channels = dim * static_cast<size_t>(layout_.num_kv_heads);
+    auto decoded = [&](size_t c) {
+      return double{codes.means[c]} + double{codes.steps[c]} * scale * symbols[c];
+    };
+    double largest = 0;
+    for (size_t c = 0; c < channels; ++c) {
+      bool is_first = c % dim < pairs;
+      bool is_second = !is_first && c % dim < 2 * pairs;
+      if (is_second) continue;
+      double value = is_first ? std::hypot(decoded(c), decoded(c + pairs)) : std::abs(decoded(c));
+      largest = std::max(largest, value);
+    }
+    return largest <= largest_value(layout_.dtype);
   }
 
   const CodecTables& tables_;
@@ -179,7 +204,7 @@ std::optional<std::vector<std::byte>> encode_piece(const CodecTables& tables,
                      .first_position = label.first_position,
                      .num_blocks = static_cast<uint16_t>(shape.num_blocks),
                      .num_exact_tokens = static_cast<uint8_t>(exact_tokens),
-                     .dtype = static_cast<uint8_t>(layout.dtype),
+                     .dtype = dtype_code(layout.dtype),
                      .num_escapes = static_cast<uint32_t>(escapes.size()),
                      .reserved = 0,
                      .num_words = {}};

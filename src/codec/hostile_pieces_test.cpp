@@ -1,10 +1,14 @@
 // Any bytes give values or an error, never more.
+#include <array>
+#include <cstring>
+#include <memory>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "codec/kv_codec.h"
 #include "codec/piece.h"
+#include "codec/reference.h"
 #include "codec/test_values.h"
 
 namespace droidspeak {
@@ -17,11 +21,17 @@ class HostilePieces : public testing::Test {
     auto memory = std::make_unique<std::byte[]>(piece.size());
     std::copy(piece.begin(), piece.end(), memory.get());
     std::vector<std::byte> values(values_.size());
-    Result<void> result;
+    std::span<const std::byte> bytes(memory.get(), piece.size());
+    Result<void> result = PieceDecoder().decode(tables_, layout_, label, bytes, values);
     for (cpu::InstructionSet set : cpu::available_instruction_sets()) {
-      result = PieceDecoder(set).decode(tables_, layout_, label,
-                                        std::span(memory.get(), piece.size()), values);
+      Result<void> other = PieceDecoder(set).decode(tables_, layout_, label, bytes, values);
+      EXPECT_EQ(bool{other}, bool{result}) << cpu::name_of(set);
+      if (!other && !result) {
+        EXPECT_EQ(other.error().message, result.error().message);
+      }
     }
+    EXPECT_EQ(reference_decode(tables_, layout_, label, bytes, values.size()).has_value(),
+              bool{result});
     return result;
   }
 
@@ -69,20 +79,36 @@ TEST_F(HostilePieces, APieceOfAnotherPlaceOrModelIsAnError) {
   EXPECT_NE(result.error().message.find("other tables"), std::string::npos);
 }
 
-TEST_F(HostilePieces, EscapesOutsideAreAnError) {
+TEST_F(HostilePieces, EscapesThatAreNotTheStreamsOnesAreAnError) {
   std::vector<std::byte> values = values_;
-  put_element(layout_.dtype, values, element_of(layout_, KvHalf::kValues, 17, 1), 100.0f);
+  for (size_t row : {size_t{17}, size_t{40}})
+    put_element(layout_.dtype, values, element_of(layout_, KvHalf::kKeys, row, 1), 100.0f);
   std::vector<std::byte> piece = *encode_piece(tables_, layout_, {1, 0}, values);
   ASSERT_TRUE(decode(piece));
   Result<PieceParts> parts = parse_piece(tables_, layout_, {1, 0}, piece, values.size());
   ASSERT_TRUE(parts);
-  ASSERT_GE(parts->header.num_escapes, 1u);
+  ASSERT_GE(parts->header.num_escapes, 2u);
   auto at = static_cast<size_t>(parts->escapes.data() - piece.data());
-  for (size_t byte : {size_t{3}, size_t{6}}) {  // index, then value
+  auto with = [&](size_t escape, Escape changed) {
     std::vector<std::byte> wrong = piece;
-    wrong[at + byte] = std::byte{0x40};
-    EXPECT_FALSE(decode(wrong)) << byte;
-  }
+    std::memcpy(wrong.data() + at + escape * sizeof(Escape), &changed, sizeof changed);
+    return wrong;
+  };
+  std::array<Escape, 2> escapes{};
+  std::memcpy(escapes.data(), piece.data() + at, sizeof escapes);
+  ASSERT_TRUE(decode(with(0, {escapes[0].index, 100})));
+  EXPECT_FALSE(decode(with(0, {0x40000000, 100}))) << "outside";
+  EXPECT_FALSE(decode(with(0, {escapes[0].index + 1, 100}))) << "where no escape is";
+  EXPECT_FALSE(decode(with(1, escapes[0]))) << "one twice";
+  EXPECT_FALSE(decode(with(0, {escapes[0].index, 1 << 16}))) << "value too large";
+  EXPECT_FALSE(decode(with(0, {escapes[0].index, 3}))) << "value that is a symbol";
+  std::vector<std::byte> fewer = piece;
+  fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(at),
+              fewer.begin() + static_cast<ptrdiff_t>(at + sizeof(Escape)));
+  PieceHeader header = parts->header;
+  --header.num_escapes;
+  std::memcpy(fewer.data(), &header, sizeof header);
+  EXPECT_FALSE(decode(fewer)) << "one fewer than the streams have";
 }
 
 TEST_F(HostilePieces, NoiseBehindAGoodHeaderEnds) {

@@ -1,6 +1,7 @@
 // K/V of one layer of a few consecutive blocks in about a fifth of its f16 size. Loses what the
-// quantiser's steps lose: half a step of each channel at most, but for the first tokens of a
-// context, which everything attends to and which are kept as they are.
+// quantiser's steps lose: half a step a channel, before RoPE mixes two of K and the dtype rounds;
+// V's steps grow with the token. The first tokens of a context, which everything attends to, are
+// kept as they are.
 //
 // A piece stands for itself, given the tables it names. Its bytes are written down in
 // docs/store_format.md. Decoding trusts nothing: any bytes give either values or an error, and take
@@ -33,8 +34,9 @@ struct PieceLabel {
 };
 
 // `values` are whole blocks, each layout.layer_bytes(), one behind the other. Nothing when a value
-// is not finite or far outside of what the tables have seen, or when there are too many blocks for
-// one piece: then they must be stored as they are. The tables fit the layout.
+// is not finite, would not be when decoded, or lies far outside of what the tables have seen, or
+// when there are too many blocks for one piece: then they must be stored as they are. The tables
+// fit the layout.
 std::optional<std::vector<std::byte>> encode_piece(const CodecTables& tables,
                                                    const KvLayout& layout,
                                                    const PieceLabel& label,
@@ -53,8 +55,9 @@ class PieceDecoder {
   explicit PieceDecoder(cpu::InstructionSet set = cpu::best_instruction_set());
 
   // Fills `values`, the size of which says how many blocks are expected. kDataCorrupt when the
-  // piece is not one of these tables, this layout, this label and this size, or is damaged;
-  // `values` then holds anything.
+  // piece names other tables, another layer, position, dtype or size, or does not decode; `values`
+  // then holds anything. Damage that leaves the streams consistent is not seen: whoever stores a
+  // piece keeps a checksum. The tables fit the layout.
   Result<void> decode(const CodecTables& tables,
                       const KvLayout& layout,
                       const PieceLabel& label,

@@ -4,8 +4,13 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <set>
+#include <string_view>
 
-#include "base/check.h"
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/hash.h"
 #include "codec/piece.h"
 #include "codec/rows.h"
 #include "codec/token_scale.h"
@@ -64,40 +69,52 @@ uint8_t distribution_for(double spread) {
       std::clamp(1 + std::round(2 * octaves), 1.0, kNumDistributions - 1.0));
 }
 
-struct HalfCoarseness {
-  float step;
-  float equality;
-};
+constexpr double kSmallestSpread = 1e-6;
+// Of the values' size. Equal tokens differ by what the dtype rounds off, 1e-3 of it in bf16.
+constexpr double kSmallestShare = 2e-3;
 
-std::optional<ChannelCodes> codes_from(const Moments& moments,
-                                       const KvLayout& layout,
-                                       const HalfCoarseness& coarseness) {
+Error unfit(size_t half, std::string_view reason) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} of layer {}: {}", half % 2 == 0 ? "K" : "V", half / 2, reason)};
+}
+
+Result<ChannelCodes> codes_from(const Moments& moments,
+                                const KvLayout& layout,
+                                size_t half,
+                                float relative_step) {
   size_t row_channels = padded_channels(layout.num_kv_heads, layout.head_dim);
   ChannelCodes codes{std::vector<float>(row_channels, 0.0f), std::vector<float>(row_channels, 1.0f),
                      std::vector<uint8_t>(row_channels, kZeros), 1.0f};
   auto count = static_cast<double>(moments.count);
   std::vector<double> deviations;
-  double square = 0;
+  double variance_sum = 0;
+  double square_sum = 0;
   for (size_t c = 0; c < moments.sums.size(); ++c) {
     double mean = moments.sums[c] / count;
     double variance = std::max(moments.squares[c] / count - mean * mean, 0.0);
     codes.means[c] = static_cast<float>(mean);
     deviations.push_back(std::sqrt(variance));
-    square += variance;
+    variance_sum += variance;
+    square_sum += moments.squares[c] / count;
   }
-  if (!std::isfinite(square)) return std::nullopt;
-  double typical = std::max(std::sqrt(square / static_cast<double>(deviations.size())), 1e-6);
+  auto channels = static_cast<double>(deviations.size());
+  double size = std::sqrt(square_sum / channels);
+  double typical = std::sqrt(variance_sum / channels);
+  if (!std::isfinite(size)) return unfit(half, "values that are not finite");
+  // No mean is more than sqrt(channels) times the size, no step more than the size.
+  if (size * std::sqrt(channels) > kLargestTableValue)
+    return unfit(half, fmt::format("values of size {:.3g} are too large", size));
+  if (typical <= std::max(kSmallestSpread, kSmallestShare * size))
+    return unfit(half, fmt::format("values of size {:.3g} spread by {:.3g} only", size, typical));
+  double step = relative_step * typical;
   double steps_squared = 0;
   for (size_t c = 0; c < deviations.size(); ++c) {
-    double own = std::max(deviations[c], 1e-3 * typical);
-    double step = coarseness.step * std::pow(own, coarseness.equality) *
-                  std::pow(typical, 1 - coarseness.equality);
+    double spread = deviations[c] / step;
     codes.steps[c] = static_cast<float>(step);
-    codes.distributions[c] = distribution_for(own / step);
-    steps_squared += own / step * (own / step);
+    codes.distributions[c] = distribution_for(spread);
+    steps_squared += spread * spread;
   }
-  codes.spread =
-      static_cast<float>(std::sqrt(steps_squared / static_cast<double>(deviations.size())));
+  codes.spread = static_cast<float>(std::sqrt(steps_squared / channels));
   return codes;
 }
 
@@ -128,18 +145,24 @@ void count_symbols(const ChannelCodes& codes, KvHalf half, Row row, std::span<Co
 
 }  // namespace
 
-std::optional<CodecTables> learn_tables(const KvLayout& layout,
-                                        std::vector<float> rope_frequencies,
-                                        std::span<const KvSample> samples,
-                                        const Coarseness& coarseness) {
+Result<CodecTables> learn_tables(const KvLayout& layout,
+                                 std::vector<float> rope_frequencies,
+                                 std::span<const KvSample> samples,
+                                 const Coarseness& coarseness) {
   Turns turns(rope_frequencies);
   std::vector<Moments> moments(2 * static_cast<size_t>(layout.num_layers));
+  std::vector<size_t> num_tokens(moments.size() / 2);  // of each layer, the exact ones too
+  std::vector<std::set<uint64_t>> kinds(moments.size() / 2);
   auto half_index = [](const KvSample& sample, KvHalf half) {
     return 2 * static_cast<size_t>(sample.label.layer) + static_cast<size_t>(half);
   };
   for (const KvSample& sample : samples) {
-    for_each_row(layout, turns, sample,
-                 [&](KvHalf half, Row row) { moments[half_index(sample, half)].add(row); });
+    auto layer = static_cast<size_t>(sample.label.layer);
+    num_tokens[layer] += sample.values.size() / layout.layer_bytes() * kBlockTokens;
+    for_each_row(layout, turns, sample, [&](KvHalf half, Row row) {
+      moments[half_index(sample, half)].add(row);
+      if (half == KvHalf::kValues) kinds[layer].insert(xxhash64(std::as_bytes(row)));
+    });
   }
   TableContents contents{.num_kv_heads = layout.num_kv_heads,
                          .head_dim = layout.head_dim,
@@ -147,10 +170,14 @@ std::optional<CodecTables> learn_tables(const KvLayout& layout,
                          .distributions = {},
                          .halves = {}};
   for (size_t i = 0; i < moments.size(); ++i) {
-    if (moments[i].count + kExactTokens < kLearnedTokens) return std::nullopt;
+    if (num_tokens[i / 2] < kLearnedTokens)
+      return unfit(i, fmt::format("{} tokens, {} are needed", num_tokens[i / 2], kLearnedTokens));
+    if (kinds[i / 2].size() < kDistinctTokens)
+      return unfit(i, fmt::format("{} different tokens, {} are needed", kinds[i / 2].size(),
+                                  kDistinctTokens));
     float step = i % 2 == 0 ? coarseness.key_step : coarseness.value_step;
-    auto codes = codes_from(moments[i], layout, {step, coarseness.equality});
-    if (!codes) return std::nullopt;
+    Result<ChannelCodes> codes = codes_from(moments[i], layout, i, step);
+    if (!codes) return codes.error();
     contents.halves.push_back(std::move(*codes));
   }
   std::vector<Counts> counts;

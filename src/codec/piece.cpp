@@ -49,6 +49,13 @@ uint32_t exact_tokens_at(uint32_t first_position) {
   return first_position < kExactTokens ? kExactTokens - first_position : 0;
 }
 
+uint8_t dtype_code(DType dtype) {
+  if (dtype == DType::kF32) return 0;
+  if (dtype == DType::kF16) return 1;
+  check(dtype == DType::kBF16, "only floats are coded");
+  return 2;
+}
+
 Result<PieceParts> parse_piece(const CodecTables& tables,
                                const KvLayout& layout,
                                const PieceLabel& label,
@@ -67,7 +74,7 @@ Result<PieceParts> parse_piece(const CodecTables& tables,
   if (header.tables != name_of_tables(tables.digest()))
     return corrupt("was coded with other tables");
   if (header.layer != label.layer || header.first_position != label.first_position ||
-      header.num_blocks != shape.num_blocks || header.dtype != static_cast<uint8_t>(layout.dtype) ||
+      header.num_blocks != shape.num_blocks || header.dtype != dtype_code(layout.dtype) ||
       header.num_exact_tokens != exact_tokens_at(label.first_position)) {
     return corrupt(fmt::format(
         "layer {}, position {}, {} blocks where layer {}, position {}, {} blocks were asked for",

@@ -39,6 +39,8 @@ struct Escape {
   int32_t value;
 };
 
+inline constexpr int32_t kLargestEscape = 32767;
+
 // A piece cut into its parts, which lie inside the bytes they were cut from.
 struct PieceParts {
   PieceHeader header;
@@ -64,6 +66,8 @@ struct PieceShape {
 };
 
 uint32_t exact_tokens_at(uint32_t first_position);
+// The number that a piece has for a float dtype.
+uint8_t dtype_code(DType dtype);
 Result<PieceParts> parse_piece(const CodecTables& tables,
                                const KvLayout& layout,
                                const PieceLabel& label,

@@ -26,7 +26,7 @@ struct Stream {
       state = state << 16 | word;
       next += sizeof word;
     }
-    return symbol == kEscape ? 0 : static_cast<int>(symbol) - kMaxSymbol;
+    return symbol == kEscape ? kEscapeMark : static_cast<int>(symbol) - kMaxSymbol;
   }
 };
 
@@ -67,11 +67,19 @@ std::optional<std::vector<int>> read_symbols(const CodecTables& tables,
   for (const Stream& stream : streams) {
     if (stream.next != stream.end || stream.state != kLowestState) return std::nullopt;
   }
-  for (size_t at = 0; at < parts.escapes.size(); at += sizeof(Escape)) {
+  size_t at = 0;
+  for (size_t i = 0; i < num_symbols; ++i) {
+    if (symbols[i] != kEscapeMark) continue;
+    if (at == parts.escapes.size()) return std::nullopt;
     Escape escape{};
     std::memcpy(&escape, parts.escapes.data() + at, sizeof escape);
-    symbols[escape.index] = escape.value;
+    bool is_small = escape.value >= -kMaxSymbol && escape.value <= kMaxSymbol;
+    bool is_large = escape.value < -kLargestEscape || escape.value > kLargestEscape;
+    if (escape.index != i || is_small || is_large) return std::nullopt;
+    symbols[i] = escape.value;
+    at += sizeof escape;
   }
+  if (at != parts.escapes.size()) return std::nullopt;
   return symbols;
 }
 

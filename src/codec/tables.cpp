@@ -84,8 +84,13 @@ bool all_finite(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
 }
 
+bool all_in_range(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float v) { return std::abs(v) <= kLargestTableValue; });  // no NaN
+}
+
 bool all_positive(std::span<const float> values) {
-  return all_finite(values) &&
+  return all_in_range(values) &&
          std::all_of(values.begin(), values.end(), [](float v) { return v > 0; });
 }
 
@@ -106,7 +111,7 @@ Result<void> check_contents(const TableContents& contents) {
       has_distributions = has_distributions && half.distributions[c] < kNumDistributions &&
                           (half.distributions[c] == kZeros) == (c >= channels);
     }
-    if (!all_finite(half.means) || !has_steps || !has_distributions)
+    if (!all_in_range(half.means) || !has_steps || !has_distributions)
       return corrupt("a channel's mean, step, distribution or spread is out of range");
   }
   return {};

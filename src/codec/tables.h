@@ -44,6 +44,9 @@ struct TableContents {
   std::vector<ChannelCodes> halves;         // [num_layers, 2]: K, V
 };
 
+// No mean or step is larger: what a piece says then stays finite, whatever it says.
+inline constexpr float kLargestTableValue = 1e9f;
+
 // Channels of a row with those that fill it up.
 size_t padded_channels(int32_t num_kv_heads, int32_t head_dim);
 

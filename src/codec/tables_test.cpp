@@ -1,5 +1,6 @@
 #include "codec/tables.h"
 
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -71,17 +72,92 @@ TEST(CodecTables, AreNotLearnedFromWhatIsNotFinite) {
   EXPECT_FALSE(learn_tables(kLayout, {}, samples));
 }
 
+// Of `num_blocks`, each at the start of a context.
+std::vector<KvSample> context_starts(const std::vector<std::byte>& values, size_t num_blocks) {
+  std::vector<KvSample> samples;
+  for (size_t i = 0; i < num_blocks; ++i) {
+    auto block = std::span(values).subspan(i * kLayout.layer_bytes(), kLayout.layer_bytes());
+    for (int32_t layer : {0, 1}) samples.push_back({{layer, 0}, block});
+  }
+  return samples;
+}
+
+TEST(CodecTables, AreLearnedFromShortContextsToo) {
+  std::vector<std::byte> values = test_values(kLayout, {}, {0, 64}, 4, 1);
+  EXPECT_FALSE(learn_tables(kLayout, {}, context_starts(values, 3)));
+  EXPECT_TRUE(learn_tables(kLayout, {}, context_starts(values, 4)));
+}
+
+// Block rows that repeat with a period, as those of a few tokens over and over do.
+std::vector<std::byte> repeated(size_t period) {
+  std::vector<std::byte> values = test_values(kLayout, {}, {0, 64}, 4, 1);
+  std::vector<float> row(3 * 40);
+  for (KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
+    for (size_t r = period; r < 4 * kBlockTokens; ++r) {
+      load_row(kLayout, values, half, r % period, row);
+      for (size_t c = 0; c < row.size(); ++c)
+        put_element(kLayout.dtype, values, element_of(kLayout, half, r, c / 40) + c % 40, row[c]);
+    }
+  }
+  return values;
+}
+
+TEST(CodecTables, AreNotLearnedFromAFewTokensOverAndOver) {
+  for (size_t period : {size_t{1}, size_t{2}, kDistinctTokens - 1}) {
+    std::vector<std::byte> values = repeated(period);
+    std::vector<KvSample> samples = {{{0, 64}, values}, {{1, 64}, values}};
+    Result<CodecTables> tables = learn_tables(kLayout, {}, samples);
+    ASSERT_FALSE(tables) << period;
+    EXPECT_NE(tables.error().message.find("different tokens"), std::string::npos);
+  }
+  std::vector<std::byte> values = repeated(kDistinctTokens);
+  std::vector<KvSample> samples = {{{0, 64}, values}, {{1, 64}, values}};
+  EXPECT_TRUE(learn_tables(kLayout, {}, samples));
+}
+
+TEST(CodecTables, AreNotLearnedFromValuesThatHardlyDiffer) {
+  std::mt19937 random(4);
+  std::vector<std::byte> values(4 * kLayout.layer_bytes());
+  for (size_t i = 0; i < values.size() / 2; ++i)
+    put_element(kLayout.dtype, values, i, 3.0f + 0.002f * static_cast<float>(random() % 3));
+  std::vector<KvSample> samples = {{{0, 64}, values}, {{1, 64}, values}};
+  Result<CodecTables> tables = learn_tables(kLayout, {}, samples);
+  ASSERT_FALSE(tables);
+  EXPECT_NE(tables.error().message.find("K of layer 0"), std::string::npos);
+  EXPECT_NE(tables.error().message.find("spread"), std::string::npos);
+}
+
 TEST(CodecTables, ConstantChannelsCanBeLearned) {
-  std::vector<std::byte> zeros(4 * kLayout.layer_bytes());
-  std::vector<KvSample> samples = {{{0, 64}, zeros}, {{1, 64}, zeros}};
+  std::vector<std::byte> values = test_values(kLayout, {}, {0, 64}, 4, 1);
+  for (KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
+    for (size_t row = 0; row < 4 * kBlockTokens; ++row)
+      put_element(kLayout.dtype, values, element_of(kLayout, half, row, 1) + 7, 0.0f);
+  }
+  std::vector<KvSample> samples = {{{0, 64}, values}, {{1, 64}, values}};
   auto tables = learn_tables(kLayout, {}, samples);
   ASSERT_TRUE(tables);
-  std::span one_block(zeros.data(), kLayout.layer_bytes());
+  std::span one_block(values.data(), kLayout.layer_bytes());
   auto piece = encode_piece(*tables, kLayout, {0, 64}, one_block);
   ASSERT_TRUE(piece);
   std::vector<std::byte> decoded(one_block.size(), std::byte{1});
   ASSERT_TRUE(PieceDecoder().decode(*tables, kLayout, {0, 64}, *piece, decoded));
-  EXPECT_TRUE(std::equal(decoded.begin(), decoded.end(), one_block.begin()));
+  for (size_t row = 0; row < kBlockTokens; ++row) {
+    size_t element = element_of(kLayout, KvHalf::kKeys, row, 1) + 7;
+    EXPECT_EQ(load_element(kLayout.dtype, decoded.data(), element), 0.0f);
+  }
+}
+
+TEST(CodecTables, MeansAndStepsHaveALimit) {
+  TableContents contents = test_tables(kLayout, {}).contents();
+  ASSERT_TRUE(CodecTables::parse(CodecTables(contents).serialise()));
+  for (float wrong : {2e9f, -2e9f, std::nanf("")}) {
+    TableContents changed = contents;
+    changed.halves[1].means[3] = wrong;
+    EXPECT_FALSE(CodecTables::parse(CodecTables(changed).serialise())) << "mean " << wrong;
+    changed = contents;
+    changed.halves[1].steps[3] = wrong;
+    EXPECT_FALSE(CodecTables::parse(CodecTables(changed).serialise())) << "step " << wrong;
+  }
 }
 
 TEST(Distribution, GivesEverySymbolRoomAndAddsUp) {

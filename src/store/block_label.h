@@ -9,8 +9,10 @@ namespace droidspeak {
 
 struct BlockLabel {
   Digest key;
-  Digest owner{};         // who wrote it, see CacheStore::erase_owned_by(); zero: nobody's
-  uint32_t position = 0;  // in its context: a hint for eviction, which gives up tails before heads
+  Digest owner{};  // who wrote it, see CacheStore::erase_owned_by(); zero: nobody's
+  // In its context, in blocks. Eviction gives up tails before heads; coded K/V is turned by it and
+  // cannot be decoded with another.
+  uint32_t position = 0;
 };
 
 }  // namespace droidspeak

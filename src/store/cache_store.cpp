@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "store/host_memory.h"
 #include "store/tiers/disk_tier.h"
 #include "store/tiers/file_system.h"
@@ -25,6 +26,12 @@ EntryEncoding encoding_of(DiskFormat format) {
 }
 
 DiskTierOptions disk_options(const StoreOptions& options) {
+  bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;
+  if (is_int8 && options.disk_format == DiskFormat::kCoded) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "--cache-format coded: codes K/V of f32, f16 or bf16, --kv-dtype is int8; use "
+                  "--cache-format raw with it");
+  }
   constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
   uint64_t queue_bytes = options.write_queue_bytes;
   if (queue_bytes == 0) queue_bytes = std::max(kMinQueueBytes, options.host_bytes / 2);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "codec/kv_codec.h"
-#include "codec/learn_tables.h"
 #include "codec/piece.h"
+#include "codec/test_values.h"
 
 namespace {
 
@@ -19,15 +19,8 @@ using namespace droidspeak;  // NOLINT(google-build-using-namespace)
 const KvLayout kLayout{.num_layers = 1, .num_kv_heads = 1, .head_dim = 32, .dtype = DType::kF16};
 constexpr PieceLabel kLabel{0, 64};
 
-CodecTables make_tables() {
-  std::vector<std::byte> values(4 * kLayout.layer_bytes());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::byte>(i * i % 61);
-  KvSample sample{kLabel, values};
-  return *learn_tables(kLayout, {1.0f, 0.1f}, std::span(&sample, 1));
-}
-
 const CodecTables& tables() {
-  static const CodecTables tables = make_tables();
+  static const CodecTables tables = test_tables(kLayout, {1.0f, 0.1f});
   return tables;
 }
 
@@ -52,7 +45,7 @@ std::vector<std::byte> with_right_header(std::span<const std::byte> piece) {
   header.first_position = kLabel.first_position;
   header.num_blocks = 1;
   header.num_exact_tokens = 0;
-  header.dtype = static_cast<uint8_t>(kLayout.dtype);
+  header.dtype = dtype_code(kLayout.dtype);
   header.num_escapes %= 8;
   header.reserved = 0;
   size_t rest = sizeof header + kLanes * sizeof(uint32_t) + kBlockTokens / 2 +

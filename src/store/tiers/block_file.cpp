@@ -72,10 +72,11 @@ Result<FixedHeader> parse_fixed(std::span<const std::byte> bytes) {
   }
   std::memcpy(&fixed, bytes.data(), kFixedBytes);
   if (fixed.magic != kMagic) return corrupt("does not start as a block file does");
-  if (fixed.version != kBlockFileVersion) {
-    return Error{
-        fixed.version < kBlockFileVersion ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-        fmt::format("format version {}, this program reads {}", fixed.version, kBlockFileVersion)};
+  bool is_older = fixed.version < kOldestBlockFileVersion;
+  if (is_older || fixed.version > kNewestBlockFileVersion) {
+    return Error{is_older ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 fmt::format("format version {}, this program reads {} to {}", fixed.version,
+                             kOldestBlockFileVersion, kNewestBlockFileVersion)};
   }
   if (fixed.num_entries == 0 || fixed.num_entries > kMaxEntries) {
     return corrupt(fmt::format("{} entries, 1 to {} are allowed", fixed.num_entries, kMaxEntries));
@@ -97,6 +98,13 @@ Result<KvLayout> parse_layout(const FixedHeader& fixed) {
   layout.head_dim = static_cast<int32_t>(fixed.head_dim);
   layout.dtype = *dtype;
   return layout;
+}
+
+uint32_t version_of(std::span<const BlockFileEntry> entries) {
+  bool has_coded = std::any_of(entries.begin(), entries.end(), [](const BlockFileEntry& entry) {
+    return entry.encoding == EntryEncoding::kCoded;
+  });
+  return has_coded ? kNewestBlockFileVersion : kOldestBlockFileVersion;
 }
 
 bool sizes_fit(const BlockFileEntry& entry, const KvLayout& layout) {
@@ -191,7 +199,7 @@ std::vector<std::byte> write_header(const BlockFileHeader& header) {
         "a file has 1 to 4096 entries");
   FixedHeader fixed{};
   fixed.magic = kMagic;
-  fixed.version = kBlockFileVersion;
+  fixed.version = version_of(header.entries);
   fixed.num_entries = static_cast<uint32_t>(header.entries.size());
   fixed.file_bytes = header.file_bytes;
   fixed.key = header.key.bytes;

@@ -39,7 +39,9 @@ struct BlockFileHeader {
   const BlockFileEntry* find(EntryId id) const;
 };
 
-inline constexpr uint32_t kBlockFileVersion = 2;
+// A file has the oldest version that knows all its encodings: 3 with coded entries, else 2.
+inline constexpr uint32_t kOldestBlockFileVersion = 2;
+inline constexpr uint32_t kNewestBlockFileVersion = 3;
 inline constexpr size_t kEntryAlignment = 64;
 inline constexpr size_t kHeaderAlignment = 4096;
 inline constexpr size_t kMaxEntries = 4096;

@@ -120,14 +120,23 @@ TEST(BlockFile, RefusesEntriesThatDoNotFit) {
   EXPECT_TRUE(refused([](BlockFileHeader& h) { h.file_bytes = 100; }));
 }
 
+// A program that knows no coded entries must take the file for a newer one's, not for a damaged
+// one.
+TEST(BlockFile, OnlyCodedEntriesNeedTheNewestVersion) {
+  BlockFileHeader header = some_header();
+  EXPECT_EQ(write_header(header)[8], std::byte{2});
+  header.entries[0].encoding = EntryEncoding::kCoded;
+  EXPECT_EQ(write_header(header)[8], std::byte{3});
+}
+
 TEST(BlockFile, TellsOlderFromNewerVersions) {
   BlockFileHeader header = some_header();
   std::vector<std::byte> bytes = write_header(header);
-  bytes[8] = std::byte{kBlockFileVersion + 1};
+  bytes[8] = std::byte{kNewestBlockFileVersion + 1};
   Result<BlockFileHeader> read = parse_header(bytes, header.file_bytes);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kUnavailable) << "a newer program's file is not damaged";
-  bytes[8] = std::byte{kBlockFileVersion - 1};
+  bytes[8] = std::byte{kOldestBlockFileVersion - 1};
   read = parse_header(bytes, header.file_bytes);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kNotFound) << "nobody asks for it any more";

@@ -21,11 +21,9 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-std::span<const std::byte> keep(std::unique_ptr<std::byte[]> encoded,
-                                size_t bytes,
-                                BlockImage& image) {
+std::span<const std::byte> keep(std::vector<std::byte> encoded, BlockImage& image) {
   image.encoded.push_back(std::move(encoded));
-  return {image.encoded.back().get(), bytes};
+  return image.encoded.back();
 }
 
 std::span<const std::byte> store_coded(const PendingEntry& entry,
@@ -35,10 +33,8 @@ std::span<const std::byte> store_coded(const PendingEntry& entry,
   PieceLabel label{entry.id.layer, image.header.position * kBlockTokens};
   auto piece = encode_piece(*encoding.tables, encoding.layout, label, entry.bytes);
   if (!piece || piece->size() >= entry.bytes.size()) return entry.bytes;
-  auto encoded = std::make_unique_for_overwrite<std::byte[]>(piece->size());
-  std::copy(piece->begin(), piece->end(), encoded.get());
   placed.encoding = EntryEncoding::kCoded;
-  return keep(std::move(encoded), piece->size(), image);
+  return keep(std::move(*piece), image);
 }
 
 // The stored form of one entry, encoded where the format asks for it and the values allow it.
@@ -52,12 +48,10 @@ std::span<const std::byte> store_entry(const PendingEntry& entry,
   bool try_int8 = is_kv && encoding.encoding == EntryEncoding::kInt8 &&
                   int8_can_hold(encoding.layout, entry.bytes.size());
   if (!try_int8) return entry.bytes;
-  size_t bytes = int8_bytes(encoding.layout);
-  auto encoded = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::span<std::byte> stored(encoded.get(), bytes);
-  if (!encode_int8(encoding.layout, entry.bytes, stored)) return entry.bytes;
+  std::vector<std::byte> encoded(int8_bytes(encoding.layout));
+  if (!encode_int8(encoding.layout, entry.bytes, encoded)) return entry.bytes;
   placed.encoding = EntryEncoding::kInt8;
-  return keep(std::move(encoded), bytes, image);
+  return keep(std::move(encoded), image);
 }
 
 }  // namespace

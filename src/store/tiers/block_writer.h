@@ -24,7 +24,7 @@ struct BlockImage {
   BlockFileHeader header;
   std::string name;                                // relative to the cache folder
   std::vector<std::span<const std::byte>> stored;  // one per entry
-  std::vector<std::unique_ptr<std::byte[]>> encoded;
+  std::vector<std::vector<std::byte>> encoded;
 };
 
 struct BlockEncoding {

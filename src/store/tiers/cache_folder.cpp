@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 
@@ -13,6 +15,7 @@
 #include "store/tiers/block_writer.h"
 #include "store/tiers/open_files.h"
 #include "store/tiers/private_folder.h"
+#include "store/tiers/table_folder.h"
 
 namespace droidspeak {
 namespace {
@@ -37,8 +40,26 @@ FoundBlockFile inspect_file(FileSystem& files, const fs::directory_entry& item, 
   return {item.path().string(), key, written, std::move(opened->header)};
 }
 
+Result<void> verify_coded(TableFolder& folder,
+                          const BlockFileHeader& header,
+                          const BlockFileEntry& entry,
+                          std::span<const std::byte> piece) {
+  auto corrupt = [&](std::string_view reason) {
+    return Error{ErrorCode::kDataCorrupt,
+                 fmt::format("K/V of layer {}: {}", entry.id.layer, reason)};
+  };
+  std::optional<TablesName> name = tables_of_piece(piece);
+  if (!name) return corrupt("does not start as a coded piece of this version does");
+  std::shared_ptr<const CodecTables> tables = folder.find(*name);
+  if (!tables || !tables->fit(header.layout))
+    return corrupt("its codec tables are missing, damaged or of another layout");
+  auto values = std::make_unique_for_overwrite<std::byte[]>(entry.bytes);
+  PieceLabel label{entry.id.layer, header.position * kBlockTokens};
+  return PieceDecoder().decode(*tables, header.layout, label, piece, {values.get(), entry.bytes});
+}
+
 // Reads every entry; the first thing that is wrong.
-Result<void> verify_entries(FileSystem& files, const OpenBlockFile& block) {
+Result<void> verify_entries(FileSystem& files, TableFolder& tables, const OpenBlockFile& block) {
   for (const BlockFileEntry& entry : block.header.entries) {
     auto bytes = std::make_unique_for_overwrite<std::byte[]>(entry.stored_bytes);
     std::span<std::byte> stored(bytes.get(), entry.stored_bytes);
@@ -50,6 +71,9 @@ Result<void> verify_entries(FileSystem& files, const OpenBlockFile& block) {
           fmt::format("{} of layer {}: checksum is wrong",
                       entry.id.kind == EntryKind::kKeyValue ? "K/V" : "input", entry.id.layer)};
     }
+    if (entry.encoding != EntryEncoding::kCoded) continue;
+    Result<void> coded = verify_coded(tables, block.header, entry, stored);
+    if (!coded) return coded;
   }
   return {};
 }
@@ -102,11 +126,13 @@ CacheFolderReport inspect_cache_folder(const fs::path& folder) {
     throw Failure(ErrorCode::kNotFound, fmt::format("{}: not a cache folder", folder.string()));
   }
   FileSystem files;
+  TableFolder tables(files, folder, {}, {});
   CacheFolderReport report;
   for (FoundBlockFile& found : find_block_files(files, folder)) {
     ++report.files;
     Result<OpenBlockFile> opened = open_block_file(files, found.path, found.key);
-    Result<void> verified = opened ? verify_entries(files, *opened) : Result<void>(opened.error());
+    Result<void> verified =
+        opened ? verify_entries(files, tables, *opened) : Result<void>(opened.error());
     if (!verified) {
       report.damaged.push_back(found.path + ": " + verified.error().message);
       continue;

@@ -133,48 +133,48 @@ bool DiskTier::is_as_expected(const BlockFileHeader& header, const BlockFileEntr
 bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
   check(bytes.size() == found.entry.bytes, "the buffer has the entry's size");
   std::chrono::nanoseconds start = clock_.now();
-  bool is_intact = false;
-  switch (found.entry.encoding) {
-    case EntryEncoding::kRaw:
-      is_intact = read_stored(found, bytes);
-      break;
-    case EntryEncoding::kInt8: {
-      auto stored = std::make_unique_for_overwrite<std::byte[]>(found.entry.stored_bytes);
-      std::span<std::byte> encoded(stored.get(), found.entry.stored_bytes);
-      is_intact = read_stored(found, encoded);
-      if (is_intact) decode_int8(found.file->header.layout, encoded, bytes);
-      break;
-    }
-    case EntryEncoding::kCoded:
-      is_intact = read_coded(found, bytes);
-      break;
-  }
-  if (!is_intact) {
+  ReadResult result = read_decoded(found, bytes);
+  if (result == ReadResult::kDamaged) {
     add(counters_.damaged, 1);
     drop(found.file->header.key, found.path, found.serial);
-    return false;
   }
+  if (result != ReadResult::kIntact) return false;
   add(counters_.hits, 1);
   add(counters_.bytes_read, found.entry.stored_bytes);
   add(counters_.read_nanoseconds, static_cast<uint64_t>((clock_.now() - start).count()));
   return true;
 }
 
-bool DiskTier::read_coded(const DiskEntry& found, std::span<std::byte> bytes) {
-  auto stored = std::make_unique_for_overwrite<std::byte[]>(found.entry.stored_bytes);
-  std::span<std::byte> piece(stored.get(), found.entry.stored_bytes);
-  if (!read_stored(found, piece)) return false;
-  std::optional<TablesName> name = tables_of_piece(piece);
-  std::shared_ptr<const CodecTables> tables = name ? tables_.find(*name) : nullptr;
-  const BlockFileHeader& header = found.file->header;
-  if (!tables || !tables->fit(header.layout)) return false;
-  PieceLabel label{found.entry.id.layer, header.position * kBlockTokens};
-  return bool{decoder_.decode(*tables, header.layout, label, piece, bytes)};
+DiskTier::ReadResult DiskTier::read_decoded(const DiskEntry& found, std::span<std::byte> bytes) {
+  if (found.entry.encoding == EntryEncoding::kRaw) return read_stored(found, bytes);
+  auto memory = std::make_unique_for_overwrite<std::byte[]>(found.entry.stored_bytes);
+  std::span<std::byte> stored(memory.get(), found.entry.stored_bytes);
+  ReadResult result = read_stored(found, stored);
+  if (result != ReadResult::kIntact) return result;
+  if (found.entry.encoding == EntryEncoding::kCoded) return decode_coded(found, stored, bytes);
+  decode_int8(found.file->header.layout, stored, bytes);
+  return ReadResult::kIntact;
 }
 
-bool DiskTier::read_stored(const DiskEntry& found, std::span<std::byte> stored) {
+// Tables may come back, or be those of a newer program: only the piece itself can be damaged.
+DiskTier::ReadResult DiskTier::decode_coded(const DiskEntry& found,
+                                            std::span<const std::byte> piece,
+                                            std::span<std::byte> bytes) {
+  std::optional<TablesName> name = tables_of_piece(piece);
+  if (!name) return ReadResult::kDamaged;
+  std::shared_ptr<const CodecTables> tables = tables_.find(*name);
+  const BlockFileHeader& header = found.file->header;
+  if (!tables || !tables->fit(header.layout)) return ReadResult::kUnavailable;
+  PieceLabel label{found.entry.id.layer, header.position * kBlockTokens};
+  Result<void> decoded = decoder_.decode(*tables, header.layout, label, piece, bytes);
+  return decoded ? ReadResult::kIntact : ReadResult::kDamaged;
+}
+
+DiskTier::ReadResult DiskTier::read_stored(const DiskEntry& found, std::span<std::byte> stored) {
   Result<size_t> got = files_.read(found.file->file, found.entry.offset, stored);
-  return got && *got == stored.size() && xxhash64(stored) == found.entry.checksum;
+  if (!got) return ReadResult::kUnavailable;
+  bool is_intact = *got == stored.size() && xxhash64(stored) == found.entry.checksum;
+  return is_intact ? ReadResult::kIntact : ReadResult::kDamaged;
 }
 
 void DiskTier::touch(const Digest& key) {
@@ -264,11 +264,11 @@ void DiskTier::write_batch(std::span<const std::shared_ptr<PendingWrite>> batch)
   std::vector<BlockImage> images;
   std::vector<const PendingWrite*> writes;
   uint64_t bytes = 0;
-  BlockEncoding encoding = options_.encoding;
-  if (encoding.encoding == EntryEncoding::kCoded) encoding.tables = tables_.for_writing(batch);
+  std::shared_ptr<const CodecTables> tables;
+  if (options_.encoding.encoding == EntryEncoding::kCoded) tables = tables_.for_writing(batch);
   for (const std::shared_ptr<PendingWrite>& write : batch) {
     if (write->is_cancelled) continue;
-    BlockImage image = make_block_image(*write, encoding);
+    BlockImage image = make_image(*write, tables);
     uint64_t image_bytes = disk_bytes_of(image.header.file_bytes);
     if (!make_room(bytes + image_bytes)) {
       count_dropped_write();
@@ -291,6 +291,23 @@ void DiskTier::write_batch(std::span<const std::shared_ptr<PendingWrite>> batch)
       add(counters_.write_errors, 1);
     }
   }
+}
+
+// Coding takes longer than most disks: before blocks are dropped, they are stored raw.
+BlockImage DiskTier::make_image(const PendingWrite& write,
+                                const std::shared_ptr<const CodecTables>& tables) {
+  BlockEncoding encoding = options_.encoding;
+  if (tables && !queue_.is_more_than_half_full()) encoding.tables = tables;
+  BlockImage image = make_block_image(write, encoding);
+  if (!encoding.tables) return image;
+  size_t num_coded = 0;
+  size_t num_raw = 0;
+  for (const BlockFileEntry& entry : image.header.entries) {
+    if (entry.id.kind != EntryKind::kKeyValue) continue;
+    ++(entry.encoding == EntryEncoding::kCoded ? num_coded : num_raw);
+  }
+  tables_.note_stored(num_coded, num_raw);
+  return image;
 }
 
 void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {

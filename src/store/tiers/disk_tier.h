@@ -90,8 +90,8 @@ class DiskTier {
   }
 
   std::optional<DiskEntry> find(const Digest& key, EntryId id);
-  // Reads, verifies and decodes into `bytes` (of entry.bytes). False, after dropping the block,
-  // when it is damaged.
+  // Reads, verifies and decodes into `bytes` (of entry.bytes). False when it cannot be read now, or
+  // is damaged: then the block is dropped.
   bool read(const DiskEntry& found, std::span<std::byte> bytes);
   void touch(const Digest& key);
 
@@ -129,8 +129,15 @@ class DiskTier {
   // anew.
   void drop(const Digest& key, const std::string& path, uint64_t serial);
   bool is_as_expected(const BlockFileHeader& header, const BlockFileEntry& entry) const;
-  bool read_stored(const DiskEntry& found, std::span<std::byte> stored);
-  bool read_coded(const DiskEntry& found, std::span<std::byte> bytes);
+  enum class ReadResult : uint8_t { kIntact, kDamaged, kUnavailable };
+
+  ReadResult read_decoded(const DiskEntry& found, std::span<std::byte> bytes);
+  ReadResult read_stored(const DiskEntry& found, std::span<std::byte> stored);
+  ReadResult decode_coded(const DiskEntry& found,
+                          std::span<const std::byte> piece,
+                          std::span<std::byte> bytes);
+  BlockImage make_image(const PendingWrite& write,
+                        const std::shared_ptr<const CodecTables>& tables);
 
   const DiskTierOptions options_;
   FileSystem& files_;

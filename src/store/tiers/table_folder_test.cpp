@@ -1,11 +1,13 @@
 #include "store/tiers/table_folder.h"
 
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "codec/test_values.h"
 #include "store/cache_store.h"
@@ -42,14 +44,19 @@ class CodedStore : public testing::Test {
   }
 
   void put(CacheStore& store, uint32_t position) {
+    put_values(store, position, position, {values(position, 0), values(position, 1)});
+  }
+
+  void put_values(CacheStore& store,
+                  uint32_t number,
+                  uint32_t position,
+                  const std::array<std::vector<std::byte>, 2>& layers) {
     std::vector<EntrySize> sizes = {{{EntryKind::kKeyValue, 0}, kLayout.layer_bytes()},
                                     {{EntryKind::kKeyValue, 1}, kLayout.layer_bytes()}};
-    auto room = store.reserve({key(position), {}, position}, sizes);
+    auto room = store.reserve({key(number), {}, position}, sizes);
     ASSERT_TRUE(room);
-    for (int32_t layer : {0, 1}) {
-      std::vector<std::byte> bytes = values(position, layer);
-      std::copy(bytes.begin(), bytes.end(), room->bytes(static_cast<size_t>(layer)).begin());
-    }
+    for (size_t layer : {0, 1})
+      std::copy(layers[layer].begin(), layers[layer].end(), room->bytes(layer).begin());
     store.put(std::move(*room));
     store.flush();
   }
@@ -69,6 +76,10 @@ class CodedStore : public testing::Test {
       size += was * was;
     }
     return std::sqrt(loss / size);
+  }
+
+  bool is_coded(uint32_t number) const {
+    return size_of_block(number) < 4096 + 2 * kLayout.layer_bytes() / 2;
   }
 
   std::vector<fs::path> table_files() const {
@@ -134,26 +145,36 @@ TEST_F(CodedStore, AnotherModelHasTablesOfItsOwn) {
   EXPECT_EQ(table_files().size(), 2u);
 }
 
-TEST_F(CodedStore, WithoutItsTablesABlockIsAMiss) {
+// Tables that are not there, or cannot be read, may be there later.
+TEST_F(CodedStore, WithoutItsTablesABlockIsAMissAndStays) {
   {
     CacheStore store(options(), clock_);
     for (uint32_t position = 0; position < 8; ++position) put(store, position);
   }
-  for (const fs::path& path : table_files()) fs::remove(path);
+  fs::path tables = table_files().at(0);
+  fs::path elsewhere = folder_.path() / "tmp" / "kept";
+  fs::rename(tables, elsewhere);
   StoreOptions later = options();
   later.host_bytes = 0;
   CacheStore store(later, clock_);
   EXPECT_FALSE(loss_of(store, 7, 0));
   EXPECT_EQ(loss_of(store, 0, 0), 0.0) << "stored raw";
-  EXPECT_EQ(store.counters().damaged, 1u);
+  EXPECT_EQ(store.counters().damaged, 0u);
+  store.flush();
+  EXPECT_TRUE(is_coded(7)) << "the file is there";
+  fs::rename(elsewhere, tables);
+  EXPECT_TRUE(loss_of(store, 7, 0));
 }
 
-TEST_F(CodedStore, DamagedTablesAreNotUsed) {
+TEST_F(CodedStore, DamagedTablesAreNotUsedButBlocksStay) {
   {
     CacheStore store(options(), clock_);
     for (uint32_t position = 0; position < 8; ++position) put(store, position);
   }
-  for (const fs::path& path : table_files()) {
+  fs::path path = table_files().at(0);
+  fs::path intact = folder_.path() / "tmp" / "kept";
+  fs::copy_file(path, intact);
+  {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(1500);
     file.put('\x7f');
@@ -162,17 +183,157 @@ TEST_F(CodedStore, DamagedTablesAreNotUsed) {
   later.host_bytes = 0;
   CacheStore store(later, clock_);
   EXPECT_FALSE(loss_of(store, 7, 0));
-  put(store, 20);
-  EXPECT_GT(size_of_block(20), 2 * kLayout.layer_bytes());
+  EXPECT_FALSE(loss_of(store, 7, 1));
+  EXPECT_EQ(store.counters().damaged, 0u);
+  fs::rename(intact, path);
+  fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(1));
+  EXPECT_TRUE(loss_of(store, 7, 0)) << "as it was before";
+}
+
+TEST_F(CodedStore, InspectionMissesTheTables) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 6; ++position) put(store, position);
+  }
+  EXPECT_TRUE(inspect_cache_folder(folder_.path()).damaged.empty());
+  fs::remove(table_files().at(0));
+  CacheFolderReport report = inspect_cache_folder(folder_.path());
+  EXPECT_EQ(report.files, 6u);
+  ASSERT_EQ(report.damaged.size(), 3u) << "those of positions 3 to 5 are coded";
+  EXPECT_NE(report.damaged[0].find("codec tables are missing"), std::string::npos);
+}
+
+TEST_F(CodedStore, Int8KvIsRefusedAtStart) {
+  StoreOptions wrong = options();
+  wrong.kv_layout.dtype = DType::kI8;
+  try {
+    CacheStore store(wrong, clock_);
+    FAIL() << "it started";
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("--kv-dtype is int8"), std::string::npos);
+  }
+}
+
+TEST_F(CodedStore, ADamagedPieceIsRemoved) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 8; ++position) put(store, position);
+  }
+  for (const auto& item : fs::directory_iterator(folder_.path() / key(7).hex().substr(0, 2))) {
+    std::fstream file(item.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 300);
+    file.put('\x7f');
+  }
+  StoreOptions later = options();
+  later.host_bytes = 0;
+  CacheStore store(later, clock_);
+  EXPECT_FALSE(loss_of(store, 7, 0));
+  EXPECT_EQ(store.counters().damaged, 1u);
+  store.flush();
+  EXPECT_EQ(size_of_block(7), 0u);
+}
+
+TEST_F(CodedStore, ShortContextsAreEnoughToLearnFrom) {
+  CacheStore store(options(), clock_);
+  for (uint32_t number = 0; number < 4; ++number)
+    put_values(store, number, 0, {values(number, 0), values(number, 1)});
+  EXPECT_EQ(table_files().size(), 1u);
+}
+
+TEST_F(CodedStore, AnUnusualPromptDoesNotMakeTheTables) {
+  CacheStore store(options(), clock_);
+  std::vector<std::byte> equal(kLayout.layer_bytes());
+  for (uint32_t number = 0; number < 8; ++number) put_values(store, number, number, {equal, equal});
+  EXPECT_TRUE(table_files().empty());
+  for (uint32_t position = 20; position < 25; ++position) put(store, position);
+  EXPECT_EQ(table_files().size(), 1u);
+  EXPECT_TRUE(is_coded(24));
+}
+
+// Values far outside what the tables were learned from are stored raw, until that is the rule.
+TEST_F(CodedStore, LearnsAnewWhenMostDoesNotFit) {
+  auto small = [&](uint32_t position, int32_t layer) {
+    std::vector<std::byte> bytes = values(position, layer);
+    for (size_t i = 0; i < bytes.size() / 2; ++i) {
+      float value = load_element(kLayout.dtype, bytes.data(), i);
+      put_element(kLayout.dtype, bytes, i, 1e-3f * value);
+    }
+    return bytes;
+  };
+  CacheStore store(options(), clock_);
+  for (uint32_t n = 0; n < 4; ++n) put_values(store, n, n + 1, {small(n + 1, 0), small(n + 1, 1)});
+  ASSERT_EQ(table_files().size(), 1u);
+  fs::path outgrown = table_files()[0];
+  for (uint32_t n = 10; n < 18; ++n) put(store, n);
+  EXPECT_FALSE(is_coded(17));
+  for (uint32_t n = 20; n < 24; ++n) put(store, n);
+  EXPECT_EQ(table_files().size(), 2u);
+  put(store, 30);
+  EXPECT_TRUE(is_coded(30));
+  fs::last_write_time(outgrown, fs::last_write_time(outgrown) - std::chrono::seconds(10));
+  CacheStore later(options(), clock_);
+  put(later, 31);
+  EXPECT_TRUE(is_coded(31)) << "the newest tables are taken";
+}
+
+TEST_F(CodedStore, OfTwoProcessesOneLearns) {
+  CacheStore first(options(), clock_);
+  CacheStore second(options(), clock_);
+  put(first, 20);
+  put(second, 40);
+  for (uint32_t position = 0; position < 4; ++position) put(first, position);
+  ASSERT_EQ(table_files().size(), 1u);
+  for (uint32_t position = 10; position < 14; ++position) put(second, position);
+  EXPECT_EQ(table_files().size(), 1u);
+  EXPECT_TRUE(is_coded(13));
+}
+
+TEST_F(CodedStore, WaitsWhileAnotherProcessLearns) {
+  CacheStore store(options(), clock_);
+  FileSystem files;
+  std::string model = options().coded_model.base.hex().substr(0, 16);
+  auto turn = files.create(folder_.path() / "tmp" / ("tables-" + model + ".part"));
+  ASSERT_TRUE(turn);
+  for (uint32_t position = 0; position < 5; ++position) put(store, position);
+  EXPECT_TRUE(table_files().empty());
+  { FileHandle dead = std::move(*turn); }
+  put(store, 6);
+  EXPECT_EQ(table_files().size(), 1u) << "that process died";
+}
+
+TEST_F(CodedStore, StoresRawRatherThanDropWrites) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 4; ++position) put(store, position);
+  }
+  StoreOptions busy = options();
+  busy.write_queue_bytes = 3 * kLayout.layer_bytes();  // a block fills more than half of it
+  CacheStore store(busy, clock_);
+  put(store, 9);
+  EXPECT_FALSE(is_coded(9));
+  EXPECT_EQ(store.counters().dropped_writes, 0u);
 }
 
 TEST_F(CodedStore, UnknownLayoutsAndInt8KeepWhatTheyHave) {
   FileSystem files;
-  for (KvLayout layout :
-       {KvLayout{},
-        KvLayout{.num_layers = 2, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kI8}}) {
-    TableFolder tables(files, folder_.path(), {}, layout);
-    EXPECT_EQ(tables.for_writing({}), nullptr);
+  KvLayout int8{.num_layers = 2, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kI8};
+  for (KvLayout layout : {kLayout, KvLayout{}, int8}) {
+    std::vector<std::shared_ptr<PendingWrite>> batch;
+    std::vector<std::vector<std::byte>> kept;
+    for (uint32_t position = 0; position < 4; ++position) {
+      auto write = std::make_shared<PendingWrite>();
+      write->label = {key(position), {}, position};
+      for (int32_t layer : {0, 1}) {
+        kept.push_back(values(position, layer));
+        kept.back().resize(layout.num_layers > 0 ? layout.layer_bytes() : kLayout.layer_bytes());
+        write->entries.push_back({{EntryKind::kKeyValue, layer}, kept.back(), nullptr});
+      }
+      batch.push_back(std::move(write));
+    }
+    TemporaryFolder folder;
+    fs::create_directory(folder.path() / "tmp");
+    TableFolder tables(files, folder.path(), options().coded_model, layout);
+    EXPECT_EQ(tables.for_writing(batch) != nullptr, layout == kLayout);
   }
 }
 

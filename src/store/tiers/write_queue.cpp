@@ -53,6 +53,11 @@ bool WriteQueue::has_room(uint64_t bytes) const {
   return !is_closed_ && bytes_ + bytes <= capacity_bytes_;
 }
 
+bool WriteQueue::is_more_than_half_full() const {
+  MutexLock lock(mutex_);
+  return bytes_ > capacity_bytes_ / 2;
+}
+
 void WriteQueue::push_removals(std::span<const std::string> paths) {
   if (paths.empty()) return;
   MutexLock lock(mutex_);

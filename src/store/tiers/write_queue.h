@@ -55,6 +55,8 @@ class WriteQueue {
   // Files to unlink, before any block that is pushed later is written.
   void push_removals(std::span<const std::string> paths);
   bool has_room(uint64_t bytes) const;
+  // Whether blocks come faster than they go.
+  bool is_more_than_half_full() const;
   // An entry that waits or is being written; nothing once its key was erased.
   std::optional<PendingEntry> find(const Digest& key, EntryId id) const;
 
