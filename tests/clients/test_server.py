@@ -173,7 +173,7 @@ def test_sigterm_drains(family):
         began = threading.Event()
 
         def read():
-            body = {"model": model, "prompt": "x", "max_tokens": 1500, "stream": True, "ignore_eos": True}
+            body = {"model": model, "prompt": "x", "max_tokens": 1500, "n": 8, "stream": True, "ignore_eos": True}
             with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=120) as response:
                 for line in response.iter_lines():
                     lines.append(line)
@@ -187,7 +187,7 @@ def test_sigterm_drains(family):
             try:
                 statuses.add(httpx.post(server.url + "/v1/completions", json={}, timeout=10).status_code)
             except httpx.TransportError:
-                break
+                pass  # the connection was made in the very moment in which the server went
             time.sleep(0.01)
         reader.join()
         assert "data: [DONE]" in lines
