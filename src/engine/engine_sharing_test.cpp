@@ -1,4 +1,4 @@
-// Caches shared within and across variants, through the whole engine.
+// Caches shared across variants, through the whole engine.
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -8,114 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "engine/engine_fixture.h"
+#include "engine/shared_family.h"
 
 namespace droidspeak {
 namespace {
-
-constexpr double kGood = 0.995;
-constexpr double kPoor = 0.5;
-
-// base -> alpha and base -> beta with E at layers 1 and 2.
-class SharedFamily : public TinyFamily {
- public:
-  SharedFamily() {
-    for (const char* receiver : {"alpha", "beta"}) {
-      add_book("base", receiver, {{{0, 0, 0}, kPoor}, {{0, 2, 3}, kGood}, {{0, 1, 4}, 0.999}});
-    }
-  }
-};
-
-GenerationRequest by_name(const std::string& model,
-                          std::vector<int32_t> prompt,
-                          const std::string& plan) {
-  return {.model = model,
-          .prompt = std::move(prompt),
-          .max_tokens = 12,
-          .sharing = {SharingRequest::Mode::kExplicit, "base", plan}};
-}
-
-// The same first tokens, then different questions.
-std::vector<int32_t> question(uint32_t seed, int32_t context_tokens, int32_t own_tokens) {
-  std::vector<int32_t> prompt = random_prompt(1000, context_tokens);
-  std::vector<int32_t> rest = random_prompt(seed, own_tokens);
-  prompt.insert(prompt.end(), rest.begin(), rest.end());
-  return prompt;
-}
-
-TEST(PrefixCache, LoadsWhatTheVariantHasRead) {
-  TinyFamily family;
-  Engine engine(family.ops(), family.file(), tiny_options());
-  std::vector<int32_t> prompt = random_prompt(1, 300);
-  std::vector<int32_t> expected = family.reference_greedy("alpha", prompt, 12);
-  GenerationRequest request{.model = "alpha", .prompt = prompt, .max_tokens = 12};
-  Outcome first = generate(engine, request);
-  Outcome second = generate(engine, request);
-  EXPECT_EQ(first.tokens, expected);
-  EXPECT_EQ(second.tokens, expected);
-  EXPECT_EQ(first.report.cached_tokens, 0);
-  EXPECT_EQ(second.report.cached_tokens, 256);
-  EXPECT_EQ(second.report.sender, "");
-  EXPECT_EQ(second.report.plan, "full");
-  EXPECT_EQ(engine.metrics().prefix_cache_hits, 256u);
-}
-
-TEST(PrefixCache, AlwaysComputesTheLastToken) {
-  TinyFamily family;
-  Engine engine(family.ops(), family.file(), tiny_options());
-  GenerationRequest request{
-      .model = "base", .prompt = random_prompt(1, 2 * kBlockTokens), .max_tokens = 3};
-  std::vector<int32_t> first = generate(engine, request).tokens;
-  Outcome second = generate(engine, request);
-  EXPECT_EQ(second.report.cached_tokens, kBlockTokens);
-  EXPECT_EQ(second.tokens, first);
-}
-
-TEST(PrefixCache, VariantsWithoutAPlanBookShareNothing) {
-  TinyFamily family;
-  Engine engine(family.ops(), family.file(), tiny_options());
-  std::vector<int32_t> prompt = random_prompt(1, 300);
-  for (const char* model : {"base", "alpha", "beta"}) {
-    EXPECT_EQ(
-        generate(engine, {.model = model, .prompt = prompt, .max_tokens = 2}).report.cached_tokens,
-        0)
-        << model;
-  }
-}
-
-TEST(PrefixCache, SaltsNeverShare) {
-  SharedFamily family;
-  Engine engine(family.ops(), family.file(), tiny_options());
-  std::vector<int32_t> prompt = random_prompt(1, 300);
-  auto cached = [&](const std::string& model, const std::string& salt) {
-    GenerationRequest request{
-        .model = model, .prompt = prompt, .max_tokens = 2, .cache_salt = salt, .min_quality = 0.0};
-    return generate(engine, request).report.cached_tokens;
-  };
-  EXPECT_EQ(cached("base", "one"), 0);
-  EXPECT_EQ(cached("base", "two"), 0);
-  EXPECT_EQ(cached("alpha", "three"), 0);
-  EXPECT_EQ(cached("base", ""), 0);
-  EXPECT_EQ(cached("base", "one"), 256);
-  EXPECT_EQ(cached("alpha", "one"), 256);
-}
-
-TEST(PrefixCache, PromptsThatAreBeingReadAreReadOnce) {
-  TinyFamily family;
-  Engine engine(family.ops(), family.file(), tiny_options());
-  std::vector<int32_t> prompt = random_prompt(1, 600);
-  std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint64_t seed = 0; seed < 4; ++seed) {
-    GenerationRequest request{.model = "base",
-                              .prompt = prompt,
-                              .max_tokens = 4,
-                              .sampling = {.temperature = 1, .seed = seed}};
-    streams.push_back(std::move(engine.submit(request)).take_or_throw());
-  }
-  int32_t cached = 0;
-  for (auto& stream : streams) cached += collect(*stream).report.cached_tokens;
-  EXPECT_EQ(cached, 3 * 576);
-}
 
 TEST(Sharing, ReceiverStartsFromTheSendersCache) {
   SharedFamily family;
@@ -555,83 +451,6 @@ TEST(Sharing, MissingCacheMeansFullPrefill) {
 }
 
 // Overwrites every stored byte on disk behind the headers.
-void damage(const std::filesystem::path& folder) {
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (!entry.is_regular_file() || entry.file_size() < 4096) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(entry.file_size() / 2));
-    file.write(std::string(1024, 'x').data(), 1024);
-  }
-}
-
-TEST(Sharing, DamagedCacheMeansFullPrefillWithTheRightAnswer) {
-  SharedFamily family;
-  TemporaryFolder disk;
-  EngineOptions options = tiny_options();
-  options.store.disk_folder = disk.path();
-  std::vector<int32_t> prompt = question(1, 256, 10);
-  {
-    Engine engine(family.ops(), family.file(), options);
-    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
-  }
-  damage(disk.path());
-  Engine engine(family.ops(), family.file(), options);
-  Outcome outcome = generate(engine, by_name("alpha", prompt, "reuse"));
-  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
-  EXPECT_EQ(outcome.report.plan, "full");
-  EXPECT_NE(outcome.report.fallback, "");
-}
-
-TEST(Sharing, DiskCacheSurvivesARestart) {
-  SharedFamily family;
-  TemporaryFolder disk;
-  EngineOptions options = tiny_options();
-  options.store.disk_folder = disk.path();
-  std::vector<int32_t> prompt = question(1, 256, 10);
-  std::vector<int32_t> before;
-  {
-    Engine engine(family.ops(), family.file(), options);
-    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
-    before = generate(engine, by_name("alpha", prompt, "0,2,3")).tokens;
-  }
-  Engine engine(family.ops(), family.file(), options);
-  Outcome outcome = generate(engine, by_name("alpha", prompt, "0,2,3"));
-  EXPECT_EQ(outcome.report.sender, "base");
-  EXPECT_EQ(outcome.tokens, before);
-  EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
-}
-
-TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
-  SharedFamily family;
-  std::vector<int32_t> prompt = question(1, 256, 10);
-  GenerationRequest request = by_name("alpha", prompt, "reuse");
-  request.max_tokens = 1;
-  request.num_top_logprobs = 0;
-  std::map<DiskFormat, float> logprobs;
-  std::map<DiskFormat, uint64_t> bytes;
-  for (auto format : {DiskFormat::kRaw, DiskFormat::kInt8}) {
-    TemporaryFolder disk;
-    EngineOptions options = tiny_options();
-    options.store.disk_folder = disk.path();
-    options.store.disk_format = format;
-    {
-      Engine engine(family.ops(), family.file(), options);
-      generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
-    }
-    Engine engine(family.ops(), family.file(), options);
-    bytes[format] = engine.metrics().store.disk.bytes;
-    Outcome outcome = generate(engine, request);
-    EXPECT_EQ(outcome.report.reused_tokens, 256);
-    EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
-    ASSERT_EQ(outcome.sampled.size(), 1u);
-    logprobs[format] = outcome.sampled[0].logprob;
-  }
-  using Format = DiskFormat;
-  EXPECT_LT(bytes[Format::kInt8], bytes[Format::kRaw] * 2 / 3);
-  EXPECT_NEAR(logprobs[Format::kInt8], logprobs[Format::kRaw], 0.1);
-  EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";
-}
-
 TEST(Sharing, EngineModesChangeWhatAutoDoes) {
   SharedFamily family;
   std::vector<int32_t> prompt = question(1, 1920, 10);

@@ -1,0 +1,90 @@
+// Shared caches that come from disk, through the whole engine.
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "engine/shared_family.h"
+
+namespace droidspeak {
+namespace {
+
+void damage(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.file_size() < 4096) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 2));
+    file.write(std::string(1024, 'x').data(), 1024);
+  }
+}
+
+TEST(Sharing, DamagedCacheMeansFullPrefillWithTheRightAnswer) {
+  SharedFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+  }
+  damage(disk.path());
+  Engine engine(family.ops(), family.file(), options);
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "reuse"));
+  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
+  EXPECT_EQ(outcome.report.plan, "full");
+  EXPECT_NE(outcome.report.fallback, "");
+}
+
+TEST(Sharing, DiskCacheSurvivesARestart) {
+  SharedFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  std::vector<int32_t> before;
+  {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+    before = generate(engine, by_name("alpha", prompt, "0,2,3")).tokens;
+  }
+  Engine engine(family.ops(), family.file(), options);
+  Outcome outcome = generate(engine, by_name("alpha", prompt, "0,2,3"));
+  EXPECT_EQ(outcome.report.sender, "base");
+  EXPECT_EQ(outcome.tokens, before);
+  EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
+}
+
+TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
+  SharedFamily family;
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  GenerationRequest request = by_name("alpha", prompt, "reuse");
+  request.max_tokens = 1;
+  request.num_top_logprobs = 0;
+  std::map<DiskFormat, float> logprobs;
+  std::map<DiskFormat, uint64_t> bytes;
+  for (auto format : {DiskFormat::kRaw, DiskFormat::kInt8}) {
+    TemporaryFolder disk;
+    EngineOptions options = tiny_options();
+    options.store.disk_folder = disk.path();
+    options.store.disk_format = format;
+    {
+      Engine engine(family.ops(), family.file(), options);
+      generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
+    }
+    Engine engine(family.ops(), family.file(), options);
+    bytes[format] = engine.metrics().store.disk.bytes;
+    Outcome outcome = generate(engine, request);
+    EXPECT_EQ(outcome.report.reused_tokens, 256);
+    EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);
+    ASSERT_EQ(outcome.sampled.size(), 1u);
+    logprobs[format] = outcome.sampled[0].logprob;
+  }
+  using Format = DiskFormat;
+  EXPECT_LT(bytes[Format::kInt8], bytes[Format::kRaw] * 2 / 3);
+  EXPECT_NEAR(logprobs[Format::kInt8], logprobs[Format::kRaw], 0.1);
+  EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";
+}
+
+}  // namespace
+}  // namespace droidspeak
