@@ -1,43 +1,62 @@
-// Calls to the server: JSON requests, streamed chat answers, and the engine's state.
+// Calls to the server: streamed chat answers, token counts, adapters, metrics, plan books and the engine's state.
 'use strict';
 
 class ApiFailure extends Error {
-  constructor(message, status) {
+  constructor(message, status, code = null) {
     super(message);
     this.status = status;  // 0: the server could not be reached
+    this.code = code;      // the server's, where it gave one
   }
 }
 
 const api = (() => {
   const kKeySlot = 'droidspeak.api-key';
+  const kAdminKeySlot = 'droidspeak.admin-key';
   const kSystemPrompt = 'You are a helpful assistant. Read the documents and do what the user asks.';
   let key = sessionStorage.getItem(kKeySlot) || '';
+  let adminKey = sessionStorage.getItem(kAdminKeySlot) || '';
 
   function setKey(value) {
     key = value.trim();
     sessionStorage.setItem(kKeySlot, key);
   }
 
-  async function call(path, options = {}) {
+  function setAdminKey(value) {
+    adminKey = value.trim();
+    sessionStorage.setItem(kAdminKeySlot, adminKey);
+  }
+
+  // `asAdmin`: with the admin key, where one was entered.
+  async function call(path, {asAdmin = false, ...options} = {}) {
     const headers = {...options.headers};
-    if (key) headers.Authorization = `Bearer ${key}`;
+    const used = asAdmin && adminKey ? adminKey : key;
+    if (used) headers.Authorization = `Bearer ${used}`;
     let response;
     try {
-      response = await fetch(path, {...options, headers, cache: 'no-store'});
+      response = await fetch(path, {cache: 'no-store', ...options, headers});
     } catch (error) {
       if (error.name === 'AbortError') throw error;
       throw new ApiFailure('The server cannot be reached. Is it still running?', 0);
     }
     if (response.ok) return response;
-    throw await failureOf(response);
+    throw await failureOf(response, asAdmin);
   }
 
-  async function failureOf(response) {
+  async function failureOf(response, asAdmin) {
     const body = await response.json().catch(() => null);
-    let message = body?.error?.message || `The server answered with status ${response.status}.`;
-    if (response.status === 401) message += ' Enter the API key at the top of the page.';
-    return new ApiFailure(message, response.status);
+    const {status} = response;
+    let message = body?.error?.message || `The server answered with status ${status}.`;
+    if (status === 401 || (status === 403 && asAdmin)) {
+      message += asAdmin ? ' Enter the admin key in the Family view.' : ' Enter the API key at the top of the page.';
+    }
+    const wait = Number(response.headers.get('Retry-After'));
+    if (wait > 0) message += ` Try again in ${wait} s.`;
+    return new ApiFailure(message, status, body?.error?.code);
   }
+
+  const post = (path, body, options = {}) => call(path, {
+    method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), ...options,
+  });
 
   // The data of each server-sent event, parsed, until [DONE].
   async function* serverEvents(response) {
@@ -77,12 +96,8 @@ const api = (() => {
   // Returns {droidspeak, usage, finish}.
   async function chat(body, {signal, onText = () => {}, onFirst = () => {}}) {
     const begin = performance.now();
-    const response = await call('/v1/chat/completions', {
-      method: 'POST',
-      signal,
-      headers: {'Content-Type': 'application/json'},
-      body: JSON.stringify({temperature: 0, stream: true, stream_options: {include_usage: true}, ...body}),
-    });
+    const response = await post(
+        '/v1/chat/completions', {temperature: 0, stream: true, stream_options: {include_usage: true}, ...body}, {signal});
     const result = {droidspeak: null, usage: null, finish: null};
     let hasBegun = false;
     for await (const event of serverEvents(response)) {
@@ -100,11 +115,48 @@ const api = (() => {
     return result;
   }
 
+  // How many tokens {prompt} or {messages} are, and how many the context may have.
+  async function countTokens(body, signal) {
+    const {count, max_model_len: limit} = await (await post('/tokenize', body, {signal})).json();
+    return {count, limit};
+  }
+
+  // Full prefill of a prompt, computed now: a salt of its own keeps every cache out of it. The time to the first token.
+  async function measureFullPrefill(body, signal) {
+    const {droidspeak} = await chat({...body, max_tokens: 1, sharing: 'off', cache_salt: newSalt()}, {signal});
+    return droidspeak?.ttft_ms ?? null;
+  }
+
+  function newSalt() {
+    const numbers = crypto.getRandomValues(new Uint32Array(3));
+    return `page-${Array.from(numbers, (number) => number.toString(36)).join('')}`;
+  }
+
+  const loadAdapter = (fields) => post('/v1/load_lora_adapter', fields, {asAdmin: true});
+  const unloadAdapter = (name) => post('/v1/unload_lora_adapter', {lora_name: name}, {asAdmin: true});
+
+  const metrics = async () => (await call('/metrics', {asAdmin: true})).text();
+
+  // Asked for again, it comes from the browser's cache while the server's tag is the same.
+  async function planBooks() {
+    const raw = await (await call('/v1/droidspeak/plan_books', {cache: 'no-cache'})).json();
+    return (raw.plan_books || []).map((book) => ({frontier: [], heat_map: [], sensitivity: [], ...book}));
+  }
+
+  // With the admin key it has figures of all keys; a wrong one must not keep the rest away.
+  async function rawState() {
+    try {
+      return await call('/v1/droidspeak/state', {asAdmin: true});
+    } catch (error) {
+      if (error.status !== 401 || !adminKey) throw error;
+      return call('/v1/droidspeak/state');
+    }
+  }
+
   async function state() {
-    const raw = await (await call('/v1/droidspeak/state')).json();
+    const raw = await (await rawState()).json();
     return {
       family: raw.families?.[0] || {name: '', device: '', variants: []},
-      planBooks: raw.plan_books || [],
       caches: raw.caches || {},
       queue: raw.queue || {running: 0, waiting: 0},
       kv: raw.kv || {blocks_used: 0, blocks_total: 0},
@@ -112,5 +164,6 @@ const api = (() => {
     };
   }
 
-  return {chat, state, messages, setKey, key: () => key};
+  return {chat, countTokens, measureFullPrefill, newSalt, loadAdapter, unloadAdapter, metrics, planBooks, state, messages,
+          setKey, setAdminKey, key: () => key, adminKey: () => adminKey};
 })();

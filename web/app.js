@@ -1,12 +1,13 @@
 // The frame of the page: tabs, theme, API key, and the state that the views show.
 'use strict';
 
-(() => {
+const app = (() => {
   const {byId} = dom;
   const kPollMs = 2000;
   const kThemeSlot = 'droidspeak.theme';
   const tabs = [...document.querySelectorAll('[role="tab"]')];
-  let view = 'playground';
+  let view = 'conversation';
+  let books = null;  // null: to be asked for
   let timer = 0;
   let isLoading = false;
   let mustLoadAgain = false;
@@ -19,7 +20,9 @@
     byId('theme').textContent = isDark() ? '\u2600' : '\u263e';
     byId('theme').setAttribute('aria-label', isDark() ? 'Use the light theme' : 'Use the dark theme');
     byId('theme').title = byId('theme').getAttribute('aria-label');
-    if (view === 'plans') planBooks.draw();  // its chart has the theme's colours
+    // Charts have the theme's colours.
+    if (view === 'plans') planBooks.draw();
+    if (view === 'activity') activity.draw();
   }
 
   function toggleTheme() {
@@ -30,7 +33,8 @@
 
   function showHealth(state, text = state) {
     byId('health').dataset.state = state;
-    byId('health').textContent = text;
+    if (byId('health').textContent !== text) byId('health').textContent = text;  // announced
+    byId('api-key').setAttribute('aria-invalid', String(text === 'key needed'));
   }
 
   // Brings the state into the views. A failure is shown once, not with every poll.
@@ -40,24 +44,33 @@
     isLoading = true;
     try {
       const state = await api.state();
-      if (byId('health').dataset.state === 'offline') dom.clearError();
+      if (!books) books = await api.planBooks();
+      if (byId('health').dataset.state === 'offline') {
+        dom.clearError();
+        conversation.recount();
+      }
       showHealth(state.health);
-      playground.update(state);
+      conversation.update(state, books);
+      playground.update(state, books);
       if (view === 'family') family.update(state);
-      if (view === 'plans') planBooks.update(state);
+      if (view === 'activity') await activity.update(state);
+      if (view === 'plans') planBooks.update(books);
     } catch (error) {
+      books = null;  // another server may come up
       if (byId('health').dataset.state !== 'offline') dom.showError(error);
       showHealth('offline', error.status === 401 ? 'key needed' : 'offline');
     } finally {
       isLoading = false;
     }
+    poll();
     if (mustLoadAgain) load();
   }
 
   function poll() {
-    clearInterval(timer);
-    const isLive = view === 'family' && !document.hidden;
-    if (isLive) timer = setInterval(load, kPollMs);
+    clearTimeout(timer);
+    const isLost = byId('health').textContent === 'offline';
+    const isLive = isLost || ['family', 'activity'].includes(view);
+    if (isLive && !document.hidden) timer = setTimeout(load, kPollMs);
   }
 
   function show(name) {
@@ -69,8 +82,8 @@
       byId(tab.getAttribute('aria-controls')).hidden = !isChosen;
     }
     history.replaceState(null, '', `#${name}`);
+    if (name === 'plans') books = null;
     load();
-    poll();
   }
 
   const nameOf = (tab) => tab.id.slice('tab-'.length);
@@ -93,7 +106,9 @@
     showTheme();
   }
 
+  conversation.init();
   playground.init();
+  adapters.init();
   planBooks.init();
   restoreTheme();
   for (const tab of tabs) tab.addEventListener('click', () => show(nameOf(tab)));
@@ -105,7 +120,11 @@
     api.setKey(byId('api-key').value);
     dom.clearError();
     load();
+    conversation.recount();
   });
   const wanted = tabs.find((tab) => `#${nameOf(tab)}` === location.hash);
-  show(wanted ? nameOf(wanted) : 'playground');
+  show(wanted ? nameOf(wanted) : 'conversation');
+  conversation.recount();
+
+  return {reload: load};
 })();

@@ -26,6 +26,14 @@ const dom = (() => {
         element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   }
 
+  // Keeps what is chosen where it is still there.
+  function fillSelect(select, names, wanted) {
+    if (Array.from(select.options, (option) => option.value).join('\n') === names.join('\n')) return;
+    const chosen = names.includes(select.value) ? select.value : wanted;
+    select.replaceChildren(...names.map((name) => element('option', {value: name}, name)));
+    if (names.includes(chosen)) select.value = chosen;
+  }
+
   const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
   const count = (value) => isNumber(value) ? value.toLocaleString('en') : kVoid;
   const percent = (value, digits = 1) => isNumber(value) ? `${(100 * value).toFixed(digits)} %` : kVoid;
@@ -70,6 +78,6 @@ const dom = (() => {
 
   const announce = (text) => { byId('announcer').textContent = text; };
 
-  return {byId, element, svg, facts, isNumber, count, percent, precise, duration, bytes, themeColour,
+  return {byId, element, svg, facts, fillSelect, isNumber, count, percent, precise, duration, bytes, themeColour,
           showError, clearError, announce, kVoid};
 })();

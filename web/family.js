@@ -77,18 +77,6 @@ const family = (() => {
     ].join(' \u00b7 ');
   }
 
-  function showVariants(variants, books) {
-    byId('variants').tBodies[0].replaceChildren(...variants.map((variant) => {
-      const senders = books.filter((book) => book.receiver === variant.name).map((book) => book.sender);
-      const digest = variant.digest || '';
-      return element('tr', {}, element('th', {scope: 'row'}, variant.name),
-                     element('td', {}, variant.parent || dom.kVoid),
-                     element('td', {class: 'number'}, bytes(variant.bytes)),
-                     element('td', {}, senders.join(', ') || dom.kVoid),
-                     element('td', {}, element('code', {title: digest}, digest.slice(0, 12) || dom.kVoid)));
-    }));
-  }
-
   function update(state) {
     const {name, device, num_layers: layers, max_model_len: length, variants} = state.family;
     byId('family-name').textContent = name || 'Family';
@@ -99,7 +87,7 @@ const family = (() => {
     remember('waiting', state.queue.waiting);
     showLoad(state);
     showCaches(state.caches);
-    showVariants(variants, state.planBooks);
+    adapters.showVariants(variants);
   }
 
   return {update};

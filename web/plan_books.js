@@ -139,8 +139,8 @@ const planBooks = (() => {
     fillFrontier(book, chosen);
   }
 
-  function update(state) {
-    books = state.planBooks.map((book) => ({frontier: [], heat_map: [], sensitivity: [], ...book}));
+  function update(newBooks) {
+    books = newBooks;
     byId('plans-empty').hidden = books.length > 0;
     byId('plans-body').hidden = books.length === 0;
     const before = byId('pair').value;

@@ -16,7 +16,7 @@ const playground = (() => {
   ];
   const kOrder = ['full', 'droidspeak', 'reuse'];
 
-  let books = [];
+  let variants = [];
   let stopper = null;
   const cards = {};
 
@@ -193,15 +193,10 @@ const playground = (() => {
     dom.announce(text);
   }
 
-  function newSalt() {
-    const numbers = crypto.getRandomValues(new Uint32Array(3));
-    return `playground-${Array.from(numbers, (number) => number.toString(36)).join('')}`;
-  }
-
   async function compare(signal) {
     const context = byId('context').value.trim();
     const sender = byId('sender').value;
-    const salt = newSalt();
+    const salt = api.newSalt();
     const common = {
       model: byId('receiver').value,
       messages: api.messages(context, byId('question').value.trim()),
@@ -242,33 +237,49 @@ const playground = (() => {
     }
   }
 
-  function showContextSize() {
-    const length = byId('context').value.trim().length;
-    const tokens = Math.ceil(length / 4.1);  // of English text
-    byId('context-size').textContent = length ? `${count(length)} characters, about ${count(tokens)} tokens` : '';
+  const contextText = () => byId('context').value.trim();
+
+  function showContextSize(counted) {
+    const {length} = contextText();
+    let text = length ? `${count(length)} characters` : '';
+    if (counted?.isTooLong) text += ', longer than the context';
+    else if (counted) text += `, ${count(counted.count)} of ${count(counted.limit)} tokens`;
+    byId('context-size').textContent = text;
   }
+
+  const recount = tokens.counter(
+      () => contextText() && {prompt: contextText(), add_special_tokens: false}, showContextSize);
 
   function showPairNote() {
     const sender = byId('sender').value;
     const receiver = byId('receiver').value;
-    const hasBook = sender === receiver || books.some((book) => book.sender === sender && book.receiver === receiver);
-    byId('pair-note').hidden = hasBook;
+    const senders = variants.find(({name}) => name === receiver)?.takes_from || [];
+    byId('pair-note').hidden = sender === receiver || senders.includes(sender);
     byId('pair-note').textContent =
         `No plan book was measured for ${sender} \u2192 ${receiver}, so the server will refuse to share between them.`;
   }
 
-  function fillSelect(select, names, wanted) {
-    const chosen = names.includes(select.value) ? select.value : wanted;
-    select.replaceChildren(...names.map((name) => element('option', {value: name}, name)));
-    if (chosen) select.value = chosen;
+  // The pair to begin with: one that shares at the server's quality, the base as sender where it does, and of
+  // those the one whose plan costs least.
+  function firstPair(books) {
+    const cost = (book) => Math.min(
+        ...book.frontier.filter(({plan}) => plan === book.chosen).map((entry) => entry.relative_cost), 1);
+    const isLoaded = ({sender, receiver}) =>
+        variants.some(({name, takes_from: senders}) => name === receiver && senders?.includes(sender));
+    const good = books.filter((book) => book.chosen && isLoaded(book));
+    const root = variants.find(({parent}) => !parent)?.name;
+    const rank = (book) => [book.sender === root ? 0 : 1, cost(book)];
+    good.sort((one, other) => rank(one)[0] - rank(other)[0] || rank(one)[1] - rank(other)[1]);
+    return good[0];
   }
 
   // Takes over the variants of a new state; keeps what the user chose.
-  function update(state) {
-    const names = state.family.variants.map((variant) => variant.name);
-    books = state.planBooks;
-    fillSelect(byId('sender'), names, books[0]?.sender || names[0]);
-    fillSelect(byId('receiver'), names, books[0]?.receiver || names[1] || names[0]);
+  function update(state, books) {
+    variants = state.family.variants;
+    const names = variants.map((variant) => variant.name);
+    const pair = firstPair(books);
+    dom.fillSelect(byId('sender'), names, pair?.sender || names[0]);
+    dom.fillSelect(byId('receiver'), names, pair?.receiver || names[1] || names[0]);
     showPairNote();
   }
 
@@ -279,9 +290,9 @@ const playground = (() => {
       const texts = Array.from(paragraphs, (paragraph) => paragraph.textContent.trim().replace(/\s+/g, ' '));
       byId('question').value = texts.pop();
       byId('context').value = texts.join('\n\n');
-      showContextSize();
+      recount();
     });
-    byId('context').addEventListener('input', showContextSize);
+    byId('context').addEventListener('input', recount);
     byId('sender').addEventListener('change', showPairNote);
     byId('receiver').addEventListener('change', showPairNote);
     byId('stop').addEventListener('click', () => stopper?.abort());
@@ -292,7 +303,7 @@ const playground = (() => {
     byId('ask').addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) byId('ask').requestSubmit();
     });
-    showContextSize();
+    recount();
   }
 
   return {init, update};

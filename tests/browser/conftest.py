@@ -19,6 +19,7 @@ from page import Page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 API_KEY = "browser-test-key"
+ADMIN_KEY = "browser-admin-key"
 
 
 class Server:
@@ -43,6 +44,16 @@ class Server:
     def state(self):
         with urllib.request.urlopen(self.url + "/v1/droidspeak/state") as response:
             return json.load(response)
+
+    def plan_books(self):
+        with urllib.request.urlopen(self.url + "/v1/droidspeak/plan_books") as response:
+            return json.load(response)["plan_books"]
+
+    def count_tokens(self, text):
+        body = json.dumps({"prompt": text, "add_special_tokens": False}).encode()
+        request = urllib.request.Request(self.url + "/tokenize", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)["count"]
 
     def stop(self):
         """SIGTERM; the exit status."""

@@ -30,10 +30,15 @@ def _tier(entries, capacity):
 
 
 def known_state():
-    variants = [{"name": name, "parent": parent, "digest": "ab" * 32, "bytes": 1 << 20}
+    senders = {"root": [], "law": ["root", "code"], "code": []}
+    variants = [{"name": name, "parent": parent, "digest": "ab" * 32, "bytes": 1 << 20, "takes_from": senders[name]}
                 for name, parent in (("root", None), ("law", "root"), ("code", "root"))]
     family = {"name": "known", "device": "cpu", "num_layers": LAYERS, "max_model_len": 1024, "variants": variants}
-    return {"families": [family], "plan_books": [_book("root", "law", "0,3,5"), _book("code", "law", None)],
+    return {"families": [family],
             "caches": {"host": _tier(48, 64 << 20), "disk": _tier(0, 0), "misses": 5, "damaged": 0, "write_errors": 0},
             "queue": {"running": 3, "waiting": 2}, "kv": {"blocks_used": 25, "blocks_total": 100},
             "healthy": True, "draining": False}
+
+
+def known_books():
+    return [_book("code", "law", None), _book("root", "law", "0,3,5")]

@@ -9,13 +9,46 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 KEYS = Keys
-# Answers every call for the state with a given one, so that a view shows known numbers.
-STATE_SCRIPT = """
-const realFetch = window.fetch;
-window.fetch = (path, options) => String(path).endsWith('/v1/droidspeak/state')
-    ? Promise.resolve(new Response(JSON.stringify(%s), {headers: {'Content-Type': 'application/json'}}))
-    : realFetch(path, options);
+# Answers calls for these paths with given JSON, so that a view shows known numbers.
+FIXED_SCRIPT = """
+(() => {
+  const realFetch = window.fetch;
+  const fixed = %s;
+  window.fetch = (path, options) => String(path) in fixed
+      ? Promise.resolve(new Response(JSON.stringify(fixed[path]), {headers: {'Content-Type': 'application/json'}}))
+      : realFetch(path, options);
+})();
 """
+# Answers each chat request with the next of the given ones, the last again and again; `chatBodies` has the requests.
+CHAT_SCRIPT = """
+(() => {
+  const realFetch = window.fetch;
+  const answers = %s;
+  window.chatBodies = [];
+  window.fetch = (path, options) => {
+    if (String(path) !== '/v1/chat/completions') return realFetch(path, options);
+    window.chatBodies.push(JSON.parse(options.body));
+    const {status, headers, body} = answers.length > 1 ? answers.shift() : answers[0];
+    return Promise.resolve(new Response(body, {status, headers}));
+  };
+})();
+"""
+REPORT = {"sender": None, "plan": "full", "translated": False, "reused_tokens": 0, "recomputed_layers": 0,
+          "looked_at_tokens": 0, "ttft_ms": 100.0}
+
+
+def chat_answer(text, cached_tokens=0, **report):
+    """A streamed answer, cut into pieces of seven characters."""
+    pieces = [text[begin:begin + 7] for begin in range(0, len(text), 7)]
+    events = [{"choices": [{"delta": {"content": piece}}]} for piece in pieces] + [{"choices": [{"delta": {}, "finish_reason": "stop"}]}]
+    usage = {"prompt_tokens": 900, "completion_tokens": 12, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
+    events.append({"choices": [], "usage": usage, "droidspeak": REPORT | report})
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    return {"status": 200, "headers": {"Content-Type": "text/event-stream"}, "body": body}
+
+
+def chat_refusal(status, message, **headers):
+    return {"status": status, "headers": headers, "body": json.dumps({"error": {"message": message}})}
 
 
 class Page:
@@ -31,9 +64,19 @@ class Page:
         self.browser.get(f"{url}/#{view}")
         self.wait(lambda: self.text("health") != "connecting", "the first state")
 
-    def show_state(self, state):
-        """From the next open() on, the views get this state instead of the server's."""
-        self.run_first(STATE_SCRIPT % json.dumps(state))
+    def show_state(self, state, books=()):
+        """From the next open() on, the views get this state and these plan books instead of the server's."""
+        self.fix({"/v1/droidspeak/state": state, "/v1/droidspeak/plan_books": {"plan_books": list(books)}})
+
+    def fix(self, answers):
+        self.run_first(FIXED_SCRIPT % json.dumps(answers))
+
+    def answer_with(self, *answers):
+        """From the next open() on, chat requests get these answers; made by chat_answer() and chat_refusal()."""
+        self.run_first(CHAT_SCRIPT % json.dumps(answers))
+
+    def chat_bodies(self):
+        return self.script("return chatBodies")
 
     def run_first(self, script):
         made = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
@@ -96,6 +139,26 @@ class Page:
     def run_playground(self):
         self.click("#run")
         self.wait(lambda: self.one("#run").is_enabled(), "the run to end", 120)
+
+    def say(self, text):
+        """Sends one message and waits for the end of its turn, measurement included."""
+        self.paste("#chat-question", text)
+        self.one("#chat-question").send_keys(KEYS.ENTER)
+        self.wait_for_turn()
+        return self.turns()[-1]
+
+    def wait_for_turn(self, seconds=120):
+        self.wait(lambda: self.one("#chat-send").is_enabled(), "the turn to end", seconds)
+
+    def turns(self):
+        """State, variant, question, answer and facts of every turn."""
+        return self.script("""
+            return [...document.querySelectorAll('.turn')].map((turn) => ({
+              state: turn.dataset.state, variant: turn.querySelector('.variant h4').textContent,
+              question: turn.querySelector('.you p').textContent, answer: turn.querySelector('.answer').innerText,
+              status: turn.querySelector('.status').textContent,
+              ...Object.fromEntries([...turn.querySelectorAll('.chips div')].map((fact) =>
+                  [fact.querySelector('dt').textContent, fact.querySelector('dd').textContent]))}))""")
 
     def arm(self, arm):
         """Status, answer and facts of one way of answering."""

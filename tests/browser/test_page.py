@@ -3,8 +3,8 @@
 import pytest
 
 from conftest import API_KEY
-from known_state import known_state
-from page import KEYS
+from known_state import known_books, known_state
+from page import KEYS, chat_answer
 
 CONTEXT = "The ferry: " + "The ferry to the islands leaves the outer pier at nine and comes back at five. " * 12
 
@@ -13,6 +13,23 @@ def ask(page, max_tokens="6"):
     page.paste("#context", CONTEXT)
     page.type("#question", "When does the ferry leave?")
     page.type("#max-tokens", max_tokens)
+
+
+LONG_ANSWER = """## The harbour
+It was **dug by hand** between `1871` and *1884*. See <https://example.org/harbour>.
+
+- granite from Holm
+- forty boats in summer
+  1. nine in winter
+
+| part | height |
+|---|---|
+| lighthouse | 23 m |
+
+```python
+def crowns(share): return 86000 * share  # a line that is rather longer than a narrow screen is wide
+```
+> The council will recommend the new lamp."""
 
 
 def milliseconds(text):
@@ -25,7 +42,7 @@ def milliseconds(text):
 
 def test_full_prefill_streams_an_answer(server, page):
     page.open(server.url)
-    page.is_error_expected = not server.state()["plan_books"]
+    page.is_error_expected = not server.plan_books()
     ask(page)
     page.run_playground()
     full = page.arm("full")
@@ -38,7 +55,7 @@ def test_full_prefill_streams_an_answer(server, page):
 
 
 def test_three_ways_side_by_side(server, page):
-    books = server.state()["plan_books"]
+    books = server.plan_books()
     if not books:
         pytest.skip("the family has no plan book")
     page.open(server.url)
@@ -71,8 +88,9 @@ def test_stop_ends_a_run(server, page):
 
 
 def test_pair_without_plan_book_is_pointed_out(server, page):
-    page.show_state(known_state())
+    page.show_state(known_state(), known_books())
     page.open(server.url)
+    assert (page.one("#sender").get_attribute("value"), page.one("#receiver").get_attribute("value")) == ("root", "law")
     assert not page.one("#pair-note").is_displayed()
     page.select("#sender", "law")
     page.select("#receiver", "code")
@@ -80,7 +98,7 @@ def test_pair_without_plan_book_is_pointed_out(server, page):
 
 
 def test_unknown_model_is_shown_with_the_servers_words(server, page):
-    page.show_state(known_state())  # its models are not the server's
+    page.show_state(known_state(), known_books())  # its models are not the server's
     page.open(server.url)
     page.is_error_expected = True
     ask(page)
@@ -94,7 +112,7 @@ def test_unknown_model_is_shown_with_the_servers_words(server, page):
 def test_text_is_never_taken_as_markup(server, page):
     state = known_state()
     state["families"][0]["name"] = "<img src=x onerror=alert(1)>"
-    page.show_state(state)
+    page.show_state(state, known_books())
     page.open(server.url, "family")
     page.wait(lambda: page.text("family-name").startswith("<img"), "the name as text")
     assert page.all("#family-name img") == []
@@ -113,7 +131,7 @@ def test_family_shows_the_servers_variants_and_tiers(server, page):
 
 
 def test_family_shows_load_and_usage(server, page):
-    page.show_state(known_state())
+    page.show_state(known_state(), known_books())
     page.open(server.url, "family")
     page.wait(lambda: page.all(".tile"), "the load")
     assert page.one('[data-tile="running"] .big').text == "3"
@@ -149,9 +167,11 @@ def test_family_follows_the_server_only_while_shown(server, page):
 
 @pytest.fixture
 def plans(server, page):
-    page.show_state(known_state())
+    """With the pair that auto shares."""
+    page.show_state(known_state(), known_books())
     page.open(server.url, "plans")
     page.wait(lambda: page.all("#heat rect"), "the heat map")
+    page.select("#pair", "root \u2192 law")
     return page
 
 
@@ -182,7 +202,7 @@ def test_heat_map_has_keys_and_a_table(plans):
     assert plans.text("heat-readout").startswith("layers 2 to 4 recomputed (3)")
     plans.press(KEYS.ARROW_UP)
     assert plans.text("heat-readout").startswith("layers 2 to 5 recomputed (4)")
-    plans.click("details summary")
+    plans.click("#view-plans details summary")
     assert len(plans.all("#heat-table tbody tr")) == 21
 
 
@@ -195,7 +215,7 @@ def test_charts_are_drawn(plans):
 
 def test_plan_books_of_the_server(server, page):
     page.open(server.url, "plans")
-    books = server.state()["plan_books"]
+    books = server.plan_books()
     if books:
         page.wait(lambda: page.all("#frontier tbody tr"), "the frontier")
         assert len(page.all("#frontier tbody tr")) == len(books[0]["frontier"])
@@ -210,8 +230,8 @@ def test_plan_books_of_the_server(server, page):
 def test_tabs_by_keyboard(server, page):
     page.open(server.url)
     page.script("document.getElementById('tab-playground').focus()")
-    for key, tab in ((KEYS.ARROW_RIGHT, "family"), (KEYS.ARROW_RIGHT, "plans"), (KEYS.ARROW_RIGHT, "playground"),
-                     (KEYS.ARROW_LEFT, "plans"), (KEYS.HOME, "playground"), (KEYS.END, "plans")):
+    for key, tab in ((KEYS.ARROW_RIGHT, "activity"), (KEYS.ARROW_RIGHT, "family"), (KEYS.ARROW_RIGHT, "plans"),
+                     (KEYS.ARROW_RIGHT, "conversation"), (KEYS.ARROW_LEFT, "plans"), (KEYS.HOME, "conversation"), (KEYS.END, "plans")):
         page.press(key)
         assert page.focused() == f"tab-{tab}"
         assert [item.get_attribute("id") for item in page.all('[aria-selected="true"]')] == [f"tab-{tab}"]
@@ -241,13 +261,21 @@ def test_theme_follows_the_system_and_the_button(server, page, theme):
     assert (page.script(brightness) > 380) != is_light
 
 
-def test_nothing_is_wider_than_a_narrow_screen(server, page):
-    page.show_state(known_state())
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["conversation", "playground", "activity", "family", "plans"])
+def test_nothing_is_wider_than_a_narrow_screen(server, page, view, theme):
+    page.show_state(known_state(), known_books())
+    page.answer_with(chat_answer(LONG_ANSWER, cached_tokens=640, sender="root", plan="0,3,5", translated=True, reused_tokens=640, recomputed_layers=2))
+    page.emulate(theme)
     page.resize(360, 740)
-    for view in ("playground", "family", "plans"):
-        page.open(server.url, view)
-        assert page.script("return document.documentElement.scrollWidth") <= 360, view
-        page.screenshot(f"narrow_{view}")
+    page.open(server.url, "conversation")
+    page.say("What does the harbour cost?")
+    page.open(server.url, view)
+    assert page.script("return document.documentElement.scrollWidth") <= 360
+    assert page.one("#health").is_displayed() and page.one("#health").size["width"] > 40  # a word, not a colour
+    page.screenshot(f"narrow_{theme}_{view}")
+    page.resize(1280, 1000)
+    page.screenshot(f"wide_{theme}_{view}")
 
 
 def test_nothing_comes_from_elsewhere(server, page):
@@ -269,7 +297,14 @@ def test_key_and_lost_server(server_maker, page):
     page.wait(lambda: page.text("health") == "healthy", "the state with the key")
     assert page.alert() == ""
     assert page.all("#receiver option")
+    page.click("#tab-conversation")
+    assert page.say("Hello")["state"] == "done"
+    page.click("#tab-playground")
     assert server.stop() == 0
     ask(page)
     page.run_playground()
     assert "cannot be reached" in page.alert()
+    page.click("#tab-conversation")
+    turn = page.say("Are you still there?")
+    assert turn["state"] == "failed" and "cannot be reached" in turn["answer"]
+    page.wait(lambda: page.text("health") == "offline", "the lost server at the top")
