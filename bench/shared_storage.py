@@ -87,8 +87,9 @@ def context_tokens(server, count):
 
 def measure(args, server):
     state = server.call("GET", "/v1/droidspeak/state")
-    models = [variant["name"] for variant in state["families"][0]["variants"]]
-    from_base = {book["receiver"] for book in state["plan_books"] if book["sender"] == models[0]}
+    variants = state["families"][0]["variants"]
+    models = [variant["name"] for variant in variants]
+    from_base = {variant["name"] for variant in variants if models[0] in variant["takes_from"]}
     context = context_tokens(server, args.tokens)
     question = server.call("POST", "/tokenize", {"prompt": QUESTION, "add_special_tokens": False})["tokens"]
     rows = []

@@ -5,9 +5,9 @@ const activity = (() => {
   const {byId, element, count, percent, duration} = dom;
   const charts = {};
   let variants = [];
+  let isRefused = false;  // the metrics are not for this key
 
-  // Chart.js has no scale for times of its own: seconds before now, read from right to left.
-  const secondsAgo = (at) => (at - Date.now()) / 1000;
+  // Chart.js has no scale for times of its own: seconds before now, so all are below zero.
   const agoText = (seconds) => seconds > -1 ? 'now' : seconds > -120 ? `${Math.round(-seconds)} s ago`
       : seconds > -7200 ? `${Math.round(-seconds / 60)} min ago` : `${Math.round(-seconds / 3600)} h ago`;
 
@@ -18,7 +18,7 @@ const activity = (() => {
     return {
       responsive: true, maintainAspectRatio: false, animation: false,
       scales: {
-        x: {type: 'linear', max: 0, grid, ticks: {color: muted, callback: agoText, maxTicksLimit: 6, maxRotation: 0}},
+        x: {type: 'linear', max: 0, suggestedMin: -60, grid, ticks: {color: muted, callback: agoText, maxTicksLimit: 6, maxRotation: 0}},
         y: {beginAtZero: true, grid, title: {display: true, text: title, color: muted}, ticks: {color: muted, callback: text}},
       },
       plugins: {
@@ -51,6 +51,8 @@ const activity = (() => {
 
   function drawCharts() {
     const intervals = metrics.intervals();
+    const now = Date.now();
+    const secondsAgo = (at) => (at - now) / 1000;
     const points = (name) => intervals.filter((one) => one[name] !== null)
         .map((one) => ({x: secondsAgo(one.at), y: one[name]}));
     drawChart('hit-chart', [
@@ -115,12 +117,14 @@ const activity = (() => {
     variants = state.family.variants;
     fillReaders();
     let problem = '';
+    isRefused = false;
     try {
       const {now, pairs} = await metrics.sample();
       showTotals(now);
       fillPairs(pairs);
     } catch (error) {
       problem = error.message;
+      isRefused = error.status === 401 || error.status === 403;
     }
     byId('activity-problem').hidden = !problem;
     byId('activity-problem').textContent = problem && `The server\u2019s metrics cannot be shown. ${problem}`;
@@ -128,7 +132,10 @@ const activity = (() => {
   }
 
   // So that the charts know of turns while another view is open.
-  const noteTurn = () => metrics.sample().catch(() => {});
+  function noteTurn() {
+    if (isRefused) return;
+    metrics.sample().catch((error) => { isRefused = error.status === 401 || error.status === 403; });
+  }
 
   return {update, noteTurn, draw: drawCharts};
 })();

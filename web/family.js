@@ -4,10 +4,6 @@
 const family = (() => {
   const {byId, element, svg, count, bytes} = dom;
   const kHistory = 60;  // samples in the small charts
-  const kTiers = [
-    ['host', 'Host memory', 'Start the server with --cache-memory to keep caches.'],
-    ['disk', 'Disk', 'Start the server with --cache-dir and --cache-disk to keep caches on disk too.'],
-  ];
   const history = {running: [], waiting: []};
 
   function remember(name, value) {
@@ -49,28 +45,13 @@ const family = (() => {
              meter(kv.blocks_used, kv.blocks_total, 'KV blocks in use')));
   }
 
-  function tierCard(id, title, advice, tier) {
-    const isOff = !tier || !tier.capacity_bytes;
-    const list = element('dl', {class: 'facts'});
-    if (!isOff) {
-      dom.facts(list, [['Entries', count(tier.entries)], ['Hits', count(tier.hits)],
-                       ['Evictions', count(tier.evictions)], ['Read', bytes(tier.bytes_read)],
-                       ['Written', bytes(tier.bytes_written)]]);
-    }
-    const usage = isOff ? 'not in use' : `${bytes(tier.bytes)} of ${bytes(tier.capacity_bytes)}`;
-    return element('article', {class: 'panel tier', 'data-tier': id, 'aria-label': title},
-                   element('div', {class: 'row'}, element('h4', {}, title), element('span', {class: 'note'}, usage)),
-                   isOff ? null : meter(tier.bytes, tier.capacity_bytes, `${title} in use`),
-                   isOff ? element('p', {class: 'note'}, advice) : list);
-  }
-
   function showCaches(caches) {
     if (!Object.keys(caches).length) {
       byId('tiers').replaceChildren(element('p', {class: 'note'}, 'Shown with the admin key: they count what all keys ask.'));
       byId('store-counters').textContent = '';
       return;
     }
-    byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, caches[id])));
+    byId('tiers').replaceChildren(...tierCards.cards(caches, meter));
     byId('store-counters').textContent = [
       `Misses ${count(caches.misses || 0)}`, `damaged entries, treated as misses ${count(caches.damaged || 0)}`,
       `failed writes ${count(caches.write_errors || 0)}`,

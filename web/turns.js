@@ -5,15 +5,20 @@ const turnViews = (() => {
   const {element, duration, count, percent} = dom;
   const kStates = {running: 'reading', done: 'done', stopped: 'stopped', failed: 'failed'};
 
+  // What a variant has computed by a plan is its own from then on: it goes on from there, and recomputes nothing.
+  const isKept = ({plan, recomputed_layers: layers, looked_at_tokens: looked}) => plan !== 'reuse' && !layers && !looked;
+
   function planText({report, cachedTokens}) {
-    if (report.sender) return `${report.plan}${report.translated ? ' translated' : ''} from ${report.sender}`;
-    return cachedTokens ? 'own prefix cache' : 'full prefill';
+    if (!report.sender) return cachedTokens ? 'own prefix cache' : 'full prefill';
+    return `${report.plan}${report.translated ? ' translated' : ''} from ${report.sender}` +
+        (isKept(report) ? ', kept from before' : '');
   }
 
   // What the plan book says this plan takes of a full prefill's time; null where it says nothing.
   function predictionOf({variant, report}, books) {
     const book = books.find(({sender, receiver}) => sender === report.sender && receiver === variant);
-    const isSame = (entry) => entry.plan === report.plan && entry.translated === report.translated;
+    const isSame = (entry) => entry.plan === report.plan && entry.translated === report.translated &&
+        entry.recomputed_layers === report.recomputed_layers && !entry.looked_at_share === !report.looked_at_tokens;
     const entry = book?.frontier.find(isSame);
     return entry ? {share: entry.relative_cost, length: book.context_tokens_median} : null;
   }
@@ -41,7 +46,7 @@ const turnViews = (() => {
       ['Tokens looked at', count(report.looked_at_tokens || 0)],
       ['First token', duration(report.ttft_ms)],
       ['Full prefill', againstFull(turn, books)],
-      ['Answer', `${count(turn.completionTokens)} tokens`],
+      ['Answer', `${count(turn.completionTokens)} ${turn.completionTokens === 1 ? 'token' : 'tokens'}`],
     ].filter(([, value]) => value !== null);
   }
 

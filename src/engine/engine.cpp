@@ -21,7 +21,8 @@ VariantState state_of(const Variant& variant) {
           .parent = variant.parent,
           .path = variant.path.string(),
           .digest = is_adapter ? variant.adapter_digest.hex() : variant.model_digest.hex(),
-          .bytes = is_adapter ? variant.adapter->bytes() : variant.transformer->weights().bytes()};
+          .bytes = is_adapter ? variant.adapter->bytes() : variant.transformer->weights().bytes(),
+          .takes_from = {}};
 }
 
 }  // namespace
@@ -63,6 +64,10 @@ std::vector<std::shared_ptr<const Variant>> Engine::variants() const {
 
 EngineState Engine::state() const {
   return loop_->state();
+}
+
+std::vector<PlanBook> Engine::plan_books() const {
+  return loop_->plan_books();
 }
 
 bool Engine::is_healthy() const {
@@ -139,18 +144,29 @@ EngineState Engine::Loop::state() const {
                     .num_layers = family_.config().num_layers,
                     .max_model_len = max_model_len_,
                     .variants = {},
-                    .plan_books = {},
                     .store = store_.counters(),
                     .running = metrics.running,
                     .waiting = metrics.waiting,
                     .kv_blocks_used = 0,
                     .kv_blocks_total = num_blocks_,
                     .is_healthy = is_healthy_};
-  for (const auto& variant : family_.variants()) state.variants.push_back(state_of(*variant));
-  for (const PairBook& pair : books_.pairs()) state.plan_books.push_back(pair.book);
+  const auto variants = family_.variants();
+  for (const auto& variant : variants) {
+    VariantState& receiver = state.variants.emplace_back(state_of(*variant));
+    for (const auto& sender : variants) {
+      if (sender != variant && books_.may_share(*sender, *variant))
+        receiver.takes_from.push_back(sender->name);
+    }
+  }
   state.kv_blocks_used =
       static_cast<int32_t>(std::lround(metrics.kv_usage * state.kv_blocks_total));
   return state;
+}
+
+std::vector<PlanBook> Engine::Loop::plan_books() const {
+  std::vector<PlanBook> books;
+  for (const PairBook& pair : books_.pairs()) books.push_back(pair.book);
+  return books;
 }
 
 EngineMetrics Engine::Loop::metrics() const {

@@ -49,7 +49,8 @@ struct VariantState {
   std::string parent;
   std::string path;
   std::string digest;
-  size_t bytes = 0;  // of its own weights
+  size_t bytes = 0;                     // of its own weights
+  std::vector<std::string> takes_from;  // variants whose caches there are plans for
 };
 
 struct EngineState {
@@ -58,7 +59,6 @@ struct EngineState {
   int32_t num_layers = 0;
   int32_t max_model_len = 0;
   std::vector<VariantState> variants;
-  std::vector<PlanBook> plan_books;
   StoreCounters store;
   int32_t running = 0;
   int32_t waiting = 0;
@@ -93,6 +93,8 @@ class Engine {
   int32_t max_model_len() const;
   std::vector<std::shared_ptr<const Variant>> variants() const;
   EngineState state() const;
+  // All that the family names; they do not change.
+  std::vector<PlanBook> plan_books() const;
   // False once the engine's thread has failed: nothing will be computed any more.
   bool is_healthy() const;
   EngineMetrics metrics() const;

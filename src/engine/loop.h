@@ -43,6 +43,7 @@ class Engine::Loop {
   int32_t max_model_len() const { return max_model_len_; }
 
   EngineState state() const;
+  std::vector<PlanBook> plan_books() const;
   EngineMetrics metrics() const;
 
   bool is_healthy() const { return is_healthy_; }

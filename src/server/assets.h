@@ -10,6 +10,7 @@ struct Asset {
   std::string_view path;  // "/app.js"
   std::string_view content_type;
   std::string_view content;
+  std::string_view tag;  // of the content, see entity_tag.h
 };
 
 std::span<const Asset> embedded_assets();

@@ -1,4 +1,5 @@
 #include "server/assets.h"
+#include "server/entity_tag.h"
 #include "server/handlers.h"
 
 namespace droidspeak {
@@ -7,10 +8,7 @@ HttpResponse show_page(Service& /*service*/, HttpRequest& request) {
   std::string_view path = request.path == "/" ? "/index.html" : std::string_view(request.path);
   for (const Asset& asset : embedded_assets()) {
     if (asset.path != path) continue;
-    HttpResponse response;
-    response.content_type = asset.content_type;
-    response.body = asset.content;
-    response.headers.emplace_back("Cache-Control", "no-cache");
+    HttpResponse response = answer_tagged(request, {asset.content_type, asset.content, asset.tag});
     response.headers.emplace_back("Content-Security-Policy", "frame-ancestors 'none'");
     response.headers.emplace_back("X-Frame-Options", "DENY");
     return response;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "server/openai/limits.h"
+#include "server/plan_books.h"
 
 namespace droidspeak {
 
@@ -43,6 +44,8 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
     : engine_(engine),
       tokenizer_(tokenizer),
       options_(options),
+      plan_books_(plan_books_json(engine.plan_books(), options.min_quality)),
+      plan_books_tag_(entity_tag(plan_books_)),
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.config().vocab_size),
       token_bound_(tokenizer),

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/budget.h"
+#include "server/entity_tag.h"
 #include "server/openai/requests.h"
 #include "server/token_bound.h"
 #include "server/work_slots.h"
@@ -78,6 +79,8 @@ class Service {
   std::string new_id(std::string_view prefix);
   uint64_t random_seed();
 
+  TaggedText plan_books() const { return {"application/json", plan_books_, plan_books_tag_}; }
+
   int64_t start_time() const { return start_time_; }  // Unix seconds
 
   bool is_draining() const { return is_draining_; }
@@ -93,6 +96,8 @@ class Service {
   Engine& engine_;
   const Tokenizer& tokenizer_;
   const ServiceOptions options_;
+  const std::string plan_books_;  // JSON
+  const std::string plan_books_tag_;
   std::optional<ChatTemplate> chat_template_;
   int32_t max_model_len_ = 0;
   int32_t vocab_size_ = 0;

@@ -122,7 +122,7 @@ def test_rates_and_times_between_samples(server, page):
 
 def test_who_has_read_the_conversation(server, page):
     page.show_state(known_state(), known_books())
-    page.answer_with(chat_answer("Nine."), chat_answer("Ten.", sender="root", plan="0,3,5", reused_tokens=640, cached_tokens=640),
+    page.answer_with(chat_answer("Nine."), chat_answer("Ten.", sender="root", plan="0,3,5", recomputed_layers=2, reused_tokens=640, cached_tokens=640),
                      chat_answer("Eleven."))
     page.open(server.url, "conversation")
     for name in ("root", "law", "root"):

@@ -143,6 +143,23 @@ def test_family_shows_load_and_usage(server, page):
     page.screenshot("family")
 
 
+def test_tiers_as_a_list_with_their_links(server, page):
+    state = known_state()
+    caches = state["caches"]
+    host = caches.pop("host") | {"name": "host", "misses": 4, "links": []}
+    del caches["disk"]
+    link = {"address": "10.0.0.7:9000", "up": False, "round_trip_ms": 1.5, "bytes_per_second": 1 << 30, "queued_bytes": 0, "failures": 2}
+    peer = host | {"name": "peer", "capacity_bytes": 0, "bytes": 0, "links": [link, link | {"up": True, "round_trip_ms": 0}]}
+    page.show_state(state | {"caches": caches | {"tiers": [host, peer]}}, known_books())
+    page.open(server.url, "family")
+    page.wait(lambda: page.all(".tier"), "the tiers")
+    assert [item.get_attribute("data-tier") for item in page.all(".tier")] == ["host", "peer", "disk"]
+    assert "Misses\n4" in page.one('[data-tier="host"]').text and "not in use" in page.one('[data-tier="disk"]').text
+    assert [item.text for item in page.all(".links li")] == [
+        "10.0.0.7:9000 DOWN, 1.5 ms round trip, 1.0 GiB/s, 2 failures",
+        "10.0.0.7:9000 up, round trip not measured, 1.0 GiB/s, 2 failures"]
+
+
 def test_family_follows_the_server_only_while_shown(server, page):
     page.run_first("""
         const original = window.fetch;
@@ -269,6 +286,7 @@ def test_nothing_is_wider_than_a_narrow_screen(server, page, view, theme):
     page.emulate(theme)
     page.resize(360, 740)
     page.open(server.url, "conversation")
+    page.select("#chat-variant", "law")
     page.say("What does the harbour cost?")
     page.open(server.url, view)
     assert page.script("return document.documentElement.scrollWidth") <= 360

@@ -80,7 +80,16 @@ def test_page_is_served(server):
 def test_state(server):
     state = httpx.get(server.url + "/v1/droidspeak/state").json()
     assert state["healthy"] and state["families"][0]["variants"]
-    assert set(state) >= {"families", "plan_books", "caches", "queue"}
+    assert set(state) >= {"families", "caches", "queue"}
+
+
+@pytest.mark.parametrize("path", ["/v1/droidspeak/plan_books", "/chart.js", "/"])
+def test_what_stays_the_same_is_sent_once(server, path):
+    first = httpx.get(server.url + path)
+    tag = first.headers["etag"]
+    again = httpx.get(server.url + path, headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert httpx.get(server.url + path, headers={"If-None-Match": '"other"'}).content == first.content
 
 
 def test_keys(family):

@@ -48,6 +48,8 @@ constexpr Call kCallsWithKey[] = {
     {"POST", "/v1/unload_lora_adapter"},
     {"GET", "/v1/droidspeak/state"},
     {"HEAD", "/v1/droidspeak/state"},
+    {"GET", "/v1/droidspeak/plan_books"},
+    {"HEAD", "/v1/droidspeak/plan_books"},
 };
 
 TEST(Access, NeedsAKeyOnEveryCallThatDoesSomething) {

@@ -88,12 +88,12 @@ TEST(Answers, ComeOnASocketToo) {
   EXPECT_EQ(Json::parse(response.body)["status"], "ok");
 }
 
-TEST(State, ShowsPlanBooks) {
+TEST(PlanBookList, ShowsWhatWasMeasured) {
   TinyServerOptions options;
   options.plan_books = TinyServerOptions::PlanBooks::kBaseToAlpha;
   options.server.min_quality = 0.5;
   TinyServer server(options);
-  Json books = Json::parse(server.get("/v1/droidspeak/state").body)["plan_books"];
+  Json books = Json::parse(server.get("/v1/droidspeak/plan_books").body)["plan_books"];
   ASSERT_EQ(books.size(), 1u);
   Json expected_plan = {{"plan", "0,1,3"},
                         {"a", 0},

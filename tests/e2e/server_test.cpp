@@ -265,8 +265,13 @@ TEST(Server, SharesContextsAcrossVariantsAndSaysSo) {
   Json off = ask(server, "alpha", R"(, "sharing": "off")");
   EXPECT_TRUE(off["droidspeak"]["sender"].is_null());
   EXPECT_EQ(off["droidspeak"]["plan"], "full");
+  Json books = Json::parse(server.get("/v1/droidspeak/plan_books").body);
+  EXPECT_EQ(books["plan_books"][0]["chosen"], "0,1,3");
   Json state = Json::parse(server.get("/v1/droidspeak/state").body);
-  EXPECT_EQ(state["plan_books"][0]["chosen"], "0,1,3");
+  EXPECT_FALSE(state.contains("plan_books"));
+  Json variants = state["families"][0]["variants"];
+  EXPECT_EQ(variants[0]["takes_from"], Json::array());
+  EXPECT_EQ(variants[1]["takes_from"], Json::array({"base"}));
   EXPECT_THAT(server.get("/metrics").body,
               HasSubstr("droidspeak_share_hits_total{sender=\"base\",receiver=\"alpha\"} "));
 }

@@ -93,6 +93,9 @@ class Service:
     def state(self):
         return json.loads(self.get("/v1/droidspeak/state"))
 
+    def plan_books(self):
+        return json.loads(self.get("/v1/droidspeak/plan_books"))["plan_books"]
+
     def resident_mb(self):
         with open(f"/proc/{self.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

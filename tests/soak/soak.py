@@ -145,7 +145,7 @@ def run(args, folder):
     service = Service(program, args.family, root, args.cache_dir, SCARCE_TINY if args.tiny else SCARCE, args.out / "server.log")
     try:
         state = service.state()
-        pairs = [(book["sender"], book["receiver"]) for book in state["plan_books"]]
+        pairs = [(book["sender"], book["receiver"]) for book in service.plan_books()]
         models = [variant["name"] for variant in state["families"][0]["variants"]]
         prompts = make_prompts(service, args.contexts, 4)
         lengths = sorted(len(prompt.tokens) for prompt in prompts)
