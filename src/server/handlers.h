@@ -23,6 +23,7 @@ HttpResponse unload_adapter(Service& service, HttpRequest& request);
 HttpResponse health(Service& service, HttpRequest& request);
 HttpResponse metrics(Service& service, HttpRequest& request);
 HttpResponse show_state(Service& service, HttpRequest& request);
+HttpResponse show_version(Service& service, HttpRequest& request);
 HttpResponse show_page(Service& service, HttpRequest& request);
 
 }  // namespace droidspeak

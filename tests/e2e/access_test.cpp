@@ -48,6 +48,8 @@ constexpr Call kCallsWithKey[] = {
     {"POST", "/v1/unload_lora_adapter"},
     {"GET", "/v1/droidspeak/state"},
     {"HEAD", "/v1/droidspeak/state"},
+    {"GET", "/version"},
+    {"HEAD", "/version"},
 };
 
 TEST(Access, NeedsAKeyOnEveryCallThatDoesSomething) {
