@@ -63,6 +63,8 @@ def test_dashboard_asks_for_metrics_that_exist(metrics, name):
     names, labels = metrics
     asked = [expression for expression in expressions(dashboard(name)) if "haproxy_" not in expression]
     assert len(asked) > 12
+    if not any(metric.startswith("droidspeak_link_") for metric in names):  # a build without tiers that have links
+        asked = [expression for expression in asked if "droidspeak_link_" not in expression]
     for expression in asked:
         used, grouped = parts_of(expression)
         assert used and used <= names, f"{expression}: no such metric {used - names}"
