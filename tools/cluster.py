@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import statistics
@@ -22,6 +23,8 @@ import demo
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_SERVERS = 3
+# Debian keeps it where only root's PATH looks.
+HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin") or "haproxy"
 
 
 def free_port():
@@ -104,7 +107,7 @@ class Cluster:
         self.port, stats = free_port(), free_port()
         servers = {f"DROIDSPEAK_SERVER_{i + 1}": f"127.0.0.1:{self.ports[f'server-{i + 1}']}" for i in range(NUM_SERVERS)}
         environment = {**os.environ, "DROIDSPEAK_BIND": f"127.0.0.1:{self.port}", "DROIDSPEAK_STATS": f"127.0.0.1:{stats}", **servers}
-        self.run("haproxy", ["haproxy", "-db", "-f", ROOT / "deploy" / "haproxy" / "haproxy.cfg"], environment)
+        self.run("haproxy", [HAPROXY, "-db", "-f", ROOT / "deploy" / "haproxy" / "haproxy.cfg"], environment)
         self.wait_for("haproxy", lambda: get(self.port, "/health") == 200)
 
     def ask(self, model, context, question, max_tokens, sharing, salt):

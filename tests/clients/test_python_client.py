@@ -118,6 +118,7 @@ def test_socket_and_key(family, tmp_path):
         with pytest.raises(droidspeak.ApiError) as refused:
             droidspeak.Client(f"unix:{path}").models()
         assert refused.value.status == 401
+        assert httpx.get(server.url + "/version").status_code == 401
         client = droidspeak.Client(f"unix:{path}", api_key="hush")
         assert client.is_healthy() and client.models()
         assert client.complete("base", "a", max_tokens=3).usage.completion_tokens <= 3

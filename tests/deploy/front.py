@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import threading
@@ -13,6 +14,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 NUM_SERVERS = 3
+# Debian keeps it where only root's PATH looks.
+HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin") or "haproxy"
 
 
 def free_port():
@@ -93,7 +96,7 @@ class Front:
         addresses = [f"127.0.0.1:{backend.port}" for backend in self.backends.values()]
         self.log = open(log, "w")
         self.process = subprocess.Popen(
-            ["haproxy", "-db", "-f", CONFIG], stdout=self.log, stderr=self.log,
+            [HAPROXY, "-db", "-f", CONFIG], stdout=self.log, stderr=self.log,
             env=environment(f"127.0.0.1:{self.port}", f"127.0.0.1:{self.stats_port}", addresses))
         self.wait_for(lambda: self.states() == ["UP"] * NUM_SERVERS)
 

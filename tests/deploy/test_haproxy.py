@@ -3,7 +3,6 @@
 import collections
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from front import CONFIG, Front, environment, request  # noqa: E402
+from front import CONFIG, HAPROXY, Front, environment, request  # noqa: E402
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Read the documents and do what the user asks."}
 
@@ -34,13 +33,13 @@ def chat(model, text, question="Why?", **fields):
 
 
 def test_the_configuration_is_accepted():
-    checked = subprocess.run(["haproxy", "-c", "-f", CONFIG], capture_output=True, text=True,
+    checked = subprocess.run([HAPROXY, "-c", "-f", CONFIG], capture_output=True, text=True,
                              env=environment("127.0.0.1:1", "127.0.0.1:2", ["127.0.0.1:3", "127.0.0.1:4", "127.0.0.1:5"]))
     assert checked.returncode == 0 and "WARNING" not in checked.stderr, checked.stderr
 
 
 def test_a_name_that_is_not_there_yet_keeps_nobody_from_starting():
-    checked = subprocess.run(["haproxy", "-c", "-f", CONFIG], capture_output=True, text=True,
+    checked = subprocess.run([HAPROXY, "-c", "-f", CONFIG], capture_output=True, text=True,
                              env=environment("127.0.0.1:1", "127.0.0.1:2", ["127.0.0.1:3", "127.0.0.1:4", "no-such-name.invalid:5"]))
     assert checked.returncode == 0, checked.stderr
 
@@ -158,7 +157,3 @@ def test_metrics_are_those_of_haproxy_alone(front):
     status, _, text = request(front.stats_port, "GET", "/metrics")
     assert status == 200 and b"haproxy_server_status" in text
     assert request(front.stats_port, "GET", "/health")[0] == 200
-
-
-def test_haproxy_is_there():
-    assert shutil.which("haproxy"), "tools/setup test installs it"
