@@ -9,10 +9,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import build as common
 import completion
 import libraries
 import man_page
+import staging
 
 FORMS = Path(__file__).resolve().parent / "debian"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -31,15 +31,15 @@ def place(text, path, mode=0o644):
 
 def place_files(root, build):
     """What is installed, but for the package's own records."""
-    brought = common.install_program(build, root / "usr", but=[libraries.OPENSSL])
+    brought = staging.install_program(build, root / "usr", but=[libraries.OPENSSL])
     program = build / "droidspeak"
     documents = root / "usr" / "share" / "doc" / "droidspeak"
     libraries.copy_notices(brought, documents / "notices")
-    pack = lambda text: gzip.compress(text.encode(), 9, mtime=common.timestamp())  # noqa: E731
+    pack = lambda text: gzip.compress(text.encode(), 9, mtime=staging.timestamp())  # noqa: E731
     place(pack(man_page.write(program)), root / "usr/share/man/man1/droidspeak.1.gz")
     place(completion.write(program), root / "usr/share/bash-completion/completions/droidspeak")
-    place(pack((common.ROOT / "CHANGELOG.md").read_text()), documents / "changelog.gz")
-    place((common.ROOT / "LICENSE").read_text(), documents / "copyright")
+    place(pack((staging.ROOT / "CHANGELOG.md").read_text()), documents / "changelog.gz")
+    place((staging.ROOT / "LICENSE").read_text(), documents / "copyright")
     place((FORMS / "droidspeak.service").read_text(), root / "usr/lib/systemd/system/droidspeak.service")
     place((FORMS / "droidspeak.conf").read_text(), root / "etc/droidspeak/droidspeak.conf")
 
@@ -50,8 +50,8 @@ def installed_size(root):
 
 
 def place_records(root):
-    values = {"VERSION": common.version(), "ARCHITECTURE": ARCHITECTURES[common.machine()], "SIZE": installed_size(root),
-              "GLIBC": ".".join(map(str, common.glibc())), "GCC": gcc_major()}
+    values = {"VERSION": staging.version(), "ARCHITECTURE": ARCHITECTURES[staging.machine()], "SIZE": installed_size(root),
+              "GLIBC": ".".join(map(str, staging.glibc())), "GCC": gcc_major()}
     control = (FORMS / "control").read_text()
     for name, value in values.items():
         control = control.replace(f"@{name}@", str(value))
@@ -66,18 +66,18 @@ def place_records(root):
 
 def make_deb(build, out):
     out.mkdir(parents=True, exist_ok=True)
-    package = out / f"droidspeak_{common.version()}_{ARCHITECTURES[common.machine()]}.deb"
+    package = out / f"droidspeak_{staging.version()}_{ARCHITECTURES[staging.machine()]}.deb"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         os.umask(0o022)
         root.mkdir()
         place_files(root, build)
         place_records(root)
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(common.timestamp())}
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(staging.timestamp())}
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, package], check=True,
                        stdout=subprocess.DEVNULL, env=environment)
     return package
 
 
 if __name__ == "__main__":
-    common.run(make_deb)
+    staging.run(make_deb)

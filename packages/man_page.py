@@ -2,8 +2,8 @@
 
 import time
 
-import build as common
 import help_pages
+import staging
 
 
 def escape(text):
@@ -37,8 +37,8 @@ def example(command):
 
 def write(program):
     root = help_pages.read_program(program)
-    date = time.strftime("%Y-%m-%d", time.gmtime(common.timestamp()))
-    lines = [f'.TH DROIDSPEAK 1 "{date}" "droidspeak {common.version()}" "User Commands"', ".SH NAME",
+    date = time.strftime("%Y-%m-%d", time.gmtime(staging.timestamp()))
+    lines = [f'.TH DROIDSPEAK 1 "{date}" "droidspeak {staging.version()}" "User Commands"', ".SH NAME",
              "droidspeak \\- serve fine\\-tuned variants of one base model, each from the caches of the others",
              ".SH SYNOPSIS", escape(root.usage), ".SH DESCRIPTION", escape(root.summary), ".SH OPTIONS"]
     for option in root.options:

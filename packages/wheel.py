@@ -12,8 +12,8 @@ import time
 import zipfile
 from pathlib import Path
 
-import build as common
 import libraries
+import staging
 
 METADATA = """\
 Metadata-Version: 2.1
@@ -34,22 +34,22 @@ ENTRY_POINTS = "[console_scripts]\ndroidspeak = droidspeak.program:main\n"
 
 
 def tag():
-    major, minor = common.glibc()
-    return f"py3-none-manylinux_{major}_{minor}_{common.machine()}"
+    major, minor = staging.glibc()
+    return f"py3-none-manylinux_{major}_{minor}_{staging.machine()}"
 
 
 def fill(folder, build, version):
     """All that the wheel holds, as files."""
     package = folder / "droidspeak"
-    shutil.copytree(common.ROOT / "python" / "droidspeak", package, ignore=shutil.ignore_patterns("__pycache__"))
-    brought = common.install_program(build, package)
+    shutil.copytree(staging.ROOT / "python" / "droidspeak", package, ignore=shutil.ignore_patterns("__pycache__"))
+    brought = staging.install_program(build, package)
     info = folder / f"droidspeak-{version}.dist-info"
     info.mkdir()
-    readme = (common.ROOT / "python" / "README.md").read_text()
+    readme = (staging.ROOT / "python" / "README.md").read_text()
     (info / "METADATA").write_text(METADATA.format(version=version, readme=readme))
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: droidspeak\nRoot-Is-Purelib: false\nTag: {tag()}\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    shutil.copyfile(common.ROOT / "LICENSE", info / "LICENSE")
+    shutil.copyfile(staging.ROOT / "LICENSE", info / "LICENSE")
     libraries.copy_notices(brought, info / "notices")
 
 
@@ -68,7 +68,7 @@ def record(files, folder, name):
 def pack(folder, wheel, version):
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     name = f"droidspeak-{version}.dist-info/RECORD"
-    when = time.gmtime(max(common.timestamp(), 315532800))[:6]  # zip files begin in 1980
+    when = time.gmtime(max(staging.timestamp(), 315532800))[:6]  # zip files begin in 1980
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         def add(path, data, mode):
             info = zipfile.ZipInfo(path, when)
@@ -84,7 +84,7 @@ def pack(folder, wheel, version):
 
 def make_wheel(build, out):
     out.mkdir(parents=True, exist_ok=True)
-    version = common.version()
+    version = staging.version()
     wheel = out / f"droidspeak-{version}-{tag()}.whl"
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder), build, version)
@@ -93,4 +93,4 @@ def make_wheel(build, out):
 
 
 if __name__ == "__main__":
-    common.run(make_wheel)
+    staging.run(make_wheel)

@@ -17,12 +17,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "packages"))
 
-import build as common  # noqa: E402
 import completion  # noqa: E402
 import deb  # noqa: E402
 import help_pages  # noqa: E402
 import libraries  # noqa: E402
 import man_page  # noqa: E402
+import staging  # noqa: E402
 import wheel  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("DROIDSPEAK_BUILD", ROOT / "build"))
@@ -64,7 +64,7 @@ def test_choices_are_found(program):
 
 def test_man_page_has_every_command_and_option(program):
     page = man_page.write(PROGRAM).replace("\\-", "-")
-    assert page.startswith(".TH DROIDSPEAK 1 ") and common.version() in page.splitlines()[0]
+    assert page.startswith(".TH DROIDSPEAK 1 ") and staging.version() in page.splitlines()[0]
     for command in program.all():
         assert len(command.path) == 1 or f'.SS "{" ".join(command.path[1:])}"' in page
         for option in command.options:
@@ -97,15 +97,15 @@ def made_wheel(tmp_path_factory):
 
 
 def test_wheel_says_what_it_runs_on(made_wheel):
-    major, minor = common.glibc()
-    assert made_wheel.name == f"droidspeak-{common.version()}-py3-none-manylinux_{major}_{minor}_{common.machine()}.whl"
+    major, minor = staging.glibc()
+    assert made_wheel.name == f"droidspeak-{staging.version()}-py3-none-manylinux_{major}_{minor}_{staging.machine()}.whl"
     with zipfile.ZipFile(made_wheel) as archive:
-        assert f"Tag: {made_wheel.name.split('-', 2)[2][:-4]}\n" in archive.read(f"droidspeak-{common.version()}.dist-info/WHEEL").decode()
+        assert f"Tag: {made_wheel.name.split('-', 2)[2][:-4]}\n" in archive.read(f"droidspeak-{staging.version()}.dist-info/WHEEL").decode()
 
 
 def test_wheels_record_is_right(made_wheel):
     with zipfile.ZipFile(made_wheel) as archive:
-        record = archive.read(f"droidspeak-{common.version()}.dist-info/RECORD").decode()
+        record = archive.read(f"droidspeak-{staging.version()}.dist-info/RECORD").decode()
         rows = {name: digest for name, digest, _ in csv.reader(io.StringIO(record))}
         assert set(rows) == set(archive.namelist())
         for name, digest in rows.items():
@@ -125,7 +125,7 @@ def test_wheel_brings_its_libraries_and_their_notices(made_wheel, tmp_path):
     for name, file in libraries.needed(program).items():
         is_ours = file.resolve().is_relative_to(tmp_path)
         assert is_ours != bool(libraries.EVERYWHERE.match(name)), f"{name} is {file}"
-    notices = {path.stem for path in (tmp_path / f"droidspeak-{common.version()}.dist-info" / "notices").iterdir()}
+    notices = {path.stem for path in (tmp_path / f"droidspeak-{staging.version()}.dist-info" / "notices").iterdir()}
     assert "libfmt9" in notices and "nlohmann-json3-dev" in notices
 
 
@@ -163,12 +163,12 @@ def unpacked(tmp_path_factory):
 def test_control_names_what_the_program_needs(unpacked):
     package, root = unpacked
     fields = dict(re.findall(r"^(\S+): (.*)$", (root / "DEBIAN" / "control").read_text(), re.MULTILINE))
-    assert fields["Version"] == common.version() and "@" not in fields["Depends"]
+    assert fields["Version"] == staging.version() and "@" not in fields["Depends"]
     assert fields["Architecture"] == output("dpkg", "--print-architecture").strip()
     outside = {name for name in libraries.needed(root / "usr" / "bin" / "droidspeak") if not (root / "usr/lib/droidspeak" / name).exists()}
     for name in outside:
         assert libraries.EVERYWHERE.match(name) or libraries.OPENSSL.match(name), name
-    assert package.name == f"droidspeak_{common.version()}_{fields['Architecture']}.deb"
+    assert package.name == f"droidspeak_{staging.version()}_{fields['Architecture']}.deb"
 
 
 def test_package_has_its_parts(unpacked):
