@@ -2,7 +2,7 @@
 # changed. The environment's DROIDSPEAK_COMMIT names it where there is no history (an image's build context); an archive
 # that git made carries it in archived_commit.txt.
 set(commit "$ENV{DROIDSPEAK_COMMIT}")
-if(NOT commit)
+if(NOT commit AND EXISTS ${SOURCE}/.git)  # not that of a folder around an unpacked archive
   execute_process(COMMAND git -C ${SOURCE} describe --always --dirty=+changes --abbrev=12 --exclude=*
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,11 @@ def timestamp():
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)
-    shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], capture_output=True, text=True)
-    return int(shown.stdout) if shown.returncode == 0 else int((ROOT / "CMakeLists.txt").stat().st_mtime)
+    if shutil.which("git"):
+        shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], capture_output=True, text=True)
+        if shown.returncode == 0:
+            return int(shown.stdout)
+    return int((ROOT / "CMakeLists.txt").stat().st_mtime)
 
 
 def machine():

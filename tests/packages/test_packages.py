@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -36,6 +37,48 @@ def program():
 
 def output(*command, **options):
     return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, **options).stdout
+
+
+# Version
+
+
+def built_commit(source, tmp_path, **environment):
+    """What a build of these sources would call its commit."""
+    made = tmp_path / "commit.cpp"
+    made.unlink(missing_ok=True)
+    cmake = shutil.which("cmake")
+    output(cmake, f"-DSOURCE={source}", f"-DOUTPUT={made}", "-P", ROOT / "cmake" / "commit.cmake", env={**os.environ, **environment})
+    return re.search(r'"(.*)"', made.read_text())[1]
+
+
+def test_commit_comes_from_environment_archive_or_nowhere(tmp_path):
+    (tmp_path / "cmake").mkdir()
+    archived = tmp_path / "cmake" / "archived_commit.txt"
+    archived.write_text((ROOT / "cmake" / "archived_commit.txt").read_text())
+    assert built_commit(tmp_path, tmp_path) == "unknown"
+    archived.write_text("0123456789abcdef0123456789abcdef01234567\n")
+    assert built_commit(tmp_path, tmp_path) == "0123456789ab"
+    assert built_commit(tmp_path, tmp_path, PATH="/nonexistent") == "0123456789ab", "without git"
+    assert built_commit(tmp_path, tmp_path, DROIDSPEAK_COMMIT="fedcba987654") == "fedcba987654"
+    assert built_commit(tmp_path, tmp_path, DROIDSPEAK_COMMIT='"; system("') == "unknown"
+
+
+def test_commit_is_gits_where_there_is_history(tmp_path):
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "cmake").mkdir()
+    (tmp_path / "cmake" / "archived_commit.txt").write_text("$Format:%H$\n")
+    output("git", "init", "-q", tmp_path)
+    output(*git, "add", "cmake")
+    output(*git, "commit", "-q", "-m", "first")
+    commit = output(*git, "rev-parse", "--short=12", "HEAD").strip()
+    assert built_commit(tmp_path, tmp_path) == commit
+    (tmp_path / "cmake" / "archived_commit.txt").write_text("changed\n")
+    assert built_commit(tmp_path, tmp_path) == commit + "+changes"
+
+
+def test_packages_need_no_git(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert staging.timestamp() > 0
 
 
 # Help
