@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -123,6 +123,24 @@ gpu-sanitize: cuda-configure ## the GPU operations' tests under compute-sanitize
 bundle: ## collect into .cache/bundle what a GPU machine without network lacks
 	@tools/setup cuda
 	@tools/bundle
+
+wheel: build ## out/packages/droidspeak-*.whl: the program and a Python client for pip install
+	@tools/setup package
+	@python3 packages/wheel.py $(BUILD)
+
+deb: build ## out/packages/droidspeak_*.deb: service, user, configuration, man page, completion
+	@tools/setup package
+	@python3 packages/deb.py $(BUILD)
+
+test-packages: models ## both packages in a fresh Debian 12 and a fresh Ubuntu 24.04 root; needs root
+	@rm -rf out/packages
+	@$(MAKE) --no-print-directory wheel deb
+	@tools/setup bare
+	@tests/packages/run
+
+cluster: build models ## three servers, Redis and HAProxy on loopback, the demo's story through them
+	@tools/setup cluster
+	@python3 tools/cluster.py --binary $(BUILD)/droidspeak
 
 clean: ## remove what was built
 	@rm -rf build build-asan build-tsan build-cuda build-mutate out

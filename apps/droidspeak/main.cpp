@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log_sink.h"
 #include "command.h"
+#include "version.h"
 
 namespace droidspeak {
 
@@ -74,7 +75,7 @@ int run(int argc, char** argv) {
   app.name("droidspeak");
   app.require_subcommand(1);
   app.failure_message(failure_message);
-  app.set_version_flag("--version", "droidspeak 0.1.0");
+  app.set_version_flag("--version", version_text, "Version, commit and features");
   app.footer("Example: droidspeak generate --model base --prompt 'What is the capital of France?'");
   add_generate(app);
   add_score(app);

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "server/listener.h"
 #include "server/server.h"
+#include "version.h"
 #include "workspace.h"
 
 namespace droidspeak {
@@ -172,6 +173,7 @@ ServerOptions server_options(const ServeOptions& options, const FamilyFile& file
     server.shared_between_keys = ServerOptions::BetweenKeys::kCaches;
   }
   server.min_quality = options.min_quality;
+  server.version = built_version();
   if (server.adapter_root.empty())
     server.adapter_root = std::filesystem::absolute(file.path).parent_path();
   if (options.protects_metrics) server.metrics_access = ServerOptions::MetricsAccess::kKey;

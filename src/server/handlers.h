@@ -24,6 +24,7 @@ HttpResponse health(Service& service, HttpRequest& request);
 HttpResponse metrics(Service& service, HttpRequest& request);
 HttpResponse show_state(Service& service, HttpRequest& request);
 HttpResponse show_plan_books(Service& service, HttpRequest& request);
+HttpResponse show_version(Service& service, HttpRequest& request);
 HttpResponse show_page(Service& service, HttpRequest& request);
 
 }  // namespace droidspeak

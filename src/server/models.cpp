@@ -29,6 +29,20 @@ HttpResponse list_models(Service& service, HttpRequest& /*request*/) {
   return response;
 }
 
+HttpResponse show_version(Service& service, HttpRequest& /*request*/) {
+  const BuildVersion& version = service.options().version;
+  JsonWriter json;
+  json.begin_object();
+  json.key("version").text(version.number);
+  json.key("commit").text(version.commit);
+  json.key("features").begin_array();
+  for (const std::string& feature : version.features) json.text(feature);
+  json.end_array().end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  return response;
+}
+
 HttpResponse show_model(Service& service, HttpRequest& request) {
   constexpr std::string_view kPrefix = "/v1/models/";
   std::string id = request.path.substr(kPrefix.size());

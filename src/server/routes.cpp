@@ -20,6 +20,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/unload_lora_adapter", Access::kAdmin, WhileDraining::kRefused, unload_adapter},
     {"GET", "/v1/droidspeak/state", Access::kKey, WhileDraining::kAnswered, show_state},
     {"GET", "/v1/droidspeak/plan_books", Access::kKey, WhileDraining::kAnswered, show_plan_books},
+    {"GET", "/version", Access::kKey, WhileDraining::kAnswered, show_version},
     {"GET", "/health", Access::kProbe, WhileDraining::kRefused, health},
     {"GET", "/metrics", Access::kMetrics, WhileDraining::kAnswered, metrics},
     {"GET", "/", Access::kOpen, WhileDraining::kAnswered, show_page},

@@ -24,7 +24,7 @@ std::string json_string(std::string_view text) {
 }
 
 ServiceOptions service_options(const ServerOptions& options) {
-  return {options.served_names, options.adapter_root, options.min_quality};
+  return {options.served_names, options.adapter_root, options.min_quality, options.version};
 }
 
 TransportOptions transport_options(const ServerOptions& options) {

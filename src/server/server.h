@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/build_version.h"
 #include "engine/engine.h"
 #include "server/keys.h"
 #include "text/tokenizer.h"
@@ -31,6 +32,7 @@ struct ServerOptions {
   std::chrono::milliseconds read_timeout{10000};  // for a request's head, and for its body
   int max_connections = 1024;
   double min_quality = 0.99;  // the engine's, shown in the state
+  BuildVersion version;       // of GET /version
   enum class MetricsAccess { kOpen, kKey } metrics_access = MetricsAccess::kOpen;
   enum class LogRequests { kNo, kYes } log_requests = LogRequests::kNo;
 };

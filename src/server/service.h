@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/build_version.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "server/api_error.h"
@@ -30,6 +31,7 @@ struct ServiceOptions {
   std::vector<std::string> served_names;  // for the base; empty: its own name
   std::filesystem::path adapter_root;  // adapters may be loaded from here only; empty: from nowhere
   double min_quality = 0.99;           // the engine's floor, for the state's chosen plans
+  BuildVersion version;
 };
 
 class Service {

@@ -50,6 +50,8 @@ constexpr Call kCallsWithKey[] = {
     {"HEAD", "/v1/droidspeak/state"},
     {"GET", "/v1/droidspeak/plan_books"},
     {"HEAD", "/v1/droidspeak/plan_books"},
+    {"GET", "/version"},
+    {"HEAD", "/version"},
 };
 
 TEST(Access, NeedsAKeyOnEveryCallThatDoesSomething) {
