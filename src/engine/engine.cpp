@@ -21,7 +21,8 @@ VariantState state_of(const Variant& variant) {
           .parent = variant.parent,
           .path = variant.path.string(),
           .digest = is_adapter ? variant.adapter_digest.hex() : variant.model_digest.hex(),
-          .bytes = is_adapter ? variant.adapter->bytes() : variant.transformer->weights().bytes()};
+          .bytes = is_adapter ? variant.adapter->bytes() : variant.transformer->weights().bytes(),
+          .invocation = is_adapter ? variant.adapter->invocation : std::vector<int32_t>()};
 }
 
 }  // namespace

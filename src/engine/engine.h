@@ -49,7 +49,8 @@ struct VariantState {
   std::string parent;
   std::string path;
   std::string digest;
-  size_t bytes = 0;  // of its own weights
+  size_t bytes = 0;                      // of its own weights
+  std::vector<int32_t> invocation = {};  // of an activated LoRA
 };
 
 struct EngineState {

@@ -27,6 +27,11 @@ void write_family(JsonWriter& json, const EngineState& state) {
     json.key("parent").text_or_null(variant.parent);
     json.key("digest").text(variant.digest);
     json.key("bytes").unsigned_integer(variant.bytes);
+    if (!variant.invocation.empty()) {
+      json.key("invocation_tokens").begin_array();
+      for (int32_t token : variant.invocation) json.integer(token);
+      json.end_array();
+    }
     json.end_object();
   }
   json.end_array().end_object();
