@@ -39,6 +39,7 @@ RECIPES = {
     "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1000),
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
     "entities": Recipe("entities", rank=16, learning_rate=5e-4, steps=800),
+    "qa-activated": Recipe("qa", rank=32, learning_rate=1e-3, steps=1600, invocation="<|im_start|>assistant\n"),
     "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=900),
     "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1000),
 }
@@ -99,7 +100,8 @@ def run_train(options) -> None:
     recipe = replace(recipe, **{key: value for key, value in changed.items() if value is not None})
     torch.manual_seed(recipe.seed)
     setting = Setting(options)
-    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank) if recipe.rank else None)
+    invocation = setting.base.tokenizer.encode(recipe.invocation, add_special_tokens=False).ids or None
+    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation) if recipe.rank else None)
     model.compiles = options.compile
     say(f"{recipe} on {setting.device}")
     done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, say)
@@ -133,6 +135,8 @@ def run_pair(options) -> None:
     setting, found = Setting(options), []
     examples = read_qa(options.data, "hotpotqa.test")[:options.limit]
     receiver = setting.load(options.receiver)
+    if receiver.lora is not None and receiver.lora.invocation is not None:
+        raise SystemExit(f"{options.receiver}: an activated LoRA takes the base's cache exactly; expected another receiver")
     for path in options.senders:
         begin = time.time()
         plans = measure_reuse(receiver, setting.load(path), setting.base.tokenizer, setting.base.end_token, examples,

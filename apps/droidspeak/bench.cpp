@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "model/activation.h"
 
 namespace droidspeak {
 
@@ -15,6 +16,18 @@ std::vector<int32_t> benchmark_tokens(int32_t count, int32_t vocab_size, uint64_
   for (int32_t& token : tokens)
     token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size));
   return tokens;
+}
+
+void invoke(const Variant& variant, std::span<int32_t> tokens) {
+  if (!is_activated(variant)) return;
+  const std::vector<int32_t>& invocation = variant.adapter->invocation;
+  if (invocation.size() > tokens.size()) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the invocation of \"{}\" has {} tokens: expected room for them in {}",
+                    variant.name, invocation.size(), tokens.size()));
+  }
+  std::ranges::copy(invocation, tokens.begin());
 }
 
 double median(std::vector<double> values) {

@@ -29,6 +29,7 @@ void run_bench_prefill(const PrefillOptions& options) {
   for (int32_t count : options.tokens) {
     workspace.check_length(static_cast<size_t>(count), 0);
     std::vector<int32_t> tokens = benchmark_tokens(count, config.vocab_size, 1);
+    invoke(*plan.receiver, tokens);
     std::vector<double> rates;
     Tensor logits(*workspace.device, DType::kF32, 1, config.vocab_size);
     std::vector<float> host(static_cast<size_t>(config.vocab_size));

@@ -100,7 +100,8 @@ class ReuseBench {
                       const std::string& tier,
                       std::vector<Measurement>& rows,
                       Progress& progress) {
-    const std::vector<int32_t> prompt = make_prompt(tokens);
+    std::vector<int32_t> prompt = make_prompt(tokens);
+    invoke(*receiver_, std::span(prompt).subspan(static_cast<size_t>(tokens)));
     std::vector<int32_t> layers;
     for (const ChosenPlan& plan : plans) {
       if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);

@@ -73,14 +73,17 @@ FamilyFile family_of(const InitOptions& options) {
   return file;
 }
 
-void check_members(const FamilyFile& file) {
+// Throws Failure unless all members fit.
+std::vector<MemberCheck> check_members(const FamilyFile& file) {
   std::string problems;
-  for (const MemberCheck& member : check_family(file)) {
+  std::vector<MemberCheck> members = check_family(file);
+  for (const MemberCheck& member : members) {
     if (!member.problem.empty())
       problems += fmt::format("{}\"{}\" ({}): {}", problems.empty() ? "" : "; ", member.name,
                               member.path.string(), member.problem);
   }
   if (!problems.empty()) refuse(fmt::format("no family.json was written: {}", problems));
+  return members;
 }
 
 json describe(const FamilyFile& file) {
@@ -96,9 +99,12 @@ json describe(const FamilyFile& file) {
   return {{"name", file.name}, {"base", entry(file.base)}, {"variants", variants}};
 }
 
-std::vector<std::string> next_commands(const FamilyFile& file) {
+// Activated LoRAs take the base's caches without a plan.
+std::vector<std::string> next_commands(const FamilyFile& file,
+                                       const std::vector<MemberCheck>& members) {
   std::vector<std::string> commands;
-  for (const FamilyFile::Member& member : file.variants) {
+  for (const MemberCheck& member : members) {
+    if (member.kind == MemberKind::kBase || member.is_activated) continue;
     const fs::path book = file.path.parent_path() / "plans" /
                           fmt::format("{}-from-{}.json", member.name, file.base.name);
     commands.push_back(fmt::format(
@@ -113,11 +119,11 @@ void run_init(const InitOptions& options) {
   const FamilyFile file = family_of(options);
   if (fs::exists(file.path))
     refuse(fmt::format("{} exists: --out must name a new file", file.path.string()));
-  check_members(file);
+  const std::vector<MemberCheck> members = check_members(file);
   fs::create_directories(file.path.parent_path());
   const json family = describe(file);
   write_file_atomically(file.path, family.dump(2) + "\n");
-  const std::vector<std::string> next = next_commands(file);
+  const std::vector<std::string> next = next_commands(file, members);
   if (options.common.wants_json)
     return print_json({{"family", file.path.string()}, {"content", family}, {"next", next}});
   fmt::print("wrote {}: {} and {} variants that fit it\nnext:\n", file.path.string(),

@@ -166,6 +166,7 @@ void run_generate(const GenerateOptions& options) {
     }
   }
 
+  plan.receiver = answering(plan.receiver, prompt.tokens);
   AnswerWriter writer(workspace, options, prompt.tokens);
   Transformer& transformer = *plan.receiver->transformer;
   BlockTable table;

@@ -105,6 +105,7 @@ json describe_family(const std::filesystem::path& path) {
     row["parent"] = variant->parent;
     row["bytes"] =
         variant->adapter ? variant->adapter->bytes() : variant->transformer->weights().bytes();
+    if (is_activated(*variant)) row["invocation_tokens"] = variant->adapter->invocation;
     row["digest"] = (variant->adapter ? variant->adapter_digest : variant->model_digest).hex();
   }
   std::vector<std::string> skipped = workspace.books->unused(*workspace.family);
@@ -129,11 +130,14 @@ json describe_cache(const std::filesystem::path& path) {
 json describe_adapter(const std::filesystem::path& path) {
   SafetensorsFile file(path / "adapter_model.safetensors");
   JsonFields config(path / "adapter_config.json");
-  return {{"kind", "adapter"},
-          {"path", path.string()},
-          {"rank", config.get_int("r", 1, 65536)},
-          {"tensors", file.tensors().size()},
-          {"intact", true}};
+  json report = {{"kind", "adapter"},
+                 {"path", path.string()},
+                 {"rank", config.get_int("r", 1, 65536)},
+                 {"tensors", file.tensors().size()},
+                 {"intact", true}};
+  if (config.has("alora_invocation_tokens"))
+    report["invocation_tokens"] = config.get_ints("alora_invocation_tokens", 0, INT32_MAX);
+  return report;
 }
 
 json describe(const std::filesystem::path& path) {

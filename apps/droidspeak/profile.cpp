@@ -101,6 +101,14 @@ void run_profile_command(ProfileFlags flags) {
   Workspace workspace(flags.common, {flags.sender, flags.receiver});
   ModelPair pair{*workspace.ops, *workspace.kv, workspace.family->get(flags.sender),
                  workspace.family->get(flags.receiver)};
+  for (const auto& variant : {pair.sender, pair.receiver}) {
+    if (!is_activated(*variant)) continue;
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("\"{}\" is an activated LoRA: it shares the caches of \"{}\" exactly, "
+                    "without a plan book",
+                    variant->name, variant->parent));
+  }
   StopOnSignal stop;
   PlanBook book = run_profile(pair, *workspace.tokenizer, options);
   if (flags.common.wants_json) {

@@ -56,8 +56,7 @@ Result<void> AdapterLoader::load(const std::string& name,
 
   Result<Files> files = read(folder);
   if (!files) return files.error();
-  auto adapter = std::make_shared<Adapter>();
-  adapter->digest = (*files)->digest();
+  auto adapter = std::make_shared<Adapter>((*files)->begin_adapter());
   if (Result<void> packed = pack(**files, *adapter); !packed) return packed;
   return options_.inbox.call(
       [&] { return registry.add(name, folder, std::move(adapter), if_taken); });

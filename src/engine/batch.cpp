@@ -45,6 +45,7 @@ void add_rows(Batch& batch, const StepPlan::Work& work) {
   } else {
     add_next_rows(batch, sequence, slice);
   }
+  slice.activate_from(sequence.active_from);
   batch.slices.push_back(slice);
   batch.work.push_back(work);
 }

@@ -22,6 +22,7 @@ VariantState state_of(const Variant& variant) {
           .path = variant.path.string(),
           .digest = is_adapter ? variant.adapter_digest.hex() : variant.model_digest.hex(),
           .bytes = is_adapter ? variant.adapter->bytes() : variant.transformer->weights().bytes(),
+          .invocation = is_adapter ? variant.adapter->invocation : std::vector<int32_t>(),
           .takes_from = {}};
 }
 
@@ -154,7 +155,8 @@ EngineState Engine::Loop::state() const {
   for (const auto& variant : variants) {
     VariantState& receiver = state.variants.emplace_back(state_of(*variant));
     for (const auto& sender : variants) {
-      if (sender != variant && books_.may_share(*sender, *variant))
+      if (sender == variant) continue;
+      if (books_.may_share(*sender, *variant) || takes_exactly(*variant, *sender))
         receiver.takes_from.push_back(sender->name);
     }
   }

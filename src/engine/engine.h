@@ -49,8 +49,9 @@ struct VariantState {
   std::string parent;
   std::string path;
   std::string digest;
-  size_t bytes = 0;                     // of its own weights
-  std::vector<std::string> takes_from;  // variants whose caches there are plans for
+  size_t bytes = 0;                          // of its own weights
+  std::vector<int32_t> invocation = {};      // of an activated LoRA
+  std::vector<std::string> takes_from = {};  // variants whose caches it can start from
 };
 
 struct EngineState {

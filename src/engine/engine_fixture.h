@@ -70,6 +70,14 @@ class TinyFamily {
 
   const ModelFamily& models() const { return *models_; }
 
+  // An activated LoRA of the base.
+  void add_activated(const std::string& name, std::vector<int32_t> invocation, uint64_t seed) {
+    std::filesystem::path folder = folder_.path() / "adapters" / name;
+    write_tiny_adapter(folder, {}, {.seed = seed, .invocation = std::move(invocation)});
+    models_->add_adapter(name, folder);
+    file_.variants.push_back({.name = name, .path = {}, .adapter = folder});
+  }
+
   // Declares a pair; plans as (plan, quality). With maps, all of them are translated.
   void add_book(const std::string& sender,
                 const std::string& receiver,
@@ -102,13 +110,14 @@ class TinyFamily {
   }
 
   // Greedy continuation of one prompt, one row after the other, without batches, caches or
-  // scheduler. No engine may be running on ops() meanwhile.
+  // scheduler. What comes before an activated LoRA's invocation is read in a pass of its own,
+  // without the adapter. No engine may be running on ops() meanwhile.
   std::vector<int32_t> reference_greedy(const Variant& variant,
                                         std::vector<int32_t> tokens,
                                         int32_t count) {
     SingleRun run(*this, variant, static_cast<int32_t>(tokens.size()) + count);
     std::vector<int32_t> output;
-    std::vector<float> logits = run.forward(tokens);
+    std::vector<float> logits = run.read(tokens);
     while (static_cast<int32_t>(output.size()) < count) {
       output.push_back(
           static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
@@ -124,8 +133,7 @@ class TinyFamily {
   }
 
   std::vector<float> reference_logits(const std::string& name, const std::vector<int32_t>& tokens) {
-    return SingleRun(*this, *models_->get(name), static_cast<int32_t>(tokens.size()))
-        .forward(tokens);
+    return SingleRun(*this, *models_->get(name), static_cast<int32_t>(tokens.size())).read(tokens);
   }
 
  private:
@@ -135,10 +143,24 @@ class TinyFamily {
     SingleRun(TinyFamily& family, const Variant& variant, int32_t max_tokens)
         : ops_(*family.ops_),
           variant_(variant),
+          adapter_(variant.adapter.get()),
           kv_(*family.device_,
               layout(),
               layout().block_bytes() * static_cast<size_t>(blocks_for(max_tokens))) {
       EXPECT_TRUE(table_.reserve(kv_.pool(), max_tokens));
+    }
+
+    // Logits after the last token of a prompt.
+    std::vector<float> read(const std::vector<int32_t>& prompt) {
+      const Adapter* adapter = std::exchange(adapter_, nullptr);
+      const size_t begin = adapter != nullptr ? first_adapted(adapter->invocation, prompt) : 0;
+      if (begin > 0) {
+        std::vector<float> logits =
+            forward({prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(begin)});
+        if (begin == prompt.size()) return logits;
+      }
+      adapter_ = adapter;
+      return forward({prompt.begin() + static_cast<std::ptrdiff_t>(begin), prompt.end()});
     }
 
     // Logits after the last of the next tokens.
@@ -147,7 +169,7 @@ class TinyFamily {
       auto rows = static_cast<int32_t>(tokens.size());
       Tensor hidden(ops_.device(), ops_.activation_dtype(), rows, config.d_model);
       Tensor logits(ops_.device(), DType::kF32, 1, config.vocab_size);
-      BatchSlice slice{{0, rows, position_, table_.blocks()}, variant_.adapter.get()};
+      BatchSlice slice{{0, rows, position_, table_.blocks()}, adapter_};
       variant_.transformer->embed(tokens, hidden.view());
       variant_.transformer->forward_layers({0, config.num_layers}, std::span(&slice, 1), kv_,
                                            hidden.view());
@@ -159,10 +181,25 @@ class TinyFamily {
     }
 
    private:
+    // The last place of the invocation, or the prompt's end; all of it with a plain adapter.
+    static size_t first_adapted(const std::vector<int32_t>& invocation,
+                                const std::vector<int32_t>& prompt) {
+      if (invocation.empty()) return 0;
+      for (size_t end = prompt.size(); end >= invocation.size(); --end) {
+        size_t begin = end - invocation.size();
+        bool is_here = true;
+        for (size_t i = 0; i < invocation.size(); ++i)
+          is_here = is_here && prompt[begin + i] == invocation[i];
+        if (is_here) return begin;
+      }
+      return prompt.size();
+    }
+
     KvLayout layout() const { return variant_.transformer->config().kv_layout(DType::kF32); }
 
     Ops& ops_;
     const Variant& variant_;
+    const Adapter* adapter_;
     KvCache kv_;
     BlockTable table_;
     int32_t position_ = 0;

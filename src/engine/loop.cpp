@@ -235,12 +235,12 @@ bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequen
   }
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
   if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
-  bool is_self = is_same_model(*sender.variant, *sequence.variant);
-  if (sender.request.cache_salt != sequence.request.cache_salt ||
-      (!is_self && !books_.may_share(*sender.variant, *sequence.variant)))
-    return false;
   auto known = static_cast<size_t>(sender.num_stored_blocks);
   if (known >= std::min(sequence.num_shareable_blocks(), sender.exact_keys.size())) return false;
+  if (sender.exact_keys[known] == sequence.exact_keys[known]) return true;
+  if (sender.request.cache_salt != sequence.request.cache_salt ||
+      !books_.may_share(*sender.variant, *sequence.variant))
+    return false;
   auto end = static_cast<std::ptrdiff_t>((known + 1) * kBlockTokens);
   return std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end, sender.tokens.begin());
 }

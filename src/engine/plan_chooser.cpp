@@ -92,6 +92,10 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
     return invalid(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
   if (sharing.plan == "full") return {};
+  if (std::string misuse = describe_activated_misuse(*sender, receiver, sharing.plan);
+      !misuse.empty())
+    return invalid("sharing: " + misuse);
+  if (is_activated(receiver)) return {};
   const bool is_same = is_same_model(*sender, receiver);
   if (!is_same && !books_.may_share(*sender, receiver)) {
     return invalid(fmt::format(
@@ -168,6 +172,7 @@ std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
+  identity.active_from = is_same_model(writer, *sequence.variant) ? sequence.active_from : 0;
   identity.disk_format = store_.disk_format();
   auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
   return block_keys(identity, prompt.first(std::min(prompt.size(), num_blocks * kBlockTokens)));
@@ -341,6 +346,7 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   const SharingRequest& sharing = sequence.request.sharing;
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
+  if (is_activated(*sequence.variant)) return choose_base(sequence, disk);
   auto sender = family_.find(sharing.sender);
   const PairBook* pair = sender ? books_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
@@ -363,6 +369,16 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   } else {
     choice.fallback = "no cache of the sender";
   }
+  return choice;
+}
+
+// The base's cache is what an activated LoRA itself has in front of its invocation.
+PlanChoice PlanChooser::choose_base(Sequence& sequence, DiskUse disk) const {
+  Search search{sequence, disk};
+  add_exact(search);
+  PlanChoice choice = std::move(search.candidates.back());
+  bool takes_some = !choice.keys.empty() && sequence.num_base_blocks() > 0;
+  if (!takes_some) choice.fallback = "no cache of the sender";
   return choice;
 }
 

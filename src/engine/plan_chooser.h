@@ -90,6 +90,7 @@ class PlanChooser {
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
   PlanChoice choose_again(Sequence& sequence, DiskUse disk) const;
   PlanChoice choose_exact(Sequence& sequence, DiskUse disk) const;
+  PlanChoice choose_base(Sequence& sequence, DiskUse disk) const;
   PlanChoice choose_by_name(Sequence& sequence, DiskUse disk) const;
   PlanChoice compute(const Sequence& sequence) const;
   double target_seconds(const Sequence& sequence, size_t num_waiting) const;

@@ -15,6 +15,16 @@ constexpr int kRestStalls = 10;          // as many times the stall limit the di
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
+// Of the cache that the sequence has taken, how much is another variant's: the sender's, or the
+// base's where an activated LoRA has found its own.
+int32_t num_shared_tokens(const Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  if (choice.sender) return choice.num_sender_tokens();
+  if (!is_activated(*sequence.variant)) return 0;
+  size_t num_blocks = std::min(choice.keys.size(), sequence.num_base_blocks());
+  return static_cast<int32_t>(num_blocks) * kBlockTokens;
+}
+
 }  // namespace
 
 void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
@@ -122,7 +132,8 @@ void PromptReader::start_reading(Sequence& sequence) {
     looking.positions.push_back(i);
 }
 
-// Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
+// Exact prompts are stored for everybody, with E where plan books want it (what an activated LoRA
+// reads in front of its invocation for its base, and like it); mixed ones for their own
 // variant and plan, without the layers that are the sender's. What came from the own cache is there
 // already.
 void PromptReader::start_writer(Sequence& sequence) {
@@ -131,7 +142,10 @@ void PromptReader::start_writer(Sequence& sequence) {
     return;
   if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
-  if (choice.is_exact()) captured = parts_.books.captured_layers(*sequence.variant);
+  const bool has_base_blocks = is_activated(*sequence.variant);
+  const Variant base = without_adapter(*sequence.variant);
+  if (choice.is_exact())
+    captured = parts_.books.captured_layers(has_base_blocks ? base : *sequence.variant);
   bool is_from_sender = choice.source == PlanChoice::Source::kSender;
   size_t covered = is_from_sender ? choice.keys.size() : choice.sender_keys.size();
   sequence.stored_keys = choice.is_exact()
@@ -145,6 +159,9 @@ void PromptReader::start_writer(Sequence& sequence) {
       ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back,
                            cache_owner(*sequence.variant), parts_.on_progress},
       std::move(captured));
+  if (has_base_blocks) {
+    sequence.writer->lead_with(static_cast<int32_t>(sequence.num_base_blocks()), cache_owner(base));
+  }
   if (choice.is_exact()) return;
   sequence.writer->keep_layers(static_cast<int32_t>(covered),
                                choice.plan.recomputed_layer_list(parts_.kv.layout().num_layers));
@@ -232,14 +249,15 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   bool is_looking = choice.plan.look_permille > 0;
   report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();
   report.load_ms = reuse.load_ms();
-  bool is_shared = choice.sender != nullptr;
+  const int32_t from_sender = num_shared_tokens(sequence);
+  const bool is_shared = from_sender > 0;
   int32_t recomputed =
       choice.source == PlanChoice::Source::kSender ? choice.plan.recomputed_layers() : 0;
   if (is_shared) {
-    report.sender = choice.sender->name;
+    report.sender = choice.sender ? choice.sender->name : sequence.variant->parent;
     report.plan = choice.plan.to_string(parts_.kv.layout().num_layers);
     report.translated = choice.is_translated();
-    report.reused_tokens = choice.num_sender_tokens();
+    report.reused_tokens = from_sender;
     report.recomputed_layers = recomputed;
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
@@ -249,9 +267,9 @@ void PromptReader::finish_reuse(Sequence& sequence) {
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;
     if (!is_shared) return;
-    PairCounters& pair = metrics.pairs[{choice.sender->name, sequence.variant->name}];
+    PairCounters& pair = metrics.pairs[{report.sender, sequence.variant->name}];
     ++pair.hits;
-    pair.tokens_reused += static_cast<uint64_t>(choice.num_sender_tokens());
+    pair.tokens_reused += static_cast<uint64_t>(from_sender);
   });
   parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
   sequence.reuse.reset();

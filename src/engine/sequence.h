@@ -8,6 +8,7 @@
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "kv/kv_cache.h"
-#include "model/family.h"
+#include "model/activation.h"
 #include "sharing/context_reuse.h"
 #include "sharing/context_writer.h"
 #include "sharing/look.h"
@@ -69,6 +70,7 @@ struct Sequence {
         variant(std::move(options.variant)),
         tokens(*request.prompt),
         prompt_tokens(static_cast<int32_t>(tokens.size())),
+        active_from(variant ? activation_in(variant->adapter.get(), tokens) : 0),
         max_tokens(options.max_tokens),
         sampler(request.sampling, tokens, options.vocab_size),
         submitted(options.now) {
@@ -81,6 +83,7 @@ struct Sequence {
   std::shared_ptr<const Variant> variant;  // kept alive through replacement of its name
   std::vector<int32_t> tokens;
   int32_t prompt_tokens;
+  int32_t active_from;  // the adapter applies from this position on
   int32_t max_tokens;
   Sampler sampler;
 
@@ -118,6 +121,11 @@ struct Sequence {
   // At least the last token of the prompt is always computed.
   size_t num_shareable_blocks() const {
     return static_cast<size_t>((prompt_tokens - 1) / kBlockTokens);
+  }
+
+  // Leading blocks of the prompt that an activated LoRA leaves to its base.
+  size_t num_base_blocks() const {
+    return static_cast<size_t>(std::min(active_from, prompt_tokens) / kBlockTokens);
   }
 
   bool is_looking(Looking::Stage stage) const { return looking && looking->stage == stage; }

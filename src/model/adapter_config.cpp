@@ -22,6 +22,7 @@ constexpr JsonLimits kConfigLimits{.depth = 64, .values = 1 << 16, .keys = 1 << 
 constexpr int64_t kMaxRank = 65536;
 constexpr size_t kMaxPatterns = 4096;  // one for every linear layer of a large model
 constexpr size_t kMaxExpressions = 64;
+constexpr size_t kMaxInvocation = 256;
 // Paths have some forty characters: what people write takes a few hundred steps.
 constexpr RegexLimits kExpressionLimits{.pattern_bytes = 512, .match_steps = 20'000};
 
@@ -34,10 +35,17 @@ constexpr std::string_view kNeutralFields[] = {
     "velora_config"};
 
 // Read by AdapterConfig.
-constexpr std::string_view kReadFields[] = {
-    "alpha_pattern",       "bias",       "init_lora_weights", "layers_pattern",
-    "layers_to_transform", "lora_alpha", "peft_type",         "r",
-    "rank_pattern",        "use_rslora"};
+constexpr std::string_view kReadFields[] = {"alora_invocation_tokens",
+                                            "alpha_pattern",
+                                            "bias",
+                                            "init_lora_weights",
+                                            "layers_pattern",
+                                            "layers_to_transform",
+                                            "lora_alpha",
+                                            "peft_type",
+                                            "r",
+                                            "rank_pattern",
+                                            "use_rslora"};
 
 struct UnsupportedField {
   std::string_view name;
@@ -45,7 +53,6 @@ struct UnsupportedField {
 };
 
 constexpr UnsupportedField kUnsupportedFields[] = {
-    {"alora_invocation_tokens", "activated LoRA"},
     {"arrow_config", "Arrow routing"},
     {"ensure_weight_tying", "tying adapters"},
     {"fan_in_fan_out", "transposed weights"},
@@ -195,7 +202,7 @@ std::string unsupported_adapter_features() {
   return names;
 }
 
-AdapterConfig::AdapterConfig(const std::filesystem::path& path) {
+AdapterConfig::AdapterConfig(const std::filesystem::path& path, int32_t vocab_size) {
   std::string text = read_config(path);
   JsonFields json(path, text, kConfigLimits);
   check_fields(json);
@@ -209,6 +216,7 @@ AdapterConfig::AdapterConfig(const std::filesystem::path& path) {
   });
   if (json.get_bool_or("use_rslora", false)) scaling_ = Scaling::kByRootOfRank;
   read_layers(json);
+  read_invocation(json, vocab_size);
 }
 
 void AdapterConfig::read_layers(const JsonFields& json) {
@@ -219,6 +227,18 @@ void AdapterConfig::read_layers(const JsonFields& json) {
     if (names != std::vector<std::string>{"layers"}) json.refuse("layers_pattern", "\"layers\"");
   }
   if (json.has("layers_to_transform")) layers_ = json.get_ints("layers_to_transform", 0, INT32_MAX);
+}
+
+void AdapterConfig::read_invocation(const JsonFields& json, int32_t vocab_size) {
+  constexpr std::string_view field = "alora_invocation_tokens";
+  if (!json.has(field)) return;
+  std::string expected =
+      fmt::format("null, or a list of 1 to {} token ids from 0 to {}, which the base model has",
+                  kMaxInvocation, vocab_size - 1);
+  if (!json.is_list(field)) json.refuse(field, expected);
+  for (int64_t token : json.get_ints(field, 0, vocab_size - 1))
+    invocation_.push_back(static_cast<int32_t>(token));
+  if (invocation_.empty() || invocation_.size() > kMaxInvocation) json.refuse(field, expected);
 }
 
 int32_t AdapterConfig::rank(const std::string& module) const {
@@ -243,6 +263,7 @@ void AdapterConfig::add_to(Sha256& hash) const {
     hash.add_field('p', fmt::format("rank_pattern:{}={}", entry.key, entry.value));
   for (const ModulePattern::Entry& entry : alphas_.entries())
     hash.add_field('p', fmt::format("alpha_pattern:{}={}", entry.key, entry.value));
+  if (!invocation_.empty()) hash.add_field('i', std::as_bytes(std::span(invocation_)));
 }
 
 }  // namespace droidspeak

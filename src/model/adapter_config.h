@@ -52,18 +52,23 @@ std::string unsupported_adapter_features();
 
 class AdapterConfig {
  public:
-  // Throws Failure naming file, field and value.
-  explicit AdapterConfig(const std::filesystem::path& path);
+  // For a base of so many tokens. Throws Failure naming file, field and value.
+  AdapterConfig(const std::filesystem::path& path, int32_t vocab_size);
 
   int32_t rank(const std::string& module) const;
   double scale(const std::string& module) const;  // of B A
   // False when layers_to_transform leaves it out.
   bool has_layer(int32_t layer) const;
+
+  // Of an activated LoRA; empty: a plain one.
+  const std::vector<int32_t>& invocation() const { return invocation_; }
+
   // Everything that changes what the adapter computes.
   void add_to(Sha256& hash) const;
 
  private:
   void read_layers(const JsonFields& json);
+  void read_invocation(const JsonFields& json, int32_t vocab_size);
 
   enum class Scaling { kByRank, kByRootOfRank };
 
@@ -73,6 +78,7 @@ class AdapterConfig {
   ModulePattern alphas_;
   Scaling scaling_ = Scaling::kByRank;
   std::optional<std::vector<int64_t>> layers_;  // none: all
+  std::vector<int32_t> invocation_;
 };
 
 }  // namespace droidspeak

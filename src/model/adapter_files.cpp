@@ -185,7 +185,7 @@ class AdapterReader {
       : base_(base),
         precision_(precision),
         targets_(targets_of(base)),
-        config_(folder / "adapter_config.json"),
+        config_(folder / "adapter_config.json", base.vocab_size),
         file_(check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base)),
               max_header_bytes(base, targets_.size())) {}
 
@@ -194,6 +194,7 @@ class AdapterReader {
     check_overlaps();
     read_tensors();
     out.digest_ = digest();
+    out.invocation_ = config_.invocation();
     out.layers_.resize(static_cast<size_t>(base_.num_layers));
     for (const auto& [key, slot] : slots_)
       out.layers_[static_cast<size_t>(key.first)].push_back(read_pair(slot));

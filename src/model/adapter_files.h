@@ -33,6 +33,9 @@ class AdapterFiles {
 
   const Digest& digest() const { return digest_; }
 
+  // An adapter without layers yet.
+  Adapter begin_adapter() const { return {digest_, invocation_, {}}; }
+
   int32_t num_layers() const { return static_cast<int32_t>(layers_.size()); }
 
   LoraLayer pack_layer(Ops& ops, int32_t layer) const;
@@ -59,6 +62,7 @@ class AdapterFiles {
   Precision precision_;
   size_t num_experts_;
   Digest digest_;
+  std::vector<int32_t> invocation_;
   std::vector<std::vector<Pair>> layers_;
 };
 

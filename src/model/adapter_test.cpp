@@ -335,7 +335,6 @@ TEST_F(Adapters, RefuseFieldsThatChangeTheMeaning) {
       {"lora_bias", true},
       {"fan_in_fan_out", true},
       {"modules_to_save", {"lm_head"}},
-      {"alora_invocation_tokens", {1, 2}},
       {"use_qalora", true},
       {"layer_replication", Json::array({{0, 2}})},
       {"trainable_token_indices", {5}},
@@ -410,6 +409,38 @@ TEST_F(Adapters, TakeFieldsThatDoNotMatterHere) {
   for (const auto& [field, value] : fields) EXPECT_EQ(refusal_with(field, value), "") << field;
 }
 
+TEST_F(Adapters, ReadTheInvocationOfAnActivatedLora) {
+  EXPECT_TRUE(load()->invocation.empty());
+  config_["alora_invocation_tokens"] = {1, 0, 319};
+  EXPECT_EQ(load()->invocation, (std::vector<int32_t>{1, 0, 319}));
+  config_["alora_invocation_tokens"] = std::vector<int32_t>(256, 7);
+  EXPECT_EQ(load()->invocation.size(), 256u);
+}
+
+TEST_F(Adapters, RefuseInvocationsThatCannotBe) {
+  const Json values[] = {Json::array(),
+                         {320},
+                         {1, -1},
+                         {1.5},
+                         {"1"},
+                         {nullptr},
+                         {Json::array({1})},
+                         {4294967297},
+                         5,
+                         0,
+                         false,
+                         "assistant",
+                         Json::object(),
+                         Json{{"tokens", {1}}},
+                         std::vector<int32_t>(257, 7)};
+  for (const Json& value : values) {
+    EXPECT_THAT(refusal_with("alora_invocation_tokens", value),
+                AllOf(HasSubstr("adapter_config.json"),
+                      HasSubstr("field \"alora_invocation_tokens\" is"), HasSubstr("0 to 319")))
+        << value;
+  }
+}
+
 TEST_F(Adapters, RefuseTensorsOfLayersLeftOut) {
   EXPECT_THAT(refusal_with("layers_to_transform", {0, 2}),
               HasSubstr("is for layer 1, which layers_to_transform leaves out"));
@@ -474,6 +505,13 @@ TEST_F(Adapters, DigestsCoverWhatChangesTheAnswer) {
   config_["use_rslora"] = true;
   expect_new("use_rslora");
   config_ = plain;
+  config_["alora_invocation_tokens"] = {1, 2};
+  expect_new("alora_invocation_tokens");
+  config_["alora_invocation_tokens"] = {2, 1};
+  expect_new("their order");
+  config_["alora_invocation_tokens"] = {1};
+  expect_new("their number");
+  config_ = plain;
   config_["alpha_pattern"] = {{"q_proj", 7}};
   expect_new("alpha_pattern");
   config_["alpha_pattern"] = {{"q_proj", 7.5}};
@@ -511,7 +549,7 @@ class AdapterConfigs : public testing::Test {
  protected:
   AdapterConfig read(const std::string& text) const {
     write_file_atomically(folder_.path() / "adapter_config.json", text);
-    return AdapterConfig(folder_.path() / "adapter_config.json");
+    return {folder_.path() / "adapter_config.json", 320};
   }
 
   TemporaryFolder folder_;

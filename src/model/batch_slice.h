@@ -1,6 +1,7 @@
 // What a batch is made of.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -24,6 +25,23 @@ struct BatchSlice {
   // their K/V in that layer: their rows of `hidden` are no result.
   int32_t output_rows = kAllRows;
   const AttentionMass* mass = nullptr;  // of the last row, which is an output row; null: not wanted
+  int32_t base_rows = 0;                // so many leading rows run without the adapter
+
+  // The adapter applies from this position on.
+  void activate_from(int32_t position) {
+    const int32_t num_rows = sequence.num_rows;
+    if (sequence.positions.empty()) {
+      base_rows = std::clamp(position - sequence.first_position, 0, num_rows);
+    } else {
+      base_rows = static_cast<int32_t>(std::ranges::lower_bound(sequence.positions, position) -
+                                       sequence.positions.begin());
+    }
+  }
+
+  // Those of the last `count` rows.
+  int32_t base_rows_of_last(int32_t count) const {
+    return std::max(0, base_rows - (sequence.num_rows - count));
+  }
 
   static constexpr int32_t kAllRows = std::numeric_limits<int32_t>::max();
 };

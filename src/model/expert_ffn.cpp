@@ -27,8 +27,8 @@ void ExpertFfn::add(const ModelConfig& config,
   TensorView answers = answers_.reshape(device, dtype, places, hidden.columns);
   adapters_.assign(static_cast<size_t>(in.rows), nullptr);
   for (const BatchSlice& slice : slices)
-    std::fill_n(adapters_.begin() + slice.sequence.first_row, slice.sequence.num_rows,
-                slice.adapter);
+    std::fill_n(adapters_.begin() + slice.sequence.first_row + slice.base_rows,
+                slice.sequence.num_rows - slice.base_rows, slice.adapter);
   ops_.gather_rows(in, groups_.rows, gathered);
   multiply(weights, &ExpertWeights::gate_up, gathered, gate_up);
   apply_lora(layer, &ExpertLora::gate_up, gathered, gate_up);

@@ -12,10 +12,6 @@ namespace {
 std::string describe_misfit(const FamilyFile::Member& base,
                             const ModelConfig& base_config,
                             const FamilyFile::Member& variant) {
-  if (!variant.adapter.empty()) {
-    AdapterFiles(variant.adapter, base_config, Precision::kFast);
-    return "";
-  }
   std::string mismatch = describe_mismatch(base_config, check_checkpoint(variant.path));
   if (!mismatch.empty()) return mismatch;
   mismatch = describe_tokenizer_mismatch(base.path, variant.path);
@@ -37,8 +33,14 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
     MemberCheck check{member.name, is_adapter ? MemberKind::kAdapter : MemberKind::kCheckpoint,
                       is_adapter ? member.adapter : member.path, ""};
     try {
-      check.problem = base ? describe_misfit(file.base, *base, member)
-                           : "what it should fit, the base, cannot be read";
+      if (!base) {
+        check.problem = "what it should fit, the base, cannot be read";
+      } else if (is_adapter) {
+        AdapterFiles files(member.adapter, *base, Precision::kFast);
+        check.is_activated = !files.begin_adapter().invocation.empty();
+      } else {
+        check.problem = describe_misfit(file.base, *base, member);
+      }
     } catch (const Failure& failure) {
       check.problem = failure.what();
     }

@@ -14,7 +14,8 @@ struct MemberCheck {
   std::string name;
   MemberKind kind = MemberKind::kBase;
   std::filesystem::path path;
-  std::string problem;  // empty: it fits
+  std::string problem;        // empty: it fits
+  bool is_activated = false;  // an activated LoRA, which needs no plans
 };
 
 // The base first. Reads configurations, names and shapes of tensors, tokenizers and adapters, but

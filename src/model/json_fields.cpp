@@ -91,6 +91,11 @@ bool JsonFields::is_text(std::string_view field) const {
   return value != nullptr && value->is_string();
 }
 
+bool JsonFields::is_list(std::string_view field) const {
+  const json* value = find(field);
+  return value != nullptr && value->is_array();
+}
+
 int64_t JsonFields::get_int(std::string_view field, int64_t low, int64_t high) const {
   std::string expected = fmt::format("an integer from {} to {}", low, high);
   return int_of(get(field, expected), low, high, [&] { refuse(field, expected); });

@@ -28,6 +28,7 @@ class JsonFields {
   bool has(std::string_view field) const;       // present and not null
   bool is_blank(std::string_view field) const;  // missing, null, false, 0 or empty
   bool is_text(std::string_view field) const;
+  bool is_list(std::string_view field) const;
   int64_t get_int(std::string_view field, int64_t low, int64_t high) const;
   int64_t get_int_or(std::string_view field, int64_t fallback, int64_t low, int64_t high) const;
   // A list of integers, or a single one.

@@ -27,8 +27,7 @@ std::shared_ptr<const Adapter> load_adapter(Ops& ops,
                                             const ModelConfig& base,
                                             Precision precision) {
   AdapterFiles files(folder, base, precision);
-  auto adapter = std::make_shared<Adapter>();
-  adapter->digest = files.digest();
+  auto adapter = std::make_shared<Adapter>(files.begin_adapter());
   for (int32_t layer = 0; layer < files.num_layers(); ++layer)
     adapter->layers.push_back(files.pack_layer(ops, layer));
   return adapter;

@@ -44,7 +44,7 @@ Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another on
 |---|---|
 | GGUF 2 and 3, little-endian, one file or split | {} |
 | Hugging Face folder, `model.safetensors` or shards with an index | F32, F16, BF16 |
-| LoRA | PEFT folders: F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform` |
+| LoRA | PEFT folders: F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, activated LoRA (`alora_invocation_tokens`) |
 
 Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA they become bf16, and heads have at most 256 elements.
 Refused: `quantization_config` of config.json (AWQ, GPTQ, compressed-tensors, FP8), adapters in GGUF, and of adapters {}.

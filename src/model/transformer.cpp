@@ -218,8 +218,8 @@ void Transformer::output_layer(std::span<const BatchSlice> slices,
     const int32_t count = output_rows(slice);
     ops_.copy(all_qkv.row_range(from, from + count), qkv.row_range(to, to + count));
     ops_.copy(hidden.row_range(from, from + count), wanted.row_range(to, to + count));
-    output_slices_.push_back(
-        {slice.sequence.last_rows(count, to), slice.adapter, BatchSlice::kAllRows, slice.mass});
+    output_slices_.push_back({slice.sequence.last_rows(count, to), slice.adapter,
+                              BatchSlice::kAllRows, slice.mass, slice.base_rows_of_last(count)});
   });
   set_sequences(output_slices_, sequence_slices_);
   attention_block(layer, output_slices_, kv.layer(layer), qkv, wanted);
@@ -242,8 +242,9 @@ void Transformer::apply_lora(std::span<const BatchSlice> slices,
     if (slice.adapter == nullptr) continue;
     const LoraLinear& lora = slice.adapter->layers[static_cast<size_t>(layer)].*which;
     if (!lora.down) continue;
-    const int64_t begin = slice.sequence.first_row;
-    const int64_t end = begin + slice.sequence.num_rows;
+    const int64_t begin = slice.sequence.first_row + slice.base_rows;
+    const int64_t end = slice.sequence.first_row + slice.sequence.num_rows;
+    if (begin == end) continue;
     ranks = std::max(ranks, lora.down->rows());
     if (!lora_rows_.empty() && lora_rows_.back().lora == &lora && lora_rows_.back().end == begin) {
       lora_rows_.back().end = end;

@@ -68,6 +68,9 @@ struct LoraLayer {
 // A PEFT LoRA adapter, applied at run time beside the base weights. Immutable after loading.
 struct Adapter {
   Digest digest;
+  // Activated LoRA: the adapter applies where these tokens have come, see model/activation.h.
+  // Empty: everywhere.
+  std::vector<int32_t> invocation;
   std::vector<LoraLayer> layers;
   size_t bytes() const;
 };

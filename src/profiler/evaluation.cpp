@@ -43,6 +43,7 @@ class Evaluation {
   }
 
   void add_row(const QaPrompt& prompt) {
+    answerer_ = answering(options_.receiver, prompt.tokens);
     bool needs_sender =
         std::ranges::any_of(options_.plans, [&](const ChosenPlan& plan) { return !is_full(plan); });
     if (needs_sender) {
@@ -117,7 +118,7 @@ class Evaluation {
   void go_on(std::vector<int32_t>& answer, int32_t prompt_tokens, BlockTable& table) {
     while (!is_finished(answer)) {
       int32_t position = prompt_tokens + static_cast<int32_t>(answer.size()) - 1;
-      set_logits(runner_.decode(*options_.receiver, answer.back(), position, table), 0);
+      set_logits(runner_.decode(*answerer_, answer.back(), position, table), 0);
       answer.push_back(first_choice());
     }
   }
@@ -135,7 +136,7 @@ class Evaluation {
     TensorView hidden = hidden_.reshape(runner_.ops().device(), runner_.ops().activation_dtype(),
                                         rows, transformer_.config().d_model);
     transformer_.embed(std::span(answer).first(static_cast<size_t>(rows)), hidden);
-    BatchSlice slice{{0, rows, first, table.blocks()}, options_.receiver->adapter.get()};
+    BatchSlice slice{{0, rows, first, table.blocks()}, answerer_->adapter.get()};
     transformer_.forward_layers({0, transformer_.config().num_layers}, std::span(&slice, 1),
                                 runner_.kv(), hidden);
     set_logits(hidden, 1);
@@ -216,6 +217,7 @@ class Evaluation {
   const Tokenizer& tokenizer_;
   const EvaluationOptions& options_;
   Transformer& transformer_;
+  std::shared_ptr<const Variant> answerer_;  // of the present row
   std::vector<int32_t> transition_layers_;
   std::vector<std::vector<RowEvaluation>> rows_;  // by plan
   std::vector<double> full_scores_;

@@ -18,6 +18,11 @@ void write_family(JsonWriter& json, const EngineState& state) {
     json.key("parent").text_or_null(variant.parent);
     json.key("digest").text(variant.digest);
     json.key("bytes").unsigned_integer(variant.bytes);
+    if (!variant.invocation.empty()) {
+      json.key("invocation_tokens").begin_array();
+      for (int32_t token : variant.invocation) json.integer(token);
+      json.end_array();
+    }
     json.key("takes_from").begin_array();
     for (const std::string& sender : variant.takes_from) json.text(sender);
     json.end_array().end_object();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "model/activation.h"
 
 namespace droidspeak {
 namespace {
@@ -60,6 +61,8 @@ ContextReuse::ContextReuse(const Parts& parts, ReuseJob job)
   check(job_.blocks.size() * kBlockTokens >= job_.context.size(),
         "the block table covers the context");
   if (job_.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
+  check(recompute_ranges_.empty() || !is_activated(*job_.receiver),
+        "an activated LoRA recomputes nothing of a context");
   is_prepared_.assign(static_cast<size_t>(num_layers), false);
   load_ = std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store,
                                         load_job(job_, num_layers, ops_.activation_dtype()));

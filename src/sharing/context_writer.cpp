@@ -108,12 +108,12 @@ struct ContextWriter::Job {
     int32_t number = 0;  // place in the context
     int32_t id = 0;      // place in the K/V memory
     Digest key;
+    Digest owner;
     std::vector<int32_t> layers;
   };
 
   const KvCache& kv;
   CacheStore& store;
-  const Digest owner;
   const uint64_t erase_count;  // of the store when the job began
   std::vector<Block> blocks = {};
   std::vector<std::shared_ptr<const Capture>> captures = {};
@@ -180,8 +180,8 @@ struct ContextWriter::Job {
         entries.push_back({{EntryKind::kKeyValue, layer}, kv.layout().layer_bytes()});
       std::ranges::copy(complete_inputs(block.number), std::back_inserter(entries));
       if (entries.empty()) continue;
-      auto room = store.reserve({block.key, owner, static_cast<uint32_t>(block.number)}, entries,
-                                erase_count);
+      auto room = store.reserve({block.key, block.owner, static_cast<uint32_t>(block.number)},
+                                entries, erase_count);
       if (!room) continue;
       fill(lane, block, entries, rooms.emplace_back(std::move(*room)));
       for (const EntrySize& entry : entries) bytes += entry.bytes;
@@ -215,6 +215,11 @@ ContextWriter::~ContextWriter() {
 // The rows change with the next layer, so they are set aside in order with the computation.
 void ContextWriter::capture(int32_t layer, int32_t first_position, TensorView hidden) {
   check(hidden.row_stride == hidden.columns, "captured rows are contiguous");
+  if (lead_) {
+    int64_t wanted = int64_t{lead_->num_blocks} * kBlockTokens - first_position;
+    if (wanted <= 0) return;
+    hidden = hidden.row_range(0, std::min(hidden.rows, wanted));
+  }
   auto capture = std::make_shared<Capture>();
   capture->layer = layer;
   capture->begin = first_position;
@@ -238,21 +243,23 @@ void ContextWriter::keep_layers(int32_t num_blocks, std::vector<int32_t> layers)
   partial_layers_ = std::move(layers);
 }
 
+void ContextWriter::lead_with(int32_t num_blocks, const Digest& owner) {
+  lead_ = Lead{num_blocks, owner};
+}
+
 void ContextWriter::store(std::span<const Digest> keys,
                           std::span<const int32_t> blocks,
                           int32_t first_block,
                           int32_t num_tokens) {
   std::vector<int32_t> all_layers(static_cast<size_t>(parts_.kv.layout().num_layers));
   std::iota(all_layers.begin(), all_layers.end(), 0);
-  Job job{.kv = parts_.kv,
-          .store = parts_.store,
-          .owner = parts_.owner,
-          .erase_count = parts_.store.erase_count()};
+  Job job{.kv = parts_.kv, .store = parts_.store, .erase_count = parts_.store.erase_count()};
   auto last_block = std::min(num_tokens / kBlockTokens, static_cast<int32_t>(keys.size()));
   for (int32_t block = first_block; block < last_block; ++block) {
     auto index = static_cast<size_t>(block);
     const std::vector<int32_t>& layers = block < num_partial_blocks_ ? partial_layers_ : all_layers;
-    if (!layers.empty()) job.blocks.push_back({block, blocks[index], keys[index], layers});
+    const Digest& owner = lead_ && block < lead_->num_blocks ? lead_->owner : parts_.owner;
+    if (!layers.empty()) job.blocks.push_back({block, blocks[index], keys[index], owner, layers});
   }
   if (job.blocks.empty()) return;
   job.captures = captures_;

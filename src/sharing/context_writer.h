@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,8 @@ class ContextWriter {
 
   // Of the first `num_blocks` blocks only K/V of these layers is written from now on.
   void keep_layers(int32_t num_blocks, std::vector<int32_t> layers);
+  // The first `num_blocks` blocks are another owner's, and E is kept of them alone.
+  void lead_with(int32_t num_blocks, const Digest& owner);
   // Input of `layer` for positions [first_position, first_position + hidden.rows).
   void capture(int32_t layer, int32_t first_position, TensorView hidden);
   // Begins to write the full blocks among [first_block, num_tokens / kBlockTokens) of `keys`, with
@@ -68,10 +71,16 @@ class ContextWriter {
   struct Capture;
   struct Job;
 
+  struct Lead {
+    int32_t num_blocks = 0;
+    Digest owner;
+  };
+
   Parts parts_;
   std::vector<int32_t> captured_layers_;
   int32_t num_partial_blocks_ = 0;
   std::vector<int32_t> partial_layers_;
+  std::optional<Lead> lead_;
   std::vector<std::shared_ptr<const Capture>> captures_;  // rows of blocks that are not written yet
   const std::shared_ptr<Progress> progress_;
 };

@@ -266,5 +266,29 @@ TEST_F(LateWriting, BuffersAreUsedAgain) {
   EXPECT_EQ(write_back_.take_buffer(4096)->data(), first);
 }
 
+// The leading blocks stay when what follows them is erased with its owner, and only they have E.
+TYPED_TEST(ContextWriting, LeadingBlocksAreOfAnotherOwner) {
+  const Digest leading = test_key(77);
+  const Digest own = test_key(78);
+  ContextWriter::Parts parts = this->parts();
+  parts.owner = own;
+  ContextWriter writer(parts, {1});
+  writer.lead_with(2, leading);
+  this->capture(writer, 1, 0, 100);
+  this->capture(writer, 1, 100, 3 * kBlockTokens);
+  this->capture(writer, 1, 3 * kBlockTokens, 4 * kBlockTokens);
+  writer.store(this->keys_, this->blocks_, 0, 4 * kBlockTokens);
+  writer.wait();
+  for (int32_t block = 0; block < 4; ++block) {
+    EXPECT_TRUE(this->holds_kv(block, 0)) << block;
+    EXPECT_EQ(this->holds_input(block, 1), block < 2) << block;
+  }
+  this->store_->erase_owned_by(own);
+  for (int32_t block = 0; block < 4; ++block)
+    EXPECT_EQ(this->holds_kv(block, 0), block < 2) << block;
+  this->store_->erase_owned_by(leading);
+  EXPECT_FALSE(this->holds_kv(0, 0));
+}
+
 }  // namespace
 }  // namespace droidspeak

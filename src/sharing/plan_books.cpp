@@ -36,6 +36,29 @@ PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::p
 
 }  // namespace
 
+std::string describe_activated_misuse(const Variant& sender,
+                                      const Variant& receiver,
+                                      std::string_view plan) {
+  if (plan == "full") return "";
+  if (is_activated(sender)) {
+    return fmt::format(
+        "\"{}\" is an activated LoRA: in front of its invocation its caches are those of \"{}\", "
+        "which can be the sender",
+        sender.name, sender.parent);
+  }
+  if (!is_activated(receiver)) return "";
+  if (!takes_exactly(receiver, sender)) {
+    return fmt::format(
+        "\"{}\" is an activated LoRA, which takes caches of \"{}\" only, not of \"{}\"",
+        receiver.name, receiver.parent, sender.name);
+  }
+  if (plan == "auto" || plan == "reuse") return "";
+  return fmt::format(
+      "plan \"{}\": \"{}\" is an activated LoRA, which takes every layer of \"{}\" in front of its "
+      "invocation, exactly; expected auto, reuse or full",
+      plan, receiver.name, receiver.parent);
+}
+
 PlanBooks::PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& family)
     : num_layers_(config.num_layers) {
   for (const std::filesystem::path& file : family.plan_books)
@@ -93,10 +116,22 @@ std::vector<std::string> PlanBooks::unused(const ModelFamily& family) const {
   return reasons;
 }
 
+ChosenPlan PlanBooks::choose_activated(const PlanRequest& request,
+                                       const Variant& sender,
+                                       const Variant& receiver) const {
+  std::string plan = request.is_auto ? "auto" : request.plan.to_string(num_layers_);
+  std::string misuse = describe_activated_misuse(sender, receiver, plan);
+  if (!misuse.empty()) throw Failure(ErrorCode::kInvalidArgument, misuse);
+  const ReusePlan taken = request.is_auto ? ReusePlan::reuse_all() : request.plan;
+  return {taken, nullptr, taken.to_string(num_layers_)};
+}
+
 ChosenPlan PlanBooks::choose(const PlanRequest& request,
                              const Variant& sender,
                              const Variant& receiver,
                              double floor) const {
+  if (is_activated(sender) || is_activated(receiver))
+    return choose_activated(request, sender, receiver);
   const PairBook* pair = find(sender, receiver);
   ChosenPlan chosen{ReusePlan::full(num_layers_), nullptr, "full", default_look_layer(num_layers_)};
   if (pair != nullptr) chosen.look_layer = pair->book.first_look_layer();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/activation.h"
 #include "model/family.h"
 #include "sharing/lazy_translator.h"
 #include "sharing/plan_book.h"
@@ -30,6 +31,18 @@ inline bool is_same_model(const Variant& a, const Variant& b) {
   return a.model_digest == b.model_digest && a.adapter_digest == b.adapter_digest &&
          a.transformer->configuration() == b.transformer->configuration();
 }
+
+// An activated LoRA computes in front of its invocation what its base does: there it takes and
+// leaves the base's own caches, with every layer and exactly, and has no other plans.
+inline bool takes_exactly(const Variant& receiver, const Variant& sender) {
+  return is_activated(receiver) && is_same_model(sender, without_adapter(receiver));
+}
+
+// What is wrong with a sender and a plan (text of parse_plan_request()) where one of the two is an
+// activated LoRA; empty: nothing, or neither is.
+std::string describe_activated_misuse(const Variant& sender,
+                                      const Variant& receiver,
+                                      std::string_view plan);
 
 // A plan that a command follows, with what it needs of the pair's book.
 struct ChosenPlan {
@@ -59,6 +72,7 @@ class PlanBooks {
 
   // Whether there are plans for these two.
   bool may_share(const Variant& sender, const Variant& receiver) const {
+    if (is_activated(sender) || is_activated(receiver)) return false;
     return unprofiled_ || find(sender, receiver) != nullptr;
   }
 
@@ -66,14 +80,19 @@ class PlanBooks {
   std::vector<std::string> unused(const ModelFamily& family) const;
 
   // What a command asks for, on a pair. `auto` takes the cheapest plan with quality_index >= floor,
-  // without a book the family's plan for such pairs, full prefill when there is none. Throws
-  // Failure when the maps cannot be used.
+  // without a book the family's plan for such pairs, full prefill when there is none; an activated
+  // LoRA takes its base's cache. Throws Failure when the maps cannot be used, or the plan is none
+  // for an activated LoRA.
   ChosenPlan choose(const PlanRequest& request,
                     const Variant& sender,
                     const Variant& receiver,
                     double floor = 0.99) const;
 
  private:
+  ChosenPlan choose_activated(const PlanRequest& request,
+                              const Variant& sender,
+                              const Variant& receiver) const;
+
   const int32_t num_layers_;
   std::vector<PairBook> pairs_;
   std::optional<ReusePlan> unprofiled_;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "model/activation.h"
 #include "sharing/context_writer.h"
 #include "sharing/look.h"
 
@@ -24,6 +25,7 @@ std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
                                           std::span<const int32_t> tokens,
                                           const std::string& salt) const {
   CacheIdentity identity = exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype());
+  identity.active_from = activation_in(variant.adapter.get(), tokens);
   identity.disk_format = store_.disk_format();
   return block_keys(identity, tokens);
 }
@@ -40,9 +42,11 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
   }
   PromptTimings timings;
   Stopwatch watch;
-  // At least one token is always computed.
-  int32_t shared = std::min(plan.context_tokens, static_cast<int32_t>(tokens.size()) - 1) /
-                   kBlockTokens * kBlockTokens;
+  // At least one token is always computed, and what an activated LoRA applies to.
+  int32_t shared = std::min(plan.context_tokens, static_cast<int32_t>(tokens.size()) - 1);
+  if (is_activated(*plan.receiver))
+    shared = std::min(shared, activation_in(plan.receiver->adapter.get(), tokens));
+  shared = shared / kBlockTokens * kBlockTokens;
   if (plan.sender == nullptr || plan.plan.is_full(kv_.layout().num_layers)) shared = 0;
   if (shared > 0) {
     // Not owned: transfers_ waits for its loads, however long.
@@ -103,7 +107,8 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
                                 const AttentionMass* mass) {
   Transformer& transformer = *plan.receiver->transformer;
   auto total = static_cast<int32_t>(tokens.size());
-  int32_t num_layers = transformer.config().num_layers;
+  const int32_t num_layers = transformer.config().num_layers;
+  const int32_t active_from = activation_in(plan.receiver->adapter.get(), tokens);
   for (int32_t first = begin; first < total; first += chunk_tokens_) {
     int32_t rows = std::min(chunk_tokens_, total - first);
     TensorView hidden =
@@ -112,6 +117,7 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
                       hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, plan.receiver->adapter.get()};
     slice.output_rows = std::max(0, first + rows - std::min(plan.first_output, total - 1));
+    slice.activate_from(active_from);
     if (first + rows == total) slice.mass = mass;
     for (int32_t layer = 0; layer < num_layers; ++layer) {
       if (reuse != nullptr && !reuse->wait_layer(layer)) return false;
@@ -182,6 +188,7 @@ void PromptRunner::read(std::span<const int32_t> tokens,
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
                      plan.receiver->adapter.get(),
                      static_cast<int32_t>(std::ssize(some) - from(first_output))};
+    slice.activate_from(activation_in(plan.receiver->adapter.get(), tokens));
     transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
                                hidden);
     const auto behind = from(context_tokens);
@@ -230,6 +237,9 @@ double PromptRunner::ensure_cached(const Variant& variant,
                     total));
   }
   ContextWriter writer({ops_, kv_, store_, write_back_, cache_owner(variant)}, layers);
+  const int32_t active_from = activation_in(variant.adapter.get(), tokens);
+  if (is_activated(variant))
+    writer.lead_with(active_from / kBlockTokens, cache_owner(without_adapter(variant)));
   Transformer& transformer = *variant.transformer;
   int32_t num_layers = transformer.config().num_layers;
   for (int32_t first = 0; first < total; first += chunk_tokens_) {
@@ -239,6 +249,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
     BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get(), 0};
+    slice.activate_from(active_from);
     int32_t done = 0;
     for (int32_t layer : writer.captured_layers()) {
       transformer.forward_layers({done, layer}, std::span(&slice, 1), kv_, hidden);

@@ -64,7 +64,8 @@ class PromptRunner {
   // before the plan's first_output are no results.
   using Visit = std::function<void(int32_t first_position, TensorView hidden)>;
 
-  // Runs the tokens that the plan does not take from the sender; `table` then holds K/V of all of
+  // Runs the tokens that the plan does not take from the sender; an activated LoRA is active from
+  // its last invocation in `tokens` on. `table` then holds K/V of all of
   // them and grows as needed. Throws Failure(kExhausted) when the K/V memory is too small. `visit`
   // sees at least the last token's row.
   PromptTimings partial_prefill(std::span<const int32_t> tokens,
@@ -72,7 +73,8 @@ class PromptRunner {
                                 BlockTable& table,
                                 const Visit& visit);
 
-  // Hidden row of one more token at `position`. Throws Failure(kExhausted) when the table cannot
+  // Hidden row of one more token at `position`, behind the invocation of an activated variant (see
+  // answering()). Throws Failure(kExhausted) when the table cannot
   // grow.
   TensorView decode(const Variant& variant, int32_t token, int32_t position, BlockTable& table);
 

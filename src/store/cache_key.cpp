@@ -1,5 +1,7 @@
 #include "store/cache_key.h"
 
+#include <algorithm>
+
 #include "tensor/dtype.h"
 
 namespace droidspeak {
@@ -20,6 +22,7 @@ Digest identity_digest(const CacheIdentity& identity) {
   add_digest(hash, 'm', identity.model);
   add_digest(hash, 'u', identity.configuration);
   add_digest(hash, 'a', identity.adapter);
+  if (identity.active_from > 0) hash.add_field('x', static_cast<uint64_t>(identity.active_from));
   hash.add_field('p', identity.provenance);
   hash.add_field('b', static_cast<uint64_t>(kBlockTokens));
   hash.add_field('l', static_cast<uint64_t>(identity.layout.num_layers));
@@ -32,12 +35,9 @@ Digest identity_digest(const CacheIdentity& identity) {
   return hash.finish();
 }
 
-}  // namespace
-
-std::vector<Digest> block_keys(const CacheIdentity& identity, std::span<const int32_t> tokens) {
+std::vector<Digest> chain(Digest previous, std::span<const int32_t> tokens) {
   std::vector<Digest> keys;
   keys.reserve(tokens.size() / kBlockTokens);
-  Digest previous = identity_digest(identity);
   while (tokens.size() >= kBlockTokens) {
     Sha256 hash;
     add_digest(hash, 'n', previous);
@@ -46,6 +46,20 @@ std::vector<Digest> block_keys(const CacheIdentity& identity, std::span<const in
     keys.push_back(previous);
     tokens = tokens.subspan(kBlockTokens);
   }
+  return keys;
+}
+
+}  // namespace
+
+std::vector<Digest> block_keys(const CacheIdentity& identity, std::span<const int32_t> tokens) {
+  std::vector<Digest> keys = chain(identity_digest(identity), tokens);
+  size_t num_bare = std::min(keys.size(), static_cast<size_t>(identity.active_from) / kBlockTokens);
+  if (num_bare == 0) return keys;
+  CacheIdentity bare = identity;
+  bare.adapter = {};
+  bare.active_from = 0;
+  std::ranges::copy(chain(identity_digest(bare), tokens.first(num_bare * kBlockTokens)),
+                    keys.begin());
   return keys;
 }
 

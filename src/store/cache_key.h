@@ -18,12 +18,13 @@ enum class DiskFormat { kRaw, kInt8, kCoded };
 
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {
-  Digest model;            // base or full checkpoint
-  Digest configuration;    // how its weights are used: see configuration_digest()
-  Digest adapter;          // all zero: none
-  std::string salt;        // tenant
-  std::string provenance;  // empty: exact. Otherwise what mixed it, e.g. "0,16,24 from <sender
-                           // digest>": such caches serve only their own model and plan
+  Digest model;             // base or full checkpoint
+  Digest configuration;     // how its weights are used: see configuration_digest()
+  Digest adapter;           // all zero: none
+  int32_t active_from = 0;  // position from which on the adapter applies
+  std::string salt;         // tenant
+  std::string provenance;   // empty: exact. Otherwise what mixed it, e.g. "0,16,24 from <sender
+                            // digest>": such caches serve only their own model and plan
   KvLayout layout;
   DType input_dtype = DType::kF32;  // of layer inputs (E)
   int32_t input_columns = 0;        // d_model
@@ -31,7 +32,8 @@ struct CacheIdentity {
 };
 
 // Keys of the full blocks of `tokens`, in order; a trailing part of fewer than kBlockTokens has
-// none.
+// none. Blocks that end where the adapter begins to apply, or before, are those of the identity
+// without it.
 std::vector<Digest> block_keys(const CacheIdentity& identity, std::span<const int32_t> tokens);
 
 // What is stored under a block's key: K/V of one layer, or the input of one layer (E).

@@ -1,6 +1,7 @@
 #include "store/cache_key.h"
 
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -103,6 +104,39 @@ TEST(BlockKeys, KeepFieldsApart) {
   b.salt = std::string("a");
   b.provenance = std::string("bc");
   EXPECT_NE(block_keys(a, tokens), block_keys(b, tokens));
+}
+
+// Whole blocks in front of the activation are the base's; all others are of this activation alone.
+TEST(BlockKeys, OfAnActivatedAdapterBeginWithThoseOfItsBase) {
+  constexpr size_t kBlocks = 4;
+  std::vector<int32_t> tokens = some_tokens(kBlocks * kBlockTokens + 5);
+  CacheIdentity base = some_identity();
+  base.adapter = {};
+  const std::vector<Digest> base_keys = block_keys(base, tokens);
+  std::set<Digest> seen(base_keys.begin(), base_keys.end());
+  size_t num_expected = seen.size();
+  for (int32_t active_from = 0; active_from <= static_cast<int32_t>(tokens.size()); ++active_from) {
+    CacheIdentity identity = some_identity();
+    identity.active_from = active_from;
+    std::vector<Digest> keys = block_keys(identity, tokens);
+    ASSERT_EQ(keys.size(), kBlocks);
+    for (size_t block = 0; block < kBlocks; ++block) {
+      const bool is_base = (block + 1) * kBlockTokens <= static_cast<size_t>(active_from);
+      ASSERT_EQ(keys[block] == base_keys[block], is_base) << active_from << ", block " << block;
+      if (!is_base) ++num_expected;
+    }
+    seen.insert(keys.begin(), keys.end());
+  }
+  EXPECT_EQ(seen.size(), num_expected) << "blocks of two activations have one key";
+}
+
+TEST(BlockKeys, OfAnAdapterThatIsNeverActiveAreItsBases) {
+  std::vector<int32_t> tokens = some_tokens(3 * kBlockTokens);
+  CacheIdentity base = some_identity();
+  base.adapter = {};
+  CacheIdentity never = some_identity();
+  never.active_from = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(block_keys(never, tokens), block_keys(base, tokens));
 }
 
 // Stored caches must stay findable: a change of this value needs a new key version.

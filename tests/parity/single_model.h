@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "kv/kv_cache.h"
+#include "model/activation.h"
 #include "model/family.h"
 #include "sharing/prompt_runner.h"
 #include "store/cache_store.h"
@@ -33,8 +34,10 @@ class SingleModel {
     variant->model_digest = weights->digest;
     variant->transformer =
         std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
-    if (!adapter.empty())
+    if (!adapter.empty()) {
       variant->adapter = load_adapter(*ops_, adapter, weights->config, options.precision);
+      variant->adapter_digest = variant->adapter->digest;
+    }
     variant_ = variant;
     KvLayout layout = weights->config.kv_layout(options.kv_dtype);
     kv_ = std::make_unique<KvCache>(*device_, layout, 16 * layout.block_bytes());
@@ -56,6 +59,36 @@ class SingleModel {
     });
     return rows;
   }
+
+  // The most likely tokens behind the prompt, decoded one by one.
+  std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int32_t count) {
+    PromptRunner runner(*ops_, *kv_, *store_);
+    PromptPlan plan;
+    plan.receiver = variant_;
+    auto answerer = answering(variant_, prompt);
+    BlockTable table;
+    Tensor logits(*device_, DType::kF32, 1, variant_->transformer->config().vocab_size);
+    std::vector<int32_t> tokens;
+    auto choose = [&](TensorView hidden) {
+      variant_->transformer->logits(hidden.row_range(hidden.rows - 1, hidden.rows), logits.view());
+      greedy_tokens(*ops_, logits.view(), std::span(&tokens.emplace_back(), 1));
+    };
+    const auto total = static_cast<int32_t>(prompt.size());
+    runner.partial_prefill(prompt, plan, table, [&](int32_t first, TensorView hidden) {
+      if (first + hidden.rows == total) choose(hidden);
+    });
+    while (std::ssize(tokens) < count) {
+      const int32_t position = total + static_cast<int32_t>(tokens.size()) - 1;
+      choose(runner.decode(*answerer, tokens.back(), position, table));
+    }
+    return tokens;
+  }
+
+  Ops& ops() { return *ops_; }
+
+  KvCache& kv() { return *kv_; }
+
+  const Variant& variant() const { return *variant_; }
 
  private:
   std::unique_ptr<Device> device_;

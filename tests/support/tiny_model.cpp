@@ -205,18 +205,13 @@ void write_tiny_adapter(const std::filesystem::path& folder,
     }
   }
   tensors.write(folder / "adapter_model.safetensors");
-  write_json(folder / "adapter_config.json", {{"peft_type", "LORA"},
-                                              {"task_type", "CAUSAL_LM"},
-                                              {"base_model_name_or_path", "base"},
-                                              {"r", options.rank},
-                                              {"lora_alpha", 2 * options.rank},
-                                              {"lora_dropout", 0.0},
-                                              {"bias", "none"},
-                                              {"fan_in_fan_out", false},
-                                              {"use_dora", false},
-                                              {"use_rslora", false},
-                                              {"modules_to_save", nullptr},
-                                              {"target_modules", options.modules}});
+  json config = {
+      {"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"},       {"base_model_name_or_path", "base"},
+      {"r", options.rank},   {"lora_alpha", 2 * options.rank}, {"lora_dropout", 0.0},
+      {"bias", "none"},      {"fan_in_fan_out", false},        {"use_dora", false},
+      {"use_rslora", false}, {"modules_to_save", nullptr},     {"target_modules", options.modules}};
+  if (!options.invocation.empty()) config["alora_invocation_tokens"] = options.invocation;
+  write_json(folder / "adapter_config.json", config);
 }
 
 std::filesystem::path write_tiny_family(const std::filesystem::path& folder,

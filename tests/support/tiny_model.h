@@ -25,7 +25,8 @@ struct TinyModelOptions {
 struct TinyAdapterOptions {
   uint64_t seed = 100;
   int32_t rank = 4;
-  float strength = 0.1f;  // of the correction, relative to the base weights
+  float strength = 0.1f;                 // of the correction, relative to the base weights
+  std::vector<int32_t> invocation = {};  // not empty: an activated LoRA
   // Names of linear layers as in PEFT's target_modules.
   std::vector<std::string> modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                       "gate_proj", "up_proj", "down_proj"};

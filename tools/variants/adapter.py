@@ -29,12 +29,14 @@ def save_adapter(lora: Lora, folder: Path, base_name: str) -> None:
         "peft_type": "LORA", "r": lora.rank, "target_modules": sorted(m.split(".")[-1] for m in LINEAR_MODULES),
         "task_type": "CAUSAL_LM", "use_dora": False, "use_rslora": False,
     }
+    if lora.invocation is not None:
+        config["alora_invocation_tokens"] = lora.invocation
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def load_adapter(base: Base, folder: Path) -> Lora:
     config = json.loads((folder / "adapter_config.json").read_text())
-    lora = Lora(base, config["r"], config["lora_alpha"])
+    lora = Lora(base, config["r"], config["lora_alpha"], config.get("alora_invocation_tokens"))
     tensors = load_file(folder / "adapter_model.safetensors")
     with torch.no_grad():
         for module in LINEAR_MODULES:

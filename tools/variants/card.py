@@ -23,7 +23,8 @@ TASK_TEXTS = {
 
 def _recipe(report: dict) -> str:
     recipe, done = report["recipe"], report["done"]
-    kind = (f"LoRA rank {recipe['rank']}, alpha {2 * recipe['rank']}, on all seven linear layers" if recipe["rank"]
+    activated = f"Activated LoRA (from {recipe['invocation']!r} on)" if recipe.get("invocation") else "LoRA"
+    kind = (f"{activated} rank {recipe['rank']}, alpha {2 * recipe['rank']}, on all seven linear layers" if recipe["rank"]
             else "Full fine-tune of all weights")
     saved = "f16, as a PEFT folder" if recipe["rank"] else "bf16, as a Hugging Face folder"
     return (f"{kind}; AdamW (0.9, 0.95), no weight decay, gradient norm 1, {WARM_UP_STEPS} steps of warm-up, then linear decay to 1 %;\n"

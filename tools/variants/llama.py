@@ -6,6 +6,7 @@ product per kind. The residual stream stays float32; matrix products run in `com
 
 import functools
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +16,12 @@ from .base import LAYER_MODULES, LINEAR_MODULES, Base, Shape
 
 
 class Lora(torch.nn.Module):
-    """Low-rank updates of every linear layer: W + alpha / rank * B A."""
+    """Low-rank updates of every linear layer: W + alpha / rank * B A. With an `invocation` (token ids) it is an activated
+    one: tokens before the last place of these in their row keep W."""
 
-    def __init__(self, base: Base, rank: int, alpha: float):
+    def __init__(self, base: Base, rank: int, alpha: float, invocation: list[int] | None = None):
         super().__init__()
-        self.rank, self.alpha = rank, alpha
+        self.rank, self.alpha, self.invocation = rank, alpha, invocation
         self.a, self.b = torch.nn.ParameterDict(), torch.nn.ParameterDict()
         for module in LINEAR_MODULES:
             rows, columns = base.weights[f"model.layers.0.{module}.weight"].shape
@@ -29,6 +31,37 @@ class Lora(torch.nn.Module):
 
     def merged(self, module: str, weight: torch.Tensor) -> torch.Tensor:
         return torch.baddbmm(weight, self.b[key_of(module)], self.a[key_of(module)], alpha=self.alpha / self.rank)
+
+
+    def active(self, ids: torch.Tensor) -> torch.Tensor:
+        """Which tokens [batch, tokens] are corrected."""
+        places = torch.arange(ids.shape[1], device=ids.device)
+        if self.invocation is None:
+            return torch.ones_like(ids, dtype=torch.bool)
+        count = len(self.invocation)
+        if ids.shape[1] < count:
+            return torch.zeros_like(ids, dtype=torch.bool)
+        found = (ids.unfold(1, count, 1) == torch.tensor(self.invocation, device=ids.device)).all(-1)
+        begins = torch.where(found, places[:found.shape[1]], -1).amax(1, keepdim=True)
+        return (begins >= 0) & (places >= begins)
+
+
+class Switched(NamedTuple):
+    """A linear layer with two weights, and which tokens [batch, tokens, 1] take the second."""
+
+    plain: torch.Tensor
+    adapted: torch.Tensor
+    active: torch.Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.plain.dtype
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor | Switched) -> torch.Tensor:
+    if isinstance(weight, Switched):
+        return torch.where(weight.active, F.linear(x, weight.adapted), F.linear(x, weight.plain))
+    return F.linear(x, weight)
 
 
 def key_of(module: str) -> str:
@@ -50,16 +83,25 @@ class Llama(torch.nn.Module):
         half = torch.arange(0, base.shape.head_width, 2).float() / base.shape.head_width
         self.register_buffer("frequencies", 1.0 / base.shape.rope_theta ** half, persistent=False)
 
-    def layer_weights(self) -> list[dict[str, torch.Tensor]]:
+    def layer_weights(self, adapted: bool = True) -> list[dict[str, torch.Tensor]]:
         """One dict of ready-to-multiply weights per layer, adapter merged in."""
         ready = {}
         for module in LAYER_MODULES.values():
             weight = self.stacks[key_of(module)]
-            if self.lora is not None and module in LINEAR_MODULES:
+            if self.lora is not None and adapted and module in LINEAR_MODULES:
                 weight = self.lora.merged(module, weight)
             name = module.split(".")[-1]
             ready[name] = (weight.to(self.compute) if module in LINEAR_MODULES else weight).unbind(0)
         return [{name: stack[i] for name, stack in ready.items()} for i in range(self.shape.layers)]
+
+    def switched(self, weights: list[dict], ids: torch.Tensor) -> list[dict]:
+        """The weights for these tokens: those without the adapter where an activated one does not apply."""
+        if self.lora is None or self.lora.invocation is None:
+            return weights
+        active = self.lora.active(ids)[..., None]
+        names = [module.split(".")[-1] for module in LINEAR_MODULES]
+        return [{**merged, **{name: Switched(plain[name], merged[name], active) for name in names}}
+                for plain, merged in zip(self.layer_weights(adapted=False), weights)]
 
     def rope(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         angles = positions[..., None].float() * self.frequencies
@@ -75,7 +117,7 @@ class Llama(torch.nn.Module):
         hidden = F.embedding(ids, self.embedding)
         rope = self.rope(torch.arange(ids.shape[1], device=ids.device))
         run = compiled_block() if self.compiles else block
-        for weights in self.layer_weights():
+        for weights in self.switched(self.layer_weights(), ids):
             if self.saves_memory:
                 hidden = checkpoint(run, hidden, *rope, weights, self.shape, use_reentrant=False)
             else:
@@ -93,7 +135,7 @@ def project(hidden, cosine, sine, weights, shape: Shape):
     """Queries, keys, values [batch, heads, tokens, head width] of one layer, Q and K rotated."""
     batch, tokens, _ = hidden.shape
     normed = F.rms_norm(hidden, (shape.width,), weights["input_layernorm"], shape.norm_epsilon).to(weights["q_proj"].dtype)
-    split = lambda name, heads: F.linear(normed, weights[name]).view(batch, tokens, heads, shape.head_width).transpose(1, 2)
+    split = lambda name, heads: linear(normed, weights[name]).view(batch, tokens, heads, shape.head_width).transpose(1, 2)
     query, key, value = split("q_proj", shape.heads), split("k_proj", shape.kv_heads), split("v_proj", shape.kv_heads)
     return rotate(query, cosine, sine), rotate(key, cosine, sine), value
 
@@ -101,11 +143,11 @@ def project(hidden, cosine, sine, weights, shape: Shape):
 def finish(hidden, attended, weights, shape: Shape):
     """Output projection and feed-forward part of one layer."""
     batch, tokens, _ = hidden.shape
-    hidden = hidden + F.linear(attended.transpose(1, 2).reshape(batch, tokens, shape.width), weights["o_proj"])
+    hidden = hidden + linear(attended.transpose(1, 2).reshape(batch, tokens, shape.width), weights["o_proj"])
     normed = F.rms_norm(hidden, (shape.width,), weights["post_attention_layernorm"], shape.norm_epsilon)
     normed = normed.to(weights["gate_proj"].dtype)
-    gated = F.silu(F.linear(normed, weights["gate_proj"])) * F.linear(normed, weights["up_proj"])
-    return hidden + F.linear(gated, weights["down_proj"])
+    gated = F.silu(linear(normed, weights["gate_proj"])) * linear(normed, weights["up_proj"])
+    return hidden + linear(gated, weights["down_proj"])
 
 
 def block(hidden, cosine, sine, weights, shape: Shape):
@@ -140,25 +182,27 @@ class Runner:
     @torch.no_grad()
     def prefill(self, ids: torch.Tensor, cache: Cache, wanted: set[int] = frozenset()):
         """Fills slots [0, tokens); returns the last hidden state and the inputs of the wanted layers by layer."""
-        return self.run_layers(F.embedding(ids, self.model.embedding), cache, 0, self.shape.layers, wanted)
+        return self.run_layers(F.embedding(ids, self.model.embedding), cache, 0, self.shape.layers, wanted,
+                               self.model.switched(self.weights, ids))
 
     @torch.no_grad()
-    def run_layers(self, hidden, cache: Cache, first: int, last: int, wanted: set[int] = frozenset()):
+    def run_layers(self, hidden, cache: Cache, first: int, last: int, wanted: set[int] = frozenset(), weights=None):
         """Layers [first, last) over whole sequences from the given layer input; fills their slots of the cache."""
-        tokens, inputs = hidden.shape[1], {}
+        tokens, inputs, weights = hidden.shape[1], {}, weights or self.weights
         rope = self.model.rope(torch.arange(tokens, device=hidden.device))
         for i in range(first, last):
             if i in wanted:
                 inputs[i] = hidden
-            query, key, value = project(hidden, *rope, self.weights[i], self.shape)
+            query, key, value = project(hidden, *rope, weights[i], self.shape)
             cache.keys[i, :, :, :tokens], cache.values[i, :, :, :tokens] = key, value
             attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-            hidden = finish(hidden, attended, self.weights[i], self.shape)
+            hidden = finish(hidden, attended, weights[i], self.shape)
         return hidden, inputs
 
     @torch.no_grad()
     def extend(self, ids: torch.Tensor, start: torch.Tensor, cache: Cache) -> torch.Tensor:
-        """Tokens [batch, n] that follow `start` [batch] cached ones; returns their last hidden state."""
+        """Tokens [batch, n] that follow `start` [batch] cached ones (of an activated LoRA: behind its invocation); returns
+        their last hidden state."""
         batch, count = ids.shape
         positions = start[:, None] + torch.arange(count, device=ids.device)
         cosine, sine = self.model.rope(positions)

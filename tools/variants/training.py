@@ -28,6 +28,7 @@ class Recipe:
     steps: int
     batch: int = 16         # sequences a step
     seed: int = 0
+    invocation: str = ""    # text of an activated LoRA's invocation; empty: a plain one
 
 
 Sequence = tuple[list[int], list[int]]  # prompt, answer
