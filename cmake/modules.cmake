@@ -59,7 +59,7 @@ function(add_test_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
   # Half the time to compile; what is tested keeps its level, and so do the tests that compute slow references.
-  if(DROIDSPEAK_SANITIZE AND NOT name MATCHES "^(ops|parity|profiler)_test$")
+  if(NOT name MATCHES "^(codec|ops|ops_cuda|parity|profiler)_test$")
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   endif()
   # Only where they are used: what does not know its folder comes from the compiler cache in other clones, too.
