@@ -10,6 +10,12 @@ namespace {
 
 constexpr int64_t kLogitRows = 64;  // bounds the memory of prompt logits
 
+// Where captures stop the layers in between, decoding does without: the next reader fills them in.
+bool captures_inputs(const Sequence& sequence) {
+  if (!sequence.writer) return false;
+  return sequence.num_computed < sequence.prompt_tokens || sequence.writer->captures_at_once();
+}
+
 // Layers before which some sequence has something to do, and the end.
 std::set<int32_t> stops_of(const Batch& batch) {
   int32_t num_layers = batch.transformer->config().num_layers;
@@ -18,8 +24,7 @@ std::set<int32_t> stops_of(const Batch& batch) {
     if (work.sequence->reuse) {
       for (int32_t layer = 0; layer < num_layers; ++layer) stops.insert(layer);
     }
-    bool is_prompt = work.sequence->num_computed < work.sequence->prompt_tokens;
-    if (!work.sequence->writer || !is_prompt) continue;
+    if (!captures_inputs(*work.sequence)) continue;
     for (int32_t layer : work.sequence->writer->captured_layers()) stops.insert(layer);
   }
   return stops;
@@ -88,7 +93,7 @@ void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hi
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
     if (sequence.reuse) sequence.reuse->prepare_layer(layer);
-    if (!sequence.writer || sequence.num_computed >= sequence.prompt_tokens) continue;
+    if (!captures_inputs(sequence)) continue;
     const std::vector<int32_t>& captured = sequence.writer->captured_layers();
     if (std::find(captured.begin(), captured.end(), layer) == captured.end()) continue;
     int64_t begin = batch.slices[i].sequence.first_row;

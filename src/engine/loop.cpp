@@ -77,6 +77,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       chooser_(family_,
                books_,
                store_,
+               kv_.pool(),
                costs_,
                {.sharing = options.sharing,
                 .ttft_slo_ms = options.ttft_slo_ms,
@@ -90,7 +91,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       host_transfers_(kLoadPatience),
       disk_transfers_(kLoadPatience),
       write_back_(ops.device()),
-      adapters_(family_, store_, options.max_adapters),
+      adapters_(family_, store_, kv_.pool(), options.max_adapters),
       loader_({.ops = ops,
                .base = family_.config(),
                .precision = options.family.precision,
@@ -215,7 +216,7 @@ Admit Engine::Loop::decide(Sequence& sequence) {
 }
 
 bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) const {
-  if (!other.writer || other.choice.refills_inputs) return false;
+  if (!other.writer || other.exact_keys.empty() || other.choice.refills_inputs) return false;
   if (other.exact_keys.front() != sequence.exact_keys.front()) return false;
   auto known = static_cast<size_t>(other.num_stored_blocks);
   size_t end = std::min(sequence.num_shareable_blocks(), other.exact_keys.size());

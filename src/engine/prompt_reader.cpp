@@ -15,11 +15,14 @@ constexpr int kRestStalls = 10;          // as many times the stall limit the di
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
+// Leading blocks that a mixed choice takes from its sender.
+size_t num_covered_blocks(const PlanChoice& choice) {
+  return static_cast<size_t>(choice.num_sender_tokens() / kBlockTokens);
+}
+
 }  // namespace
 
 void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
-  check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
-        "an admitted sequence fits");
   start(sequence, num_waiting);
   if (sequence.was_admitted) return;
   sequence.was_admitted = true;
@@ -38,6 +41,7 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
   if (!sequence.choice.fallback.empty())
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   refill_inputs(sequence, num_waiting);
+  take_blocks(sequence);
   if (!sequence.choice.keys.empty()) start_reuse(sequence, std::move(translator));
   start_looking(sequence);
   start_writer(sequence);
@@ -76,19 +80,42 @@ void PromptReader::refill_inputs(Sequence& sequence, size_t num_waiting) {
   if (refilled_.insert(sequence.choice.keys.back()).second) sequence.choice = std::move(*refill);
 }
 
+// What is on the device already is shared.
+void PromptReader::take_blocks(Sequence& sequence) {
+  BlockPool& pool = parts_.kv.pool();
+  for (size_t i = 0; i < sequence.choice.num_resident; ++i) {
+    std::optional<BlockLease> lease = pool.find(sequence.choice.keys[i]);
+    check(lease.has_value(), "what the chooser has found is there");
+    sequence.blocks.append(std::move(*lease));
+  }
+  check(sequence.blocks.reserve(pool, sequence.num_tokens()), "an admitted sequence fits");
+}
+
 void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator) {
+  sequence.num_computed = sequence.choice.num_tokens();
+  if (sequence.choice.num_resident < sequence.choice.keys.size())
+    return start_load(sequence, std::move(translator));
+  report_reuse(sequence);
+  parts_.metrics.update([](EngineMetrics& metrics) { ++metrics.hits_by_tier["device"]; });
+}
+
+void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translator> translator) {
   const PlanChoice& choice = sequence.choice;
+  auto resident = static_cast<std::ptrdiff_t>(choice.num_resident);
   int32_t context = choice.num_tokens();
   bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
   bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
   std::span<const int32_t> blocks = sequence.blocks.blocks();
   ReuseJob job{.receiver = sequence.variant,
-               .context = {sequence.tokens.begin(), sequence.tokens.begin() + context},
-               .sender_keys = is_mixed ? choice.sender_keys : choice.keys,
+               .context = {sequence.tokens.begin() + resident * kBlockTokens,
+                           sequence.tokens.begin() + context},
+               .sender_keys = is_mixed
+                                  ? choice.sender_keys
+                                  : std::vector(choice.keys.begin() + resident, choice.keys.end()),
                .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
-               .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens},
+               .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
                .limits = {parts_.load_stall,
                           parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
                .on_progress = parts_.on_progress};
@@ -96,7 +123,6 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
   TransferThreads& threads = is_on_disk ? parts_.disk_threads : parts_.host_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
-  sequence.num_computed = context;
 }
 
 void PromptReader::start_looking(Sequence& sequence) {
@@ -122,18 +148,17 @@ void PromptReader::start_reading(Sequence& sequence) {
     looking.positions.push_back(i);
 }
 
-// Exact prompts are stored for everybody, with E where plan books want it; mixed ones for their own
+// What is read exactly is stored for everybody, with E where plan books want it, and what is
+// answered behind it, for the next turn of a conversation; what is mixed for its own
 // variant and plan, without the layers that are the sender's. What came from the own cache is there
 // already.
 void PromptReader::start_writer(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
-  if (sequence.prompt_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant))
-    return;
+  if (sequence.max_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant)) return;
   if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
   if (choice.is_exact()) captured = parts_.books.captured_layers(*sequence.variant);
-  bool is_from_sender = choice.source == PlanChoice::Source::kSender;
-  size_t covered = is_from_sender ? choice.keys.size() : choice.sender_keys.size();
+  size_t covered = num_covered_blocks(choice);
   sequence.stored_keys = choice.is_exact()
                              ? sequence.exact_keys
                              : parts_.chooser.mixed_keys(sequence, choice.provenance, covered);
@@ -181,9 +206,21 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   sequence.looking.reset();
   sequence.writer.reset();
   sequence.num_computed = 0;
+  if (sequence.choice.num_resident > 0) return keep_resident(sequence);
+  sequence.blocks.clear();
+  sequence.num_shared_blocks = 0;
   if (++sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
+  take_blocks(sequence);
   start_looking(sequence);
+  start_writer(sequence);
+}
+
+// Others may hold these blocks, so that a new choice could lack room; what follows them is
+// computed.
+void PromptReader::keep_resident(Sequence& sequence) {
+  sequence.choice.keys.resize(sequence.choice.num_resident);
+  start_reuse(sequence, nullptr);
   start_writer(sequence);
 }
 
@@ -225,13 +262,24 @@ void PromptReader::finish_looking(Sequence& sequence) {
 }
 
 void PromptReader::finish_reuse(Sequence& sequence) {
-  const PlanChoice& choice = sequence.choice;
   const ContextReuse& reuse = *sequence.reuse;
+  sequence.report.load_ms = reuse.load_ms();
+  report_reuse(sequence);
+  parts_.metrics.update([&](EngineMetrics& metrics) {
+    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
+    metrics.bytes_loaded += reuse.loaded_bytes();
+    metrics.load_seconds += reuse.load_ms() * 1e-3;
+  });
+  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
+  sequence.reuse.reset();
+}
+
+void PromptReader::report_reuse(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
   PrefillReport& report = sequence.report;
   // What lies behind the sender's tokens runs again once some of these were looked at.
   bool is_looking = choice.plan.look_permille > 0;
   report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();
-  report.load_ms = reuse.load_ms();
   bool is_shared = choice.sender != nullptr;
   int32_t recomputed =
       choice.source == PlanChoice::Source::kSender ? choice.plan.recomputed_layers() : 0;
@@ -244,42 +292,64 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
     metrics.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
-    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
-    metrics.bytes_loaded += reuse.loaded_bytes();
-    metrics.load_seconds += reuse.load_ms() * 1e-3;
     if (!is_shared) return;
     PairCounters& pair = metrics.pairs[{choice.sender->name, sequence.variant->name}];
     ++pair.hits;
     pair.tokens_reused += static_cast<uint64_t>(choice.num_sender_tokens());
   });
-  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
-  sequence.reuse.reset();
 }
 
 void PromptReader::store_blocks(Sequence& sequence) {
   if (!sequence.writer || sequence.reuse) return;
-  int32_t num_tokens = std::min(sequence.num_computed, sequence.prompt_tokens);
-  int32_t num_blocks = num_tokens / kBlockTokens;
-  if (num_blocks > sequence.num_sent_blocks && parts_.adapters.is_current(*sequence.variant)) {
-    sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
-                           num_tokens);
-    sequence.num_sent_blocks = num_blocks;
+  if (parts_.adapters.is_current(*sequence.variant)) {
+    extend_keys(sequence);
+    share_blocks(sequence);
+    int32_t num_blocks = sequence.num_computed / kBlockTokens;
+    if (num_blocks > sequence.num_sent_blocks) {
+      sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(),
+                             sequence.num_sent_blocks, sequence.num_computed);
+      sequence.num_sent_blocks = num_blocks;
+    }
   }
   note_stored(sequence);
 }
 
+// The answer has filled another block.
+void PromptReader::extend_keys(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  auto num_blocks = static_cast<size_t>(sequence.num_computed / kBlockTokens);
+  if (num_blocks <= sequence.stored_keys.size()) return;
+  if (choice.is_exact()) {
+    sequence.exact_keys = parts_.chooser.exact_keys(sequence, *sequence.variant);
+    sequence.stored_keys = sequence.exact_keys;
+  } else {
+    sequence.stored_keys =
+        parts_.chooser.mixed_keys(sequence, choice.provenance, num_covered_blocks(choice));
+  }
+}
+
+// Blocks with tokens that were, or will be, looked at are the request's own.
+void PromptReader::share_blocks(Sequence& sequence) {
+  if (sequence.looking || !sequence.looked_at.empty()) return;
+  std::span<const int32_t> blocks = sequence.blocks.blocks();
+  auto end = static_cast<size_t>(sequence.num_computed / kBlockTokens);
+  for (size_t& i = sequence.num_shared_blocks; i < end; ++i)
+    parts_.kv.pool().label(blocks[i], sequence.stored_keys[i]);
+}
+
 void PromptReader::discard(Sequence& sequence) {
   if (sequence.writer) sequence.writer->wait();
-  parts_.store->erase(sequence.exact_keys);
-  parts_.store->erase(sequence.stored_keys);
+  for (const std::vector<Digest>* keys : {&sequence.exact_keys, &sequence.stored_keys}) {
+    parts_.store->erase(*keys);
+    parts_.kv.pool().forget(*keys);
+  }
 }
 
 void PromptReader::note_stored(Sequence& sequence) {
   if (!sequence.writer || sequence.writer->has_copies()) return;
   sequence.num_stored_blocks = sequence.num_sent_blocks;
-  bool is_read = !sequence.reuse && sequence.num_computed >= sequence.prompt_tokens;
-  if (is_read || sequence.is_looking(Looking::Stage::kRead)) sequence.writer.reset();
+  if (sequence.is_looking(Looking::Stage::kRead)) sequence.writer.reset();
 }
 
 // The first reason of a run is the one that counts. A reader who knows the report already hears of

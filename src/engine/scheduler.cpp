@@ -119,8 +119,11 @@ void Scheduler::check_integrity() const {
     check(sequence.num_missing() > 0, "a running sequence has something to compute");
     check(sequence.blocks.capacity_tokens() >= sequence.num_computed,
           "blocks cover what was computed");
-    for (int32_t block : sequence.blocks.blocks()) {
-      check(held.insert(block).second, "a block belongs to one sequence");
+    std::span<const int32_t> blocks = sequence.blocks.blocks();
+    for (size_t j = 0; j < blocks.size(); ++j) {
+      bool is_own = held.insert(blocks[j]).second;
+      bool is_complete = static_cast<int32_t>(j + 1) * kBlockTokens <= sequence.num_computed;
+      check(is_own || is_complete, "what is written belongs to one sequence");
     }
   }
   check(static_cast<int32_t>(held.size()) == pool_.num_blocks() - pool_.num_free(),

@@ -87,8 +87,7 @@ struct Sequence {
   BlockTable blocks;
   int32_t num_computed = 0;
 
-  std::vector<Digest>
-      exact_keys;  // of the prompt's full blocks as the variant itself computes them
+  std::vector<Digest> exact_keys;       // of the full blocks as the variant itself computes them
   std::vector<WriterKeys> writer_keys;  // of the senders that were asked about so far
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
@@ -98,7 +97,8 @@ struct Sequence {
   // answers depend on the batch, another scout might choose others.
   std::vector<int32_t> looked_at;
   std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
-  std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
+  std::vector<Digest> stored_keys;        // under which the writer writes the full blocks
+  size_t num_shared_blocks = 0;           // labelled in the pool, so that others can share them
   int32_t num_sent_blocks = 0;            // given to the writer
   int32_t num_stored_blocks = 0;          // of those, in the store
   uint64_t waits_for = 0;                 // id of the sequence that reads for both; 0: of none
@@ -177,6 +177,7 @@ struct Sequence {
     looking.reset();
     writer.reset();
     blocks.clear();
+    num_shared_blocks = 0;
     num_computed = 0;
     if (num_generated() == 0) looked_at.clear();
   }
