@@ -40,6 +40,8 @@ struct GenerationRequest {
   int32_t num_top_logprobs = -1;  // -1: no logprobs
   bool wants_prompt_logprobs = false;
   std::string cache_salt = {};
+  std::string tenant = {};  // whose request it is: tenants take turns
+  int32_t priority = 0;     // within the tenant; smaller ones go first
   SharingRequest sharing = {};
   std::optional<double> ttft_slo_ms = {};
   std::optional<double> min_quality = {};

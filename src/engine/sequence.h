@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/plan_choice.h"
@@ -121,6 +122,11 @@ struct Sequence {
   }
 
   bool is_looking(Looking::Stage stage) const { return looking && looking->stage == stage; }
+
+  // Who of one tenant's is admitted first.
+  bool goes_before(const Sequence& other) const {
+    return std::pair(request.priority, id) < std::pair(other.request.priority, other.id);
+  }
 
   // Rows that run before the next thing is decided.
   int32_t num_missing() const {
