@@ -129,49 +129,72 @@ bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
   return true;
 }
 
-// Logits that nobody asked for tell whether what was read is worth keeping.
-void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
-  std::vector<size_t> complete;
+// Those of the works that give a token, each followed by its drafts.
+std::vector<BatchRunner::Row> BatchRunner::token_rows(const Batch& batch, const Sampled& sampled) {
+  std::vector<Row> rows;
+  size_t slice = batch.work.size();
   for (size_t i = 0; i < batch.work.size(); ++i) {
-    if (batch.gives_token(i) && !sampled[i].has_overflown) complete.push_back(i);
+    size_t num_drafts = batch.work[i].sequence->drafts.size();
+    if (batch.gives_token(i) && !sampled[i].has_overflown) {
+      rows.push_back({.work = i, .slice = i});
+      for (size_t j = 0; j < num_drafts; ++j)
+        rows.push_back({.work = i, .slice = slice + j, .num_before = j + 1});
+    }
+    slice += num_drafts;
   }
-  if (complete.empty()) return;
-  TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
-  std::vector<int32_t> best(complete.size());
+  return rows;
+}
+
+// Logits that nobody asked for tell whether what was read is worth keeping. A draft's row counts
+// only if everything before it was drafted rightly.
+void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
+  std::vector<Row> rows = token_rows(batch, sampled);
+  if (rows.empty()) return;
+  TensorView logits = logits_of(*batch.transformer, last_rows(batch, rows, hidden));
+  std::vector<int32_t> best(rows.size());
   ops_.argmax(logits, best);
-  for (size_t i = 0; i < complete.size(); ++i) {
-    Sequence& sequence = *batch.work[complete[i]].sequence;
-    Sample& sample = sampled[complete[i]];
-    sample.has_overflown = best[i] < 0;
-    if (sample.has_overflown || sequence.request.max_tokens == 0) continue;
-    if (sequence.is_looking(Looking::Stage::kScout)) {
-      sample.token = SampledToken{.token = best[i]};  // a draft
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Sequence& sequence = *batch.work[rows[i].work].sequence;
+    Sample& sample = sampled[rows[i].work];
+    size_t drafted = rows[i].num_before;
+    bool is_right = drafted == 0 || (sample.tokens.size() == drafted &&
+                                     sample.tokens.back().token == sequence.drafts[drafted - 1]);
+    if (!is_right) continue;
+    if (best[i] < 0) {
+      sample.has_overflown = drafted == 0;  // a draft's is met again by the step that comes to it
       continue;
     }
-    if (samples_on_device(sequence)) {
-      sequence.sampler.accept(best[i]);
-      sample.token = SampledToken{.token = best[i]};
-      continue;
-    }
+    if (sequence.request.max_tokens == 0) continue;
     auto row = static_cast<int64_t>(i);
-    std::span<float> values = host_rows(logits.row_range(row, row + 1));
-    sample.token = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
+    sample.tokens.push_back(sample_row(sequence, best[i], logits.row_range(row, row + 1)));
   }
 }
 
-// The last row of each of these works. Decode steps have no other rows.
-TensorView BatchRunner::last_rows(const Batch& batch,
-                                  std::span<const size_t> works,
-                                  TensorView hidden) {
-  auto count = static_cast<int64_t>(works.size());
-  if (count == hidden.rows) return hidden;
-  TensorView rows = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
-  for (int64_t i = 0; i < count; ++i) {
-    const SequenceSlice& slice = batch.slices[works[static_cast<size_t>(i)]].sequence;
-    int64_t last = slice.first_row + slice.num_rows - 1;
-    ops_.copy(hidden.row_range(last, last + 1), rows.row_range(i, i + 1));
+SampledToken BatchRunner::sample_row(Sequence& sequence, int32_t best, TensorView logits) {
+  if (sequence.is_looking(Looking::Stage::kScout)) return {.token = best};  // a scout's draft
+  if (samples_on_device(sequence)) {
+    sequence.sampler.accept(best);
+    return {.token = best};
   }
-  return rows;
+  return sequence.sampler.sample(host_rows(logits), sequence.request.num_top_logprobs);
+}
+
+// The last row of each of these slices. Decode steps have no other rows.
+TensorView BatchRunner::last_rows(const Batch& batch,
+                                  std::span<const Row> rows,
+                                  TensorView hidden) {
+  auto count = static_cast<int64_t>(rows.size());
+  auto row_of = [&](int64_t i) {
+    const SequenceSlice& slice = batch.slices[rows[static_cast<size_t>(i)].slice].sequence;
+    return slice.first_row + slice.num_rows - 1;
+  };
+  bool is_all = count == hidden.rows;
+  for (int64_t i = 0; is_all && i < count; ++i) is_all = row_of(i) == i;
+  if (is_all) return hidden;
+  TensorView last = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
+  for (int64_t i = 0; i < count; ++i)
+    ops_.copy(hidden.row_range(row_of(i), row_of(i) + 1), last.row_range(i, i + 1));
+  return last;
 }
 
 TensorView BatchRunner::logits_of(Transformer& transformer, TensorView rows) {

@@ -332,19 +332,32 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
     bool is_complete = batch.is_complete(i);
-    reader_.advance(sequence, batch.work[i].num_tokens);
+    std::vector<SampledToken>& tokens = sampled[i].tokens;
+    int32_t num_right = tokens.empty() ? 0 : static_cast<int32_t>(tokens.size()) - 1;
+    reader_.advance(sequence, batch.work[i].num_tokens + num_right);
+    judge_drafts(sequence, num_right);
     if (sampled[i].has_overflown) {
       spdlog::error("request {}: {}", sequence.id, overflow_of(sequence).message);
       reader_.discard(sequence);
       abandon(sequence, overflow_of(sequence), metrics_);
       finished_.push_back(&sequence);
     } else if (sequence.looking) {
-      if (is_complete) reader_.look_on(sequence, sampled[i].token);
-    } else if (is_complete && answer(sequence, std::move(sampled[i].token), metrics_)) {
+      if (is_complete) reader_.look_on(sequence, std::move(tokens));
+    } else if (is_complete && answer(sequence, std::move(tokens), metrics_)) {
       finished_.push_back(&sequence);
     }
   }
   for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
+}
+
+void Engine::Loop::judge_drafts(Sequence& sequence, int32_t num_right) {
+  if (sequence.drafts.empty()) return;
+  sequence.lookup->judge(static_cast<size_t>(num_right));
+  metrics_.update([&](EngineMetrics& metrics) {
+    metrics.drafted_tokens += sequence.drafts.size();
+    metrics.accepted_tokens += static_cast<uint64_t>(num_right);
+  });
+  sequence.drafts.clear();
 }
 
 void Engine::Loop::publish() {

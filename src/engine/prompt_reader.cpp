@@ -236,13 +236,13 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
 
 // The scout has left the prompt as the plan's layers alone would read it, so it is stored like
 // that; what is read from then on is the request's own.
-void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
+void PromptReader::look_on(Sequence& sequence, const std::vector<SampledToken>& draft) {
   Looking& looking = *sequence.looking;
   check(looking.stage != Looking::Stage::kRead, "reading ends with the answer's token");
   if (looking.stage == Looking::Stage::kScout) {
     store_blocks(sequence);
-    if (draft) {
-      looking.draft = draft->token;
+    if (!draft.empty()) {
+      looking.draft = draft.front().token;
       looking.stage = Looking::Stage::kDraft;
       return;
     }

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <set>
+#include <vector>
 
 #include "engine/adapter_registry.h"
 #include "engine/cost_model.h"
@@ -49,8 +49,8 @@ class PromptReader {
   // The next rows have passed all layers, so the context before them is complete, too.
   void advance(Sequence& sequence, int32_t num_tokens);
   // What the sequence does to read the tokens that it looks at has come to the end of a stage;
-  // `draft` at the end of the scout.
-  void look_on(Sequence& sequence, const std::optional<SampledToken>& draft);
+  // `draft` is one token at the end of the scout.
+  void look_on(Sequence& sequence, const std::vector<SampledToken>& draft);
   // Begins to put the full blocks that are new since the last call into the store, and lets
   // others share them.
   void store_blocks(Sequence& sequence);

@@ -20,6 +20,9 @@ namespace droidspeak {
 // What a whole engine does across variants; kPlainReuse takes every layer as it is, for comparison.
 enum class SharingMode { kOn, kOff, kPlainReuse };
 
+// Whether tokens are drafted ahead of decoding; see engine/prompt_lookup.h.
+enum class Speculation { kNone, kLookup };
+
 struct SharingRequest {
   // kOff: nothing of other variants; the variant's own prefix cache stays in use.
   enum class Mode { kAuto, kOff, kExplicit } mode = Mode::kAuto;

@@ -42,6 +42,21 @@ void Scheduler::plan_decodes(StepPlan& plan) {
     if (!grow(i, plan)) break;  // it was the youngest and is gone
     plan.rows.push_back({running_[i].get(), 1});
   }
+  num_draft_rows_ = 0;
+  for (const StepPlan::Work& work : plan.rows) draft(*work.sequence);
+}
+
+// Nobody gives up blocks for a draft, and none goes beyond the answer's end.
+void Scheduler::draft(Sequence& sequence) {
+  sequence.drafts.clear();
+  if (!sequence.lookup || sequence.looking) return;
+  int32_t most =
+      std::min(sequence.max_tokens - sequence.num_tokens() - 1, kMaxDraftRows - num_draft_rows_);
+  std::vector<int32_t> drafts = sequence.lookup->draft(sequence.tokens, most);
+  auto count = static_cast<int32_t>(drafts.size());
+  if (count == 0 || !sequence.blocks.reserve(pool_, sequence.num_tokens() + count)) return;
+  num_draft_rows_ += count;
+  sequence.drafts = std::move(drafts);
 }
 
 // Room for all tokens of running_[index]; false when it had to give up its own blocks.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/plan_choice.h"
+#include "engine/prompt_lookup.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "kv/kv_cache.h"
@@ -36,6 +37,7 @@ struct SequenceOptions {
   std::shared_ptr<const Variant> variant = nullptr;
   int32_t vocab_size = 0;
   int32_t max_tokens = 0;  // prompt and output together
+  Speculation speculation = Speculation::kNone;
   TimePoint now = {};
 };
 
@@ -74,6 +76,7 @@ struct Sequence {
         sampler(request.sampling, tokens, options.vocab_size),
         submitted(options.now) {
     request.prompt = {};  // it is in `tokens`
+    if (options.speculation == Speculation::kLookup) lookup = std::make_unique<PromptLookup>();
   }
 
   uint64_t id = 0;  // order of arrival; kept through preemption
@@ -84,6 +87,9 @@ struct Sequence {
   int32_t prompt_tokens;
   int32_t max_tokens;
   Sampler sampler;
+
+  std::unique_ptr<PromptLookup> lookup;  // null: nothing is drafted
+  std::vector<int32_t> drafts;           // rows of this step behind the next token's
 
   BlockTable blocks;
   int32_t num_computed = 0;
@@ -182,6 +188,7 @@ struct Sequence {
     pass.reset();
     looking.reset();
     writer.reset();
+    drafts.clear();
     blocks.clear();
     num_shared_blocks = 0;
     num_computed = 0;
