@@ -36,6 +36,7 @@ struct ServeOptions {
   bool shares_between_keys = false;
   std::string max_body = "32MiB";
   std::string sharing = "on";
+  std::string speculate = "none";
   int32_t max_queue = 256;
   int32_t max_batch = 64;
   int32_t max_adapters = 64;
@@ -108,6 +109,11 @@ void add_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::IsMember({"on", "off", "reuse"}))
       ->capture_default_str();
   command
+      .add_option("--speculate", options.speculate,
+                  "lookup: draft what answers quote from their context; the tokens stay the same")
+      ->check(CLI::IsMember({"none", "lookup"}))
+      ->capture_default_str();
+  command
       .add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -130,6 +136,7 @@ EngineOptions engine_options(const ServeOptions& options, Device& device) {
   engine.min_quality = options.min_quality;
   if (options.sharing == "off") engine.sharing = EngineOptions::Sharing::kOff;
   if (options.sharing == "reuse") engine.sharing = EngineOptions::Sharing::kPlainReuse;
+  if (options.speculate == "lookup") engine.speculation = Speculation::kLookup;
   return engine;
 }
 

@@ -35,8 +35,7 @@ Result<void> AdapterRegistry::add(const std::string& name,
   if (Result<void> allowed = may_add(name, if_taken); !allowed) return allowed;
   auto before = family_.find(name);
   family_.add_adapter(name, folder, std::move(adapter));
-  if (before && before->adapter_digest != family_.get(name)->adapter_digest)
-    store_.erase_owned_by(cache_owner(*before));
+  if (before && before->adapter_digest != family_.get(name)->adapter_digest) erase_caches(*before);
   spdlog::info("adapter \"{}\" {} from {}", name, before ? "replaced" : "loaded", folder.string());
   return {};
 }
@@ -46,9 +45,15 @@ Result<void> AdapterRegistry::unload(const std::string& name) {
   if (!before || !before->adapter || !family_.remove_adapter(name)) {
     return Error{ErrorCode::kNotFound, fmt::format("adapter \"{}\" is not loaded", name)};
   }
-  store_.erase_owned_by(cache_owner(*before));
+  erase_caches(*before);
   spdlog::info("adapter \"{}\" unloaded", name);
   return {};
+}
+
+// What the others have on the device is in the store as well.
+void AdapterRegistry::erase_caches(const Variant& variant) {
+  store_.erase_owned_by(cache_owner(variant));
+  pool_.forget_all();
 }
 
 }  // namespace droidspeak

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "kv/block_pool.h"
 #include "model/family.h"
 #include "store/cache_store.h"
 
@@ -19,9 +20,9 @@ enum class IfTaken { kReplace, kRefuse };
 
 class AdapterRegistry {
  public:
-  // Both outlive the registry.
-  AdapterRegistry(ModelFamily& family, CacheStore& store, int32_t max_adapters)
-      : family_(family), store_(store), max_adapters_(max_adapters) {}
+  // All outlive the registry.
+  AdapterRegistry(ModelFamily& family, CacheStore& store, BlockPool& pool, int32_t max_adapters)
+      : family_(family), store_(store), pool_(pool), max_adapters_(max_adapters) {}
 
   // Any thread. kInvalidArgument when the name belongs to a full checkpoint or to an adapter that
   // is not to be replaced, or when there are as many adapters as there may be.
@@ -39,8 +40,11 @@ class AdapterRegistry {
   }
 
  private:
+  void erase_caches(const Variant& variant);
+
   ModelFamily& family_;
   CacheStore& store_;
+  BlockPool& pool_;
   const int32_t max_adapters_;
 };
 

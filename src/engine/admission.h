@@ -20,8 +20,9 @@ enum class Admit {
   kFull,   // nobody may pass it, so that a long prompt is not starved by short ones
 };
 
-// Preempted sequences first, oldest first; then one of each variant in turn, in order of arrival
-// within a variant, so that one variant's flood does not hold up the others.
+// Preempted sequences first, oldest first. Then one of each tenant in turn, and of a tenant its
+// smallest priority first, one of each variant in turn, in order of arrival within a variant: so a
+// flood of one tenant's, or for one variant, does not hold up the others.
 class WaitingLine {
  public:
   void push(std::unique_ptr<Sequence> sequence);
@@ -38,11 +39,20 @@ class WaitingLine {
   void check_integrity() const;
 
  private:
-  using Line = std::deque<std::unique_ptr<Sequence>>;
+  using Line = std::deque<std::unique_ptr<Sequence>>;  // as Sequence::goes_before() says
 
-  Line preempted_;                     // ascending ids
-  std::map<std::string, Line> lines_;  // by variant; never empty
-  std::deque<std::string> turns_;      // names of lines_, next first
+  struct Tenant {
+    std::map<std::string, Line> lines = {};  // by variant; never empty
+    std::deque<std::string> turns = {};      // names of lines, next first
+  };
+
+  static std::unique_ptr<Sequence> take_from(Tenant& tenant,
+                                             const std::function<Admit(Sequence&)>& decide,
+                                             bool& held);
+
+  Line preempted_;                         // ascending ids
+  std::map<std::string, Tenant> tenants_;  // never without lines
+  std::deque<std::string> turns_;          // names of tenants_, next first
   size_t size_ = 0;
 };
 

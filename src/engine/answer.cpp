@@ -28,21 +28,16 @@ bool finish(Sequence& sequence, Finished finished, TimePoint now, MetricsBoard& 
   return true;
 }
 
-}  // namespace
-
-bool answer(Sequence& sequence, std::optional<SampledToken> token, MetricsBoard& metrics) {
-  TimePoint now = std::chrono::steady_clock::now();
+// True when the request is finished.
+bool add_token(Sequence& sequence, SampledToken token, TimePoint now, MetricsBoard& metrics) {
   bool is_first = sequence.num_generated() == 0;
-  if (is_first) report_prefill(sequence, now, metrics);
-  if (!token) return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
-
-  int32_t id = token->token;
+  int32_t id = token.token;
   bool has_ended = sequence.matcher && sequence.matcher->has_ended();
   if (has_ended || sequence.request.stop_tokens->contains(id)) {
     return finish(sequence, {FinishReason::kStop, id}, now, metrics);
   }
   sequence.tokens.push_back(id);
-  sequence.stream->push(std::move(*token));
+  sequence.stream->push(std::move(token));
   metrics.update([&](EngineMetrics& m) {
     ++m.generation_tokens;
     if (!is_first) m.time_per_output_token_seconds.add(seconds_between(sequence.last_token, now));
@@ -52,6 +47,18 @@ bool answer(Sequence& sequence, std::optional<SampledToken> token, MetricsBoard&
     return finish(sequence, {FinishReason::kStop, -1}, now, metrics);
   if (sequence.num_tokens() < sequence.max_tokens) return false;
   return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
+}
+
+}  // namespace
+
+bool answer(Sequence& sequence, std::vector<SampledToken> tokens, MetricsBoard& metrics) {
+  TimePoint now = std::chrono::steady_clock::now();
+  if (sequence.num_generated() == 0) report_prefill(sequence, now, metrics);
+  if (tokens.empty()) return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
+  for (SampledToken& token : tokens) {
+    if (add_token(sequence, std::move(token), now, metrics)) return true;
+  }
+  return false;
 }
 
 void abandon(Sequence& sequence, const Error& error, MetricsBoard& metrics) {

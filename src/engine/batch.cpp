@@ -50,6 +50,20 @@ void add_rows(Batch& batch, const StepPlan::Work& work) {
   batch.work.push_back(work);
 }
 
+// Every draft is a slice of its own, as it would be a step later: so its row is computed alike.
+void add_drafts(Batch& batch) {
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    const Sequence& sequence = *batch.work[i].sequence;
+    for (size_t j = 0; j < sequence.drafts.size(); ++j) {
+      BatchSlice slice = batch.slices[i];
+      slice.sequence.first_row = batch.num_rows();
+      slice.sequence.first_position += static_cast<int32_t>(j) + 1;
+      batch.tokens.push_back(sequence.drafts[j]);
+      batch.slices.push_back(slice);
+    }
+  }
+}
+
 }  // namespace
 
 bool is_plain_prefill(const Batch& batch) {
@@ -76,6 +90,7 @@ std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows) {
       batch = batches.insert(batches.end(), Batch{.transformer = transformer});
     add_rows(*batch, work);
   }
+  for (Batch& batch : batches) add_drafts(batch);
   return batches;
 }
 

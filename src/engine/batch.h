@@ -14,8 +14,10 @@ namespace droidspeak {
 struct Batch {
   Transformer* transformer = nullptr;
   std::vector<StepPlan::Work> work = {};  // in the order of their rows, grouped by adapter
-  std::vector<BatchSlice> slices = {};    // one per work; what they point to is the sequences'
-  std::vector<int32_t> tokens = {};       // [rows]
+  // One per work, then one per draft in the order of the works; what they point to is the
+  // sequences'.
+  std::vector<BatchSlice> slices = {};
+  std::vector<int32_t> tokens = {};  // [rows]
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
 

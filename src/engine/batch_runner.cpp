@@ -10,6 +10,12 @@ namespace {
 
 constexpr int64_t kLogitRows = 64;  // bounds the memory of prompt logits
 
+// Where captures stop the layers in between, decoding does without: the next reader fills them in.
+bool captures_inputs(const Sequence& sequence) {
+  if (!sequence.writer) return false;
+  return sequence.num_computed < sequence.prompt_tokens || sequence.writer->captures_at_once();
+}
+
 // Layers before which some sequence has something to do, and the end.
 std::set<int32_t> stops_of(const Batch& batch) {
   int32_t num_layers = batch.transformer->config().num_layers;
@@ -18,8 +24,7 @@ std::set<int32_t> stops_of(const Batch& batch) {
     if (work.sequence->reuse) {
       for (int32_t layer = 0; layer < num_layers; ++layer) stops.insert(layer);
     }
-    bool is_prompt = work.sequence->num_computed < work.sequence->prompt_tokens;
-    if (!work.sequence->writer || !is_prompt) continue;
+    if (!captures_inputs(*work.sequence)) continue;
     for (int32_t layer : work.sequence->writer->captured_layers()) stops.insert(layer);
   }
   return stops;
@@ -89,7 +94,7 @@ void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hi
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
     if (sequence.reuse) sequence.reuse->prepare_layer(layer);
-    if (!sequence.writer || sequence.num_computed >= sequence.prompt_tokens) continue;
+    if (!captures_inputs(sequence)) continue;
     const std::vector<int32_t>& captured = sequence.writer->captured_layers();
     if (std::find(captured.begin(), captured.end(), layer) == captured.end()) continue;
     int64_t begin = batch.slices[i].sequence.first_row;
@@ -127,30 +132,48 @@ bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
   return true;
 }
 
-// Logits that nobody asked for tell whether what was read is worth keeping.
-void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
-  std::vector<size_t> complete;
+// Those of the works that give a token, each followed by its drafts.
+std::vector<BatchRunner::Row> BatchRunner::token_rows(const Batch& batch, const Sampled& sampled) {
+  std::vector<Row> rows;
+  size_t slice = batch.work.size();
   for (size_t i = 0; i < batch.work.size(); ++i) {
-    if (batch.gives_token(i) && !sampled[i].has_overflown) complete.push_back(i);
+    size_t num_drafts = batch.work[i].sequence->drafts.size();
+    if (batch.gives_token(i) && !sampled[i].has_overflown) {
+      rows.push_back({.work = i, .slice = i});
+      for (size_t j = 0; j < num_drafts; ++j)
+        rows.push_back({.work = i, .slice = slice + j, .num_before = j + 1});
+    }
+    slice += num_drafts;
   }
-  if (complete.empty()) return;
-  TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
+  return rows;
+}
+
+// Logits that nobody asked for tell whether what was read is worth keeping. A draft's row counts
+// only if everything before it was drafted rightly.
+void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
+  std::vector<Row> rows = token_rows(batch, sampled);
+  if (rows.empty()) return;
+  TensorView logits = logits_of(*batch.transformer, last_rows(batch, rows, hidden));
   // The device still computes: time to find out what may come next.
-  for (size_t work : complete) batch.work[work].sequence->allowed_tokens();
-  std::vector<int32_t> best(complete.size());
+  for (const Row& row : rows) batch.work[row.work].sequence->allowed_tokens();
+  std::vector<int32_t> best(rows.size());
   ops_.argmax(logits, best);
-  for (size_t i = 0; i < complete.size(); ++i) {
-    Sequence& sequence = *batch.work[complete[i]].sequence;
-    Sample& sample = sampled[complete[i]];
-    sample.has_overflown = best[i] < 0;
-    if (sample.has_overflown || sequence.request.max_tokens == 0) continue;
-    if (sequence.is_looking(Looking::Stage::kScout)) {
-      sample.token = SampledToken{.token = best[i]};  // a draft
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Sequence& sequence = *batch.work[rows[i].work].sequence;
+    Sample& sample = sampled[rows[i].work];
+    size_t drafted = rows[i].num_before;
+    bool is_right = drafted == 0 || (sample.tokens.size() == drafted &&
+                                     sample.tokens.back().token == sequence.drafts[drafted - 1]);
+    if (!is_right) continue;
+    if (best[i] < 0) {
+      sample.has_overflown = drafted == 0;  // a draft's is met again by the step that comes to it
       continue;
     }
-    if (samples_on_device(sequence)) {
-      sequence.sampler.accept(best[i]);
-      sample.token = SampledToken{.token = best[i]};
+    if (sequence.request.max_tokens == 0) continue;
+    const bool is_scout = sequence.is_looking(Looking::Stage::kScout);
+    if (is_scout || samples_on_device(sequence)) {
+      if (!is_scout) sequence.sampler.accept(best[i]);
+      sample.tokens.push_back({.token = best[i]});
       continue;
     }
     auto row = static_cast<int64_t>(i);
@@ -166,22 +189,25 @@ void BatchRunner::sample_on_host(Sequence& sequence, TensorView logits, Sample& 
   SampledToken token =
       sequence.sampler.sample(host_rows(logits), sequence.request.num_top_logprobs, allowed);
   if (sequence.matcher) sample.is_stuck = !sequence.matcher->accept(token.token);
-  if (!sample.is_stuck) sample.token = std::move(token);
+  if (!sample.is_stuck) sample.tokens.push_back(std::move(token));
 }
 
-// The last row of each of these works. Decode steps have no other rows.
+// The last row of each of these slices. Decode steps have no other rows.
 TensorView BatchRunner::last_rows(const Batch& batch,
-                                  std::span<const size_t> works,
+                                  std::span<const Row> rows,
                                   TensorView hidden) {
-  auto count = static_cast<int64_t>(works.size());
-  if (count == hidden.rows) return hidden;
-  TensorView rows = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
-  for (int64_t i = 0; i < count; ++i) {
-    const SequenceSlice& slice = batch.slices[works[static_cast<size_t>(i)]].sequence;
-    int64_t last = slice.first_row + slice.num_rows - 1;
-    ops_.copy(hidden.row_range(last, last + 1), rows.row_range(i, i + 1));
-  }
-  return rows;
+  auto count = static_cast<int64_t>(rows.size());
+  auto row_of = [&](int64_t i) {
+    const SequenceSlice& slice = batch.slices[rows[static_cast<size_t>(i)].slice].sequence;
+    return slice.first_row + slice.num_rows - 1;
+  };
+  bool is_all = count == hidden.rows;
+  for (int64_t i = 0; is_all && i < count; ++i) is_all = row_of(i) == i;
+  if (is_all) return hidden;
+  TensorView last = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);
+  for (int64_t i = 0; i < count; ++i)
+    ops_.copy(hidden.row_range(row_of(i), row_of(i) + 1), last.row_range(i, i + 1));
+  return last;
 }
 
 TensorView BatchRunner::logits_of(Transformer& transformer, TensorView rows) {

@@ -18,9 +18,9 @@ class BatchRunner {
   BatchRunner(Ops& ops, const KvCache& kv) : ops_(ops), kv_(kv) {}
 
   struct Sample {
-    std::optional<SampledToken> token = {};  // where the work gives one
-    bool has_overflown = false;              // logits are not finite: the sequence cannot go on
-    bool is_stuck = false;                   // no token is allowed by its grammar
+    std::vector<SampledToken> tokens = {};  // where the work gives some: one, and a draft's
+    bool has_overflown = false;             // logits are not finite: the sequence cannot go on
+    bool is_stuck = false;                  // no token is allowed by its grammar
   };
 
   // One entry per work of the batch. Prompt logprobs are appended to the sequences that want them.
@@ -37,8 +37,17 @@ class BatchRunner {
   // False when logits are not finite.
   bool add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
   void sample(const Batch& batch, TensorView hidden, Sampled& sampled);
+
+  // A row of logits that a token is sampled from.
+  struct Row {
+    size_t work = 0;
+    size_t slice = 0;
+    size_t num_before = 0;  // rows of the work's drafts in front of it
+  };
+
+  static std::vector<Row> token_rows(const Batch& batch, const Sampled& sampled);
   void sample_on_host(Sequence& sequence, TensorView logits, Sample& sample);
-  TensorView last_rows(const Batch& batch, std::span<const size_t> works, TensorView hidden);
+  TensorView last_rows(const Batch& batch, std::span<const Row> rows, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);
 

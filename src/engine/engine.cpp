@@ -123,6 +123,7 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
                       .variant = std::move(variant),
                       .vocab_size = family_.config().vocab_size,
                       .max_tokens = static_cast<int32_t>(std::min<int64_t>(limit, max_model_len_)),
+                      .speculation = options_.speculation,
                       .now = std::chrono::steady_clock::now()});
   std::shared_ptr<TokenStream> stream = sequence->stream;
   if (Result<void> taken = inbox_.submit(std::move(sequence)); !taken) return taken.error();

@@ -30,11 +30,12 @@ struct EngineOptions {
   StoreOptions store;
   int32_t max_queue = 256;
   int32_t max_batch_sequences = 64;
-  int32_t chunk_tokens = 0;     // prefill tokens per step; 0: as many as suit the device
-  double ttft_slo_ms = 0;       // 0: none
-  double min_quality = 0.99;    // floor for plans chosen under load
-  int32_t max_adapters = 64;    // loaded at a time
-  ReadAdapter read_adapter;     // in the place of the disk; for tests
+  int32_t chunk_tokens = 0;   // prefill tokens per step; 0: as many as suit the device
+  double ttft_slo_ms = 0;     // 0: none
+  double min_quality = 0.99;  // floor for plans chosen under load
+  int32_t max_adapters = 64;  // loaded at a time
+  ReadAdapter read_adapter;   // in the place of the disk; for tests
+  Speculation speculation = Speculation::kNone;
   double load_stall_ms = 2000;  // a load from which nothing arrives for so long is given up
   using Sharing = SharingMode;
   Sharing sharing = Sharing::kOn;

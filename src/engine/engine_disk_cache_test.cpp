@@ -36,6 +36,31 @@ TEST(Sharing, DamagedCacheMeansFullPrefillWithTheRightAnswer) {
   EXPECT_NE(outcome.report.fallback, "");
 }
 
+// What the sequence shares on the device stays when the rest of it cannot be loaded.
+TEST(Sharing, DamageBehindBlocksOnTheDeviceCostsTheRestOnly) {
+  TinyFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  std::vector<int32_t> prompt = random_prompt(1, 500);
+  GenerationRequest whole{.model = "alpha", .prompt = prompt, .max_tokens = 12};
+  {
+    Engine engine(family.ops(), family.file(), options);
+    generate(engine, whole);
+  }
+  damage(disk.path());
+  Engine engine(family.ops(), family.file(), options);
+  auto front = [&](int32_t tokens) {
+    return std::vector<int32_t>(prompt.begin(), prompt.begin() + tokens);
+  };
+  GenerationRequest part{.model = "alpha", .prompt = front(200), .max_tokens = 1};
+  EXPECT_EQ(generate(engine, part).report.cached_tokens, 0);
+  Outcome outcome = generate(engine, whole);
+  EXPECT_EQ(outcome.report.cached_tokens, 192);
+  EXPECT_NE(outcome.report.fallback, "");
+  EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
+}
+
 TEST(Sharing, DiskCacheSurvivesARestart) {
   SharedFamily family;
   TemporaryFolder disk;

@@ -87,6 +87,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       chooser_(family_,
                books_,
                store_,
+               kv_.pool(),
                costs_,
                {.sharing = options.sharing,
                 .ttft_slo_ms = options.ttft_slo_ms,
@@ -100,7 +101,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
       host_transfers_(kLoadPatience),
       disk_transfers_(kLoadPatience),
       write_back_(ops.device()),
-      adapters_(family_, store_, options.max_adapters),
+      adapters_(family_, store_, kv_.pool(), options.max_adapters),
       loader_({.ops = ops,
                .base = family_.config(),
                .precision = options.family.precision,
@@ -225,7 +226,7 @@ Admit Engine::Loop::decide(Sequence& sequence) {
 }
 
 bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) const {
-  if (!other.writer || other.choice.refills_inputs) return false;
+  if (!other.writer || other.exact_keys.empty() || other.choice.refills_inputs) return false;
   if (other.exact_keys.front() != sequence.exact_keys.front()) return false;
   auto known = static_cast<size_t>(other.num_stored_blocks);
   size_t end = std::min(sequence.num_shareable_blocks(), other.exact_keys.size());
@@ -341,7 +342,10 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
   for (size_t i = 0; i < batch.work.size(); ++i) {
     Sequence& sequence = *batch.work[i].sequence;
     bool is_complete = batch.is_complete(i);
-    reader_.advance(sequence, batch.work[i].num_tokens);
+    std::vector<SampledToken>& tokens = sampled[i].tokens;
+    int32_t num_right = tokens.empty() ? 0 : static_cast<int32_t>(tokens.size()) - 1;
+    reader_.advance(sequence, batch.work[i].num_tokens + num_right);
+    judge_drafts(sequence, num_right);
     if (sampled[i].has_overflown) {
       spdlog::error("request {}: {}", sequence.id, overflow_of(sequence).message);
       reader_.discard(sequence);
@@ -351,12 +355,22 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
       abandon(sequence, misfit_of(sequence, sampled[i]), metrics_);
       finished_.push_back(&sequence);
     } else if (sequence.looking) {
-      if (is_complete) reader_.look_on(sequence, sampled[i].token);
-    } else if (is_complete && answer(sequence, std::move(sampled[i].token), metrics_)) {
+      if (is_complete) reader_.look_on(sequence, std::move(tokens));
+    } else if (is_complete && answer(sequence, std::move(tokens), metrics_)) {
       finished_.push_back(&sequence);
     }
   }
   for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
+}
+
+void Engine::Loop::judge_drafts(Sequence& sequence, int32_t num_right) {
+  if (sequence.drafts.empty()) return;
+  sequence.lookup->judge(static_cast<size_t>(num_right));
+  metrics_.update([&](EngineMetrics& metrics) {
+    metrics.drafted_tokens += sequence.drafts.size();
+    metrics.accepted_tokens += static_cast<uint64_t>(num_right);
+  });
+  sequence.drafts.clear();
 }
 
 void Engine::Loop::publish() {

@@ -65,6 +65,7 @@ class Engine::Loop {
   void follow(const StepPlan::Work& work);
   void release_stored();
   void settle(const Batch& batch, BatchRunner::Sampled sampled);
+  void judge_drafts(Sequence& sequence, int32_t num_right);
   void publish();
   void end_all(const Error& error);
 

@@ -50,10 +50,12 @@ struct EngineMetrics {
   Histogram queue_seconds{request_bounds()};
   // Sharing
   std::map<std::pair<std::string, std::string>, PairCounters> pairs;  // (sender, receiver)
-  std::map<std::string, uint64_t> hits_by_tier;                       // "host", "disk"
+  std::map<std::string, uint64_t> hits_by_tier;                       // "device", "host", "disk"
   std::map<std::string, uint64_t> fallbacks;                          // by reason
   uint64_t layers_recomputed = 0;
   uint64_t looked_at_tokens = 0;
+  uint64_t drafted_tokens = 0;   // ahead of decoding
+  uint64_t accepted_tokens = 0;  // of those
   uint64_t bytes_loaded = 0;
   double load_seconds = 0;
   double compute_seconds = 0;

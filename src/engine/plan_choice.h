@@ -28,7 +28,8 @@ struct PlanChoice {
   std::shared_ptr<const Variant> sender = nullptr;       // kSender, kOwnMixed
   std::shared_ptr<const LazyTranslator> maps = nullptr;  // null: raw
   int32_t look_layer = 0;                                // for plans that look at tokens
-  std::vector<Digest> keys = {};                         // of the blocks to load
+  std::vector<Digest> keys = {};                         // of the blocks that are not computed
+  size_t num_resident = 0;  // leading ones of those: on the device already, shared and not loaded
   std::vector<Digest> sender_keys = {};    // kOwnMixed: of the leading blocks that `sender` shares
   std::string provenance = {};             // of what the prompt becomes; empty: exact
   double quality = 1;                      // 1: as good as full prefill

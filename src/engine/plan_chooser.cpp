@@ -153,6 +153,7 @@ std::optional<PlanChoice> PlanChooser::refill_inputs(const Sequence& sequence,
   PlanChoice refill = choice;
   refill.refills_inputs = true;
   refill.keys.resize(complete);
+  refill.num_resident = std::min(refill.num_resident, complete);
   if (complete == 0) refill.source = PlanChoice::Source::kCompute;
   refill.predicted_seconds = predict(sequence, refill);
   if (!has_time(sequence, refill.predicted_seconds)) return std::nullopt;
@@ -165,30 +166,42 @@ PlanChoice PlanChooser::compute(const Sequence& sequence) const {
   return choice;
 }
 
-std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
-                                             const Variant& writer,
-                                             const std::string& provenance,
-                                             size_t num_blocks) const {
+std::vector<Digest> PlanChooser::token_keys(const Sequence& sequence,
+                                            const Variant& writer,
+                                            const std::string& provenance,
+                                            size_t num_blocks) const {
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
   identity.active_from = is_same_model(writer, *sequence.variant) ? sequence.active_from : 0;
   identity.disk_format = store_.disk_format();
-  auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
-  return block_keys(identity, prompt.first(std::min(prompt.size(), num_blocks * kBlockTokens)));
+  std::span<const int32_t> tokens = sequence.tokens;
+  return block_keys(identity, tokens.first(std::min(tokens.size(), num_blocks * kBlockTokens)));
+}
+
+// A mixed context lies there whole or not at all; what is looked at changes the blocks, so that
+// nobody else may hold them.
+void PlanChooser::find_resident(PlanChoice& choice) const {
+  choice.num_resident = 0;
+  if (choice.plan.look_permille > 0) return;
+  if (choice.source == PlanChoice::Source::kOwnExact)
+    choice.num_resident = pool_.longest_prefix(choice.keys);
+  if (choice.source == PlanChoice::Source::kOwnMixed &&
+      pool_.longest_prefix(choice.keys) == choice.keys.size())
+    choice.num_resident = choice.keys.size();
 }
 
 std::vector<Digest> PlanChooser::exact_keys(const Sequence& sequence, const Variant& writer) const {
-  return prompt_keys(sequence, writer, "", sequence.tokens.size() / kBlockTokens);
+  return token_keys(sequence, writer, "", sequence.tokens.size() / kBlockTokens);
 }
 
 std::vector<Digest> PlanChooser::mixed_keys(const Sequence& sequence,
                                             const std::string& provenance,
                                             size_t num_covered) const {
-  std::vector<Digest> keys = prompt_keys(sequence, *sequence.variant, provenance, num_covered);
+  std::vector<Digest> keys = token_keys(sequence, *sequence.variant, provenance, num_covered);
   std::vector<Digest> behind =
-      prompt_keys(sequence, *sequence.variant, fmt::format("{} covers {}", provenance, num_covered),
-                  sequence.tokens.size() / kBlockTokens);
+      token_keys(sequence, *sequence.variant, fmt::format("{} covers {}", provenance, num_covered),
+                 sequence.tokens.size() / kBlockTokens);
   keys.insert(keys.end(), behind.begin() + std::ssize(keys), behind.end());
   return keys;
 }
@@ -208,9 +221,12 @@ void PlanChooser::add_exact(Search& search) const {
   const Sequence& sequence = search.sequence;
   search.candidates.push_back(compute(sequence));
   auto shareable = std::span(sequence.exact_keys).first(sequence.num_shareable_blocks());
-  auto stored = shareable.first(stored_blocks(shareable));
-  if (stored.empty()) return;
-  add(search, {.source = PlanChoice::Source::kOwnExact, .keys = {stored.begin(), stored.end()}});
+  size_t resident = pool_.longest_prefix(shareable);
+  auto known = shareable.first(resident + stored_blocks(shareable.subspan(resident)));
+  if (known.empty()) return;
+  add(search, {.source = PlanChoice::Source::kOwnExact,
+               .keys = {known.begin(), known.end()},
+               .num_resident = resident});
 }
 
 void PlanChooser::add_auto(Search& search) const {
@@ -293,26 +309,28 @@ void PlanChooser::find_mixed(const Sequence& sequence,
   size_t covered = cache.keys.size();
   auto stored = [&](size_t num_blocks) {
     return store_.longest_prefix(
-        prompt_keys(sequence, *sequence.variant, mixed.provenance, num_blocks), own);
+        token_keys(sequence, *sequence.variant, mixed.provenance, num_blocks), own);
   };
   if (!own.empty()) covered = stored(1) == 0 ? 0 : stored(covered);  // mostly there is nothing
-  // Without recomputed layers of its own, and with nothing behind, it would be the sender's cache.
-  if (covered == 0 || (own.empty() && covered == sequence.num_shareable_blocks())) return;
+  if (covered == 0) return;
   std::vector<Digest> keys = mixed_keys(sequence, mixed.provenance, covered);
   keys.resize(sequence.num_shareable_blocks());
   size_t behind = stored_blocks(std::span(keys).subspan(covered));
-  if (behind == 0 && own.empty()) return;
   keys.resize(covered + behind);
   mixed.keys = std::move(keys);
   mixed.sender_keys = cache.keys;
   mixed.sender_keys.resize(covered);
+  find_resident(mixed);
+  // In the store it would be the sender's cache.
+  bool has_own = !own.empty() || behind > 0;
+  if (!has_own && mixed.num_resident == 0) mixed.keys.clear();
 }
 
 std::vector<PlanChooser::Part> PlanChooser::parts_of(const PlanChoice& choice) const {
   int32_t num_layers = options_.layout.num_layers;
-  if (choice.source == PlanChoice::Source::kCompute) return {};
+  if (choice.num_resident == choice.keys.size()) return {};
   if (choice.source == PlanChoice::Source::kOwnExact)
-    return {{choice.keys, key_value_entries(num_layers)}};
+    return {{std::span(choice.keys).subspan(choice.num_resident), key_value_entries(num_layers)}};
   std::vector<EntryId> reused = key_value_entries(choice.plan.reused_layers(num_layers));
   if (choice.source == PlanChoice::Source::kSender) {
     if (choice.plan.needs_layer_input()) reused.push_back({EntryKind::kLayerInput, choice.plan.b});
@@ -391,8 +409,10 @@ PlanChoice PlanChooser::choose_exact(Sequence& sequence, DiskUse disk) const {
 PlanChoice PlanChooser::choose_again(Sequence& sequence, DiskUse disk) const {
   const PlanChoice& before = sequence.choice;
   if (before.is_exact()) return choose_exact(sequence, disk);
-  bool is_avoided = disk == DiskUse::kAvoided && tier_of(before) == Tier::kDisk;
-  if (is_stored(before) && !is_avoided) return before;
+  PlanChoice again = before;
+  find_resident(again);
+  bool is_avoided = disk == DiskUse::kAvoided && tier_of(again) == Tier::kDisk;
+  if (is_stored(again) && !is_avoided) return again;
   PlanChoice exact = choose_exact(sequence, disk);
   exact.fallback = "the cache is gone";
   return exact;

@@ -42,9 +42,15 @@ class PlanChooser {
   PlanChooser(const ModelFamily& family,
               const PlanBooks& books,
               const CacheStore& store,
+              const BlockPool& pool,
               const CostModel& costs,
               const ChooserOptions& options)
-      : family_(family), books_(books), store_(store), costs_(costs), options_(options) {}
+      : family_(family),
+        books_(books),
+        store_(store),
+        pool_(pool),
+        costs_(costs),
+        options_(options) {}
 
   // What is wrong with an explicit sharing request: kInvalidArgument. Any thread.
   Result<void> validate(const SharingRequest& sharing, const Variant& receiver) const;
@@ -62,9 +68,9 @@ class PlanChooser {
   // Whether the request can wait for so long without missing its latency target or deadline.
   bool has_time(const Sequence& sequence, double seconds) const;
 
-  // Keys of the prompt's full blocks as the variant itself computes them.
+  // Keys of the full blocks of the tokens so far as the variant itself computes them.
   std::vector<Digest> exact_keys(const Sequence& sequence, const Variant& writer) const;
-  // The same for a prompt that the variant reads with a plan of this provenance, whose first
+  // The same where the variant reads the prompt with a plan of this provenance, whose first
   // `num_covered` blocks come from the sender: what follows them depends on how many they are.
   std::vector<Digest> mixed_keys(const Sequence& sequence,
                                  const std::string& provenance,
@@ -77,10 +83,12 @@ class PlanChooser {
   struct SenderCache;
   struct Part;
 
-  std::vector<Digest> prompt_keys(const Sequence& sequence,
-                                  const Variant& writer,
-                                  const std::string& provenance,
-                                  size_t num_blocks) const;
+  std::vector<Digest> token_keys(const Sequence& sequence,
+                                 const Variant& writer,
+                                 const std::string& provenance,
+                                 size_t num_blocks) const;
+  // Looks on the device for what the choice takes.
+  void find_resident(PlanChoice& choice) const;
   SenderCache look_up(Sequence& sequence, const std::shared_ptr<const Variant>& sender) const;
   void add_exact(Search& search) const;
   void add_auto(Search& search) const;
@@ -102,6 +110,7 @@ class PlanChooser {
   const ModelFamily& family_;
   const PlanBooks& books_;
   const CacheStore& store_;
+  const BlockPool& pool_;
   const CostModel& costs_;
   ChooserOptions options_;
 };

@@ -114,7 +114,9 @@ class Choosing : public testing::Test {
     options_.layout = family_.models().config().kv_layout(DType::kF32);
   }
 
-  PlanChooser chooser() const { return {family_.models(), *books_, store_, costs_, options_}; }
+  PlanChooser chooser() const {
+    return {family_.models(), *books_, store_, pool_, costs_, options_};
+  }
 
   Sequence sequence(const SharingRequest& sharing) const {
     GenerationRequest request;
@@ -150,6 +152,7 @@ class Choosing : public testing::Test {
   std::unique_ptr<PlanBooks> books_;
   SteadyClock clock_;
   CacheStore store_{{.host_bytes = uint64_t{64} << 20}, clock_};
+  BlockPool pool_{8};
   // Computing is slow and loading is not.
   CostModel costs_{{.token_seconds = 1e-3, .host_bandwidth = 1e10}, 4};
   ChooserOptions options_;
@@ -167,6 +170,21 @@ TEST_F(Choosing, APlanReachesAsFarAsTheInputsItBeginsFrom) {
   }
   Sequence plain = sequence({SharingRequest::Mode::kExplicit, "base", "reuse"});
   EXPECT_EQ(chooser().choose(plain, 0).keys.size(), 4u) << "needs no inputs";
+}
+
+// The store may have forgotten them.
+TEST_F(Choosing, BlocksOnTheDeviceAreSharedAndCostNothing) {
+  Sequence reading = sequence({});
+  PlanChoice computed = chooser().choose(reading, 0);
+  EXPECT_EQ(computed.source, PlanChoice::Source::kCompute);
+  std::optional<std::vector<BlockLease>> leases = pool_.take(2);
+  for (size_t i = 0; i < 2; ++i) pool_.label((*leases)[i].block(), reading.exact_keys[i]);
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kOwnExact);
+  EXPECT_EQ(choice.keys.size(), 2u);
+  EXPECT_EQ(choice.num_resident, 2u);
+  EXPECT_NEAR(computed.predicted_seconds - choice.predicted_seconds,
+              costs_.compute_seconds(0, 2 * kBlockTokens, 4), 1e-9);
 }
 
 TEST_F(Choosing, APlanWithoutAnyInputIsNoChoice) {

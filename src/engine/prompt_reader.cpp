@@ -25,11 +25,14 @@ int32_t num_shared_tokens(const Sequence& sequence) {
   return static_cast<int32_t>(num_blocks) * kBlockTokens;
 }
 
+// Leading blocks that a mixed choice takes from its sender.
+size_t num_covered_blocks(const PlanChoice& choice) {
+  return static_cast<size_t>(choice.num_sender_tokens() / kBlockTokens);
+}
+
 }  // namespace
 
 void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
-  check(sequence.blocks.reserve(parts_.kv.pool(), sequence.num_tokens()),
-        "an admitted sequence fits");
   start(sequence, num_waiting);
   if (sequence.was_admitted) return;
   sequence.was_admitted = true;
@@ -48,6 +51,7 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
   if (!sequence.choice.fallback.empty())
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   refill_inputs(sequence, num_waiting);
+  take_blocks(sequence);
   if (!sequence.choice.keys.empty()) start_reuse(sequence, std::move(translator));
   start_looking(sequence);
   start_writer(sequence);
@@ -86,19 +90,42 @@ void PromptReader::refill_inputs(Sequence& sequence, size_t num_waiting) {
   if (refilled_.insert(sequence.choice.keys.back()).second) sequence.choice = std::move(*refill);
 }
 
+// What is on the device already is shared.
+void PromptReader::take_blocks(Sequence& sequence) {
+  BlockPool& pool = parts_.kv.pool();
+  for (size_t i = 0; i < sequence.choice.num_resident; ++i) {
+    std::optional<BlockLease> lease = pool.find(sequence.choice.keys[i]);
+    check(lease.has_value(), "what the chooser has found is there");
+    sequence.blocks.append(std::move(*lease));
+  }
+  check(sequence.blocks.reserve(pool, sequence.num_tokens()), "an admitted sequence fits");
+}
+
 void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator) {
+  sequence.num_computed = sequence.choice.num_tokens();
+  if (sequence.choice.num_resident < sequence.choice.keys.size())
+    return start_load(sequence, std::move(translator));
+  report_reuse(sequence);
+  parts_.metrics.update([](EngineMetrics& metrics) { ++metrics.hits_by_tier["device"]; });
+}
+
+void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translator> translator) {
   const PlanChoice& choice = sequence.choice;
+  auto resident = static_cast<std::ptrdiff_t>(choice.num_resident);
   int32_t context = choice.num_tokens();
   bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
   bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
   std::span<const int32_t> blocks = sequence.blocks.blocks();
   ReuseJob job{.receiver = sequence.variant,
-               .context = {sequence.tokens.begin(), sequence.tokens.begin() + context},
-               .sender_keys = is_mixed ? choice.sender_keys : choice.keys,
+               .context = {sequence.tokens.begin() + resident * kBlockTokens,
+                           sequence.tokens.begin() + context},
+               .sender_keys = is_mixed
+                                  ? choice.sender_keys
+                                  : std::vector(choice.keys.begin() + resident, choice.keys.end()),
                .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
-               .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens},
+               .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
                .limits = {parts_.load_stall,
                           parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
                .on_progress = parts_.on_progress};
@@ -106,7 +133,6 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
   TransferThreads& threads = is_on_disk ? parts_.disk_threads : parts_.host_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
-  sequence.num_computed = context;
 }
 
 void PromptReader::start_looking(Sequence& sequence) {
@@ -132,22 +158,21 @@ void PromptReader::start_reading(Sequence& sequence) {
     looking.positions.push_back(i);
 }
 
-// Exact prompts are stored for everybody, with E where plan books want it (what an activated LoRA
-// reads in front of its invocation for its base, and like it); mixed ones for their own
+// What is read exactly is stored for everybody, with E where plan books want it (what an activated
+// LoRA reads in front of its invocation for its base, and like it), and what is answered behind it,
+// for the next turn of a conversation; what is mixed for its own
 // variant and plan, without the layers that are the sender's. What came from the own cache is there
 // already.
 void PromptReader::start_writer(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
-  if (sequence.prompt_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant))
-    return;
+  if (sequence.max_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant)) return;
   if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
   const bool has_base_blocks = is_activated(*sequence.variant);
   const Variant base = without_adapter(*sequence.variant);
   if (choice.is_exact())
     captured = parts_.books.captured_layers(has_base_blocks ? base : *sequence.variant);
-  bool is_from_sender = choice.source == PlanChoice::Source::kSender;
-  size_t covered = is_from_sender ? choice.keys.size() : choice.sender_keys.size();
+  size_t covered = num_covered_blocks(choice);
   sequence.stored_keys = choice.is_exact()
                              ? sequence.exact_keys
                              : parts_.chooser.mixed_keys(sequence, choice.provenance, covered);
@@ -198,9 +223,21 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   sequence.looking.reset();
   sequence.writer.reset();
   sequence.num_computed = 0;
+  if (sequence.choice.num_resident > 0) return keep_resident(sequence);
+  sequence.blocks.clear();
+  sequence.num_shared_blocks = 0;
   if (++sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
+  take_blocks(sequence);
   start_looking(sequence);
+  start_writer(sequence);
+}
+
+// Others may hold these blocks, so that a new choice could lack room; what follows them is
+// computed.
+void PromptReader::keep_resident(Sequence& sequence) {
+  sequence.choice.keys.resize(sequence.choice.num_resident);
+  start_reuse(sequence, nullptr);
   start_writer(sequence);
 }
 
@@ -216,13 +253,13 @@ void PromptReader::advance(Sequence& sequence, int32_t num_tokens) {
 
 // The scout has left the prompt as the plan's layers alone would read it, so it is stored like
 // that; what is read from then on is the request's own.
-void PromptReader::look_on(Sequence& sequence, const std::optional<SampledToken>& draft) {
+void PromptReader::look_on(Sequence& sequence, const std::vector<SampledToken>& draft) {
   Looking& looking = *sequence.looking;
   check(looking.stage != Looking::Stage::kRead, "reading ends with the answer's token");
   if (looking.stage == Looking::Stage::kScout) {
     store_blocks(sequence);
-    if (draft) {
-      looking.draft = draft->token;
+    if (!draft.empty()) {
+      looking.draft = draft.front().token;
       looking.stage = Looking::Stage::kDraft;
       return;
     }
@@ -242,13 +279,24 @@ void PromptReader::finish_looking(Sequence& sequence) {
 }
 
 void PromptReader::finish_reuse(Sequence& sequence) {
-  const PlanChoice& choice = sequence.choice;
   const ContextReuse& reuse = *sequence.reuse;
+  sequence.report.load_ms = reuse.load_ms();
+  report_reuse(sequence);
+  parts_.metrics.update([&](EngineMetrics& metrics) {
+    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
+    metrics.bytes_loaded += reuse.loaded_bytes();
+    metrics.load_seconds += reuse.load_ms() * 1e-3;
+  });
+  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
+  sequence.reuse.reset();
+}
+
+void PromptReader::report_reuse(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
   PrefillReport& report = sequence.report;
   // What lies behind the sender's tokens runs again once some of these were looked at.
   bool is_looking = choice.plan.look_permille > 0;
   report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();
-  report.load_ms = reuse.load_ms();
   const int32_t from_sender = num_shared_tokens(sequence);
   const bool is_shared = from_sender > 0;
   int32_t recomputed =
@@ -262,42 +310,63 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
     metrics.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
-    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
-    metrics.bytes_loaded += reuse.loaded_bytes();
-    metrics.load_seconds += reuse.load_ms() * 1e-3;
     if (!is_shared) return;
     PairCounters& pair = metrics.pairs[{report.sender, sequence.variant->name}];
     ++pair.hits;
     pair.tokens_reused += static_cast<uint64_t>(from_sender);
   });
-  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
-  sequence.reuse.reset();
 }
 
 void PromptReader::store_blocks(Sequence& sequence) {
   if (!sequence.writer || sequence.reuse) return;
-  int32_t num_tokens = std::min(sequence.num_computed, sequence.prompt_tokens);
-  int32_t num_blocks = num_tokens / kBlockTokens;
-  if (num_blocks > sequence.num_sent_blocks && parts_.adapters.is_current(*sequence.variant)) {
-    sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
-                           num_tokens);
-    sequence.num_sent_blocks = num_blocks;
+  if (parts_.adapters.is_current(*sequence.variant)) {
+    extend_keys(sequence);
+    share_blocks(sequence);
+    int32_t num_blocks = sequence.num_full_blocks();
+    if (num_blocks > sequence.num_sent_blocks) {
+      sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(),
+                             sequence.num_sent_blocks, num_blocks * kBlockTokens);
+      sequence.num_sent_blocks = num_blocks;
+    }
   }
   note_stored(sequence);
 }
 
+// The answer has filled another block.
+void PromptReader::extend_keys(Sequence& sequence) {
+  const PlanChoice& choice = sequence.choice;
+  if (std::ssize(sequence.stored_keys) >= sequence.num_full_blocks()) return;
+  if (choice.is_exact()) {
+    sequence.exact_keys = parts_.chooser.exact_keys(sequence, *sequence.variant);
+    sequence.stored_keys = sequence.exact_keys;
+  } else {
+    sequence.stored_keys =
+        parts_.chooser.mixed_keys(sequence, choice.provenance, num_covered_blocks(choice));
+  }
+}
+
+// Blocks with tokens that were, or will be, looked at are the request's own.
+void PromptReader::share_blocks(Sequence& sequence) {
+  if (sequence.looking || !sequence.looked_at.empty()) return;
+  std::span<const int32_t> blocks = sequence.blocks.blocks();
+  auto end = static_cast<size_t>(sequence.num_full_blocks());
+  for (size_t& i = sequence.num_shared_blocks; i < end; ++i)
+    parts_.kv.pool().label(blocks[i], sequence.stored_keys[i]);
+}
+
 void PromptReader::discard(Sequence& sequence) {
   if (sequence.writer) sequence.writer->wait();
-  parts_.store->erase(sequence.exact_keys);
-  parts_.store->erase(sequence.stored_keys);
+  for (const std::vector<Digest>* keys : {&sequence.exact_keys, &sequence.stored_keys}) {
+    parts_.store->erase(*keys);
+    parts_.kv.pool().forget(*keys);
+  }
 }
 
 void PromptReader::note_stored(Sequence& sequence) {
   if (!sequence.writer || sequence.writer->has_copies()) return;
   sequence.num_stored_blocks = sequence.num_sent_blocks;
-  bool is_read = !sequence.reuse && sequence.num_computed >= sequence.prompt_tokens;
-  if (is_read || sequence.is_looking(Looking::Stage::kRead)) sequence.writer.reset();
+  if (sequence.is_looking(Looking::Stage::kRead)) sequence.writer.reset();
 }
 
 // The first reason of a run is the one that counts. A reader who knows the report already hears of

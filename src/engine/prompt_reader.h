@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <set>
+#include <vector>
 
 #include "engine/adapter_registry.h"
 #include "engine/cost_model.h"
@@ -39,7 +39,8 @@ class PromptReader {
 
   explicit PromptReader(Parts parts) : parts_(std::move(parts)) {}
 
-  // Takes blocks for all tokens, for which the pool has room, and starts loading.
+  // Takes blocks for all tokens, for which the pool has room even if it shares none, and starts
+  // loading.
   void begin(Sequence& sequence, size_t num_waiting);
   // The next tokens of a reused context through the layers that its plan recomputes.
   void recompute(Sequence& sequence, int32_t num_tokens);
@@ -48,9 +49,10 @@ class PromptReader {
   // The next rows have passed all layers, so the context before them is complete, too.
   void advance(Sequence& sequence, int32_t num_tokens);
   // What the sequence does to read the tokens that it looks at has come to the end of a stage;
-  // `draft` at the end of the scout.
-  void look_on(Sequence& sequence, const std::optional<SampledToken>& draft);
-  // Begins to put the full blocks of the prompt that are new since the last call into the store.
+  // `draft` is one token at the end of the scout.
+  void look_on(Sequence& sequence, const std::vector<SampledToken>& draft);
+  // Begins to put the full blocks that are new since the last call into the store, and lets
+  // others share them.
   void store_blocks(Sequence& sequence);
   // What was read is not worth keeping: takes it out of the store, whoever has put it there.
   void discard(Sequence& sequence);
@@ -61,14 +63,20 @@ class PromptReader {
   void start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
   void refill_inputs(Sequence& sequence, size_t num_waiting);
+  void keep_resident(Sequence& sequence);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
+  void take_blocks(Sequence& sequence);
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
+  void start_load(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void start_looking(Sequence& sequence);
   void start_writer(Sequence& sequence);
   void start_reading(Sequence& sequence);
   void finish_looking(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
+  void report_reuse(Sequence& sequence);
+  void extend_keys(Sequence& sequence);
+  void share_blocks(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
 
   Parts parts_;

@@ -21,6 +21,9 @@ namespace droidspeak {
 // What a whole engine does across variants; kPlainReuse takes every layer as it is, for comparison.
 enum class SharingMode { kOn, kOff, kPlainReuse };
 
+// Whether tokens are drafted ahead of decoding; see engine/prompt_lookup.h.
+enum class Speculation { kNone, kLookup };
+
 struct SharingRequest {
   // kOff: nothing of other variants; the variant's own prefix cache stays in use.
   enum class Mode { kAuto, kOff, kExplicit } mode = Mode::kAuto;
@@ -46,6 +49,8 @@ struct GenerationRequest {
   // Of each token of the prompt, where more than `num_top_logprobs`.
   int32_t num_prompt_alternatives = 0;
   std::string cache_salt = {};
+  std::string tenant = {};  // whose request it is: tenants take turns
+  int32_t priority = 0;     // within the tenant; smaller ones go first
   SharingRequest sharing = {};
   std::optional<double> ttft_slo_ms = {};
   std::optional<double> min_quality = {};

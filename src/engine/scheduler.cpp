@@ -42,6 +42,21 @@ void Scheduler::plan_decodes(StepPlan& plan) {
     if (!grow(i, plan)) break;  // it was the youngest and is gone
     plan.rows.push_back({running_[i].get(), 1});
   }
+  num_draft_rows_ = 0;
+  for (const StepPlan::Work& work : plan.rows) draft(*work.sequence);
+}
+
+// Nobody gives up blocks for a draft, and none goes beyond the answer's end.
+void Scheduler::draft(Sequence& sequence) {
+  sequence.drafts.clear();
+  if (!sequence.lookup || sequence.looking) return;
+  int32_t most =
+      std::min(sequence.max_tokens - sequence.num_tokens() - 1, kMaxDraftRows - num_draft_rows_);
+  std::vector<int32_t> drafts = sequence.lookup->draft(sequence.tokens, most);
+  auto count = static_cast<int32_t>(drafts.size());
+  if (count == 0 || !sequence.blocks.reserve(pool_, sequence.num_tokens() + count)) return;
+  num_draft_rows_ += count;
+  sequence.drafts = std::move(drafts);
 }
 
 // Room for all tokens of running_[index]; false when it had to give up its own blocks.
@@ -119,8 +134,11 @@ void Scheduler::check_integrity() const {
     check(sequence.num_missing() > 0, "a running sequence has something to compute");
     check(sequence.blocks.capacity_tokens() >= sequence.num_computed,
           "blocks cover what was computed");
-    for (int32_t block : sequence.blocks.blocks()) {
-      check(held.insert(block).second, "a block belongs to one sequence");
+    std::span<const int32_t> blocks = sequence.blocks.blocks();
+    for (size_t j = 0; j < blocks.size(); ++j) {
+      bool is_own = held.insert(blocks[j]).second;
+      bool is_complete = static_cast<int32_t>(j + 1) * kBlockTokens <= sequence.num_computed;
+      check(is_own || is_complete, "what is written belongs to one sequence");
     }
   }
   check(static_cast<int32_t>(held.size()) == pool_.num_blocks() - pool_.num_free(),

@@ -17,7 +17,7 @@ namespace droidspeak {
 struct StepPlan {
   struct Work {
     Sequence* sequence = nullptr;
-    int32_t num_tokens = 0;
+    int32_t num_tokens = 0;  // without the sequence's drafts
   };
 
   std::vector<Work> rows = {};        // through all layers, the sequences' next ones
@@ -32,6 +32,9 @@ struct SchedulerOptions {
   int32_t chunk_tokens = 512;
   int32_t num_layers = 1;
 };
+
+// Drafts of all sequences in a step: beyond some rows a step is no longer bound by memory.
+inline constexpr int32_t kMaxDraftRows = 16;
 
 class Scheduler {
  public:
@@ -60,10 +63,12 @@ class Scheduler {
   void plan_prefills(StepPlan& plan);
   void plan_follow(StepPlan& plan);
   bool grow(size_t index, StepPlan& plan);
+  void draft(Sequence& sequence);
 
   BlockPool& pool_;
   SchedulerOptions options_;
   std::vector<std::unique_ptr<Sequence>> running_;  // ascending ids
+  int32_t num_draft_rows_ = 0;                      // in this step
 };
 
 }  // namespace droidspeak

@@ -179,15 +179,53 @@ TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
   scheduler.check_integrity();
 }
 
+std::vector<uint64_t> order_of(WaitingLine& line) {
+  std::vector<uint64_t> order;
+  while (auto sequence = line.take([](Sequence&) { return Admit::kNow; })) {
+    line.check_integrity();
+    order.push_back(sequence->id);
+  }
+  return order;
+}
+
 TEST(WaitingLine, TakesVariantsInTurn) {
   WaitingLine line;
   for (uint64_t id = 1; id <= 4; ++id) line.push(make_sequence(id, 1, 1, "flood"));
   line.push(make_sequence(5, 1, 1, "other"));
   line.push(make_sequence(6, 1, 1, "other"));
-  std::vector<uint64_t> order;
-  while (auto sequence = line.take([](Sequence&) { return Admit::kNow; }))
-    order.push_back(sequence->id);
-  EXPECT_EQ(order, (std::vector<uint64_t>{1, 5, 2, 6, 3, 4}));
+  EXPECT_EQ(order_of(line), (std::vector<uint64_t>{1, 5, 2, 6, 3, 4}));
+}
+
+TEST(WaitingLine, TakesTenantsInTurnHoweverManyVariantsTheyAskFor) {
+  WaitingLine line;
+  auto push = [&](uint64_t id, const std::string& tenant, const std::string& model) {
+    auto sequence = make_sequence(id, 1, 1, model);
+    sequence->request.tenant = tenant;
+    line.push(std::move(sequence));
+  };
+  push(1, "one", "a");
+  push(2, "one", "a");
+  push(3, "one", "b");
+  push(4, "two", "a");
+  push(5, "two", "a");
+  EXPECT_EQ(order_of(line), (std::vector<uint64_t>{1, 4, 3, 5, 2}));
+}
+
+TEST(WaitingLine, SmallerPrioritiesOfATenantGoFirst) {
+  WaitingLine line;
+  auto push = [&](uint64_t id, const std::string& tenant, int32_t priority) {
+    auto sequence = make_sequence(id, 1, 1, id % 2 == 0 ? "a" : "b");
+    sequence->request.tenant = tenant;
+    sequence->request.priority = priority;
+    line.push(std::move(sequence));
+  };
+  push(1, "one", 0);
+  push(2, "one", 5);
+  push(3, "one", -1);
+  push(4, "one", -1);
+  push(5, "two", 100);
+  EXPECT_EQ(order_of(line), (std::vector<uint64_t>{3, 5, 4, 1, 2}))
+      << "another tenant's turn does not depend on them";
 }
 
 TEST(WaitingLine, LetsPreemptedSequencesGoFirst) {
@@ -227,7 +265,10 @@ void run_random_load(uint32_t seed) {
     if (arrived < 60 && random() % 3 == 0) {
       auto prompt = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(5 * kBlockTokens));
       auto output = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(kBlockTokens));
-      line.push(make_sequence(next_id++, prompt, output, random() % 2 == 0 ? "a" : "b"));
+      auto sequence = make_sequence(next_id++, prompt, output, random() % 2 == 0 ? "a" : "b");
+      sequence->request.tenant = random() % 2 == 0 ? "one" : "two";
+      sequence->request.priority = static_cast<int32_t>(random() % 3);
+      line.push(std::move(sequence));
       ++arrived;
     }
     if (random() % 40 == 0) {

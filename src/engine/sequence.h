@@ -14,9 +14,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/plan_choice.h"
+#include "engine/prompt_lookup.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "grammar/grammar_matcher.h"
@@ -39,6 +41,7 @@ struct SequenceOptions {
   std::shared_ptr<const Variant> variant = nullptr;
   int32_t vocab_size = 0;
   int32_t max_tokens = 0;  // prompt and output together
+  Speculation speculation = Speculation::kNone;
   TimePoint now = {};
 };
 
@@ -79,6 +82,10 @@ struct Sequence {
         submitted(options.now) {
     request.prompt = {};  // it is in `tokens`
     if (request.grammar) matcher.emplace(request.grammar);
+    // What may come next is not known for several tokens ahead.
+    const bool is_free = !request.grammar && request.min_tokens == 0;
+    if (is_free && options.speculation == Speculation::kLookup)
+      lookup = std::make_unique<PromptLookup>();
     if (request.min_tokens == 0) return;
     no_stops.assign(static_cast<size_t>((options.vocab_size + 31) / 32), ~uint32_t{0});
     for (int32_t token : *request.stop_tokens) {
@@ -99,11 +106,13 @@ struct Sequence {
   std::optional<GrammarMatcher> matcher;  // where the answer is in its grammar
   std::vector<uint32_t> no_stops;         // one bit per token, for the first `min_tokens`
 
+  std::unique_ptr<PromptLookup> lookup;  // null: nothing is drafted
+  std::vector<int32_t> drafts;           // rows of this step behind the next token's
+
   BlockTable blocks;
   int32_t num_computed = 0;
 
-  std::vector<Digest>
-      exact_keys;  // of the prompt's full blocks as the variant itself computes them
+  std::vector<Digest> exact_keys;       // of the full blocks as the variant itself computes them
   std::vector<WriterKeys> writer_keys;  // of the senders that were asked about so far
   PlanChoice choice;
   std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
@@ -113,7 +122,8 @@ struct Sequence {
   // answers depend on the batch, another scout might choose others.
   std::vector<int32_t> looked_at;
   std::unique_ptr<ContextWriter> writer;  // null: nothing of this prompt is (still) to be stored
-  std::vector<Digest> stored_keys;        // under which the writer writes the prompt's full blocks
+  std::vector<Digest> stored_keys;        // under which the writer writes the full blocks
+  size_t num_shared_blocks = 0;           // labelled in the pool, so that others can share them
   int32_t num_sent_blocks = 0;            // given to the writer
   int32_t num_stored_blocks = 0;          // of those, in the store
   uint64_t waits_for = 0;                 // id of the sequence that reads for both; 0: of none
@@ -139,6 +149,9 @@ struct Sequence {
     return is_restricted() ? std::span<const uint32_t>(no_stops) : std::span<const uint32_t>();
   }
 
+  // Whose tokens are known and computed: behind an answer's end there may be rows of drafts.
+  int32_t num_full_blocks() const { return std::min(num_computed, num_tokens()) / kBlockTokens; }
+
   // At least the last token of the prompt is always computed.
   size_t num_shareable_blocks() const {
     return static_cast<size_t>((prompt_tokens - 1) / kBlockTokens);
@@ -150,6 +163,11 @@ struct Sequence {
   }
 
   bool is_looking(Looking::Stage stage) const { return looking && looking->stage == stage; }
+
+  // Who of one tenant's is admitted first.
+  bool goes_before(const Sequence& other) const {
+    return std::pair(request.priority, id) < std::pair(other.request.priority, other.id);
+  }
 
   // Rows that run before the next thing is decided.
   int32_t num_missing() const {
@@ -205,7 +223,9 @@ struct Sequence {
     pass.reset();
     looking.reset();
     writer.reset();
+    drafts.clear();
     blocks.clear();
+    num_shared_blocks = 0;
     num_computed = 0;
     if (num_generated() == 0) looked_at.clear();
   }

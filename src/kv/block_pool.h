@@ -1,12 +1,19 @@
-// Which K/V blocks are free. Hands out block ids as leases: a block returns when its last lease
-// dies. Owned and used by one thread (the engine's).
+// Which K/V blocks are free, and what is in the others. Hands out block ids as leases: a block
+// returns when its last lease dies. A block whose content is complete can be labelled with the key
+// of what it holds; others then share it, also after its return, until it is given out anew.
+// Owned and used by one thread (the engine's).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "base/hash.h"
 
 namespace droidspeak {
 
@@ -56,21 +63,46 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Nothing when fewer than `count` blocks are free; then none is taken. Last freed, first given.
+  // Nothing when fewer than `count` blocks are free; then none is taken. Blocks without a label
+  // first, the last freed before the others; then labelled ones, the longest free first.
   std::optional<std::vector<BlockLease>> take(int32_t count);
+
+  // Of a leased block that will not change any more. Where another block has the key already, that
+  // one keeps it.
+  void label(int32_t block, const Digest& key);
+  // How many of the leading keys name a block.
+  size_t longest_prefix(std::span<const Digest> keys) const;
+  // A lease of the block that the key names.
+  std::optional<BlockLease> find(const Digest& key);
+  // Nobody finds what these keys name, or anything, any more; leases stay.
+  void forget(std::span<const Digest> keys);
+  void forget_all();
 
   int32_t num_blocks() const { return static_cast<int32_t>(lease_counts_.size()); }
 
-  int32_t num_free() const { return static_cast<int32_t>(free_blocks_.size()); }
+  int32_t num_free() const { return static_cast<int32_t>(free_blocks_.size() + kept_.size()); }
 
-  // Panics unless every block is either free or leased, and listed once.
+  // Panics unless every block is either free or leased, and listed once, and labels are unique.
   void check_integrity() const;
 
  private:
   friend class BlockLease;
 
-  std::vector<int32_t> free_blocks_;
-  std::vector<int32_t> lease_counts_;  // 0: free
+  struct Block {
+    int32_t num_leases = 0;       // 0: free
+    const Digest* key = nullptr;  // in blocks_of_keys_; null: no label
+    uint64_t freed = 0;           // its place in kept_, while it is there
+  };
+
+  void lease(int32_t block);
+  void give_back(int32_t block);
+  void unlabel(int32_t block);
+
+  std::vector<Block> blocks_;
+  std::vector<int32_t> free_blocks_;  // without a label
+  std::map<uint64_t, int32_t> kept_;  // free, labelled; in order of their return
+  std::unordered_map<Digest, int32_t, DigestHash> blocks_of_keys_;  // labelled, free or not
+  uint64_t num_returns_ = 0;
 };
 
 }  // namespace droidspeak

@@ -105,10 +105,7 @@ bool BlockTable::reserve(BlockPool& pool, int32_t num_tokens) {
   if (missing <= 0) return true;
   auto leases = pool.take(missing);
   if (!leases) return false;
-  for (BlockLease& lease : *leases) {
-    blocks_.push_back(lease.block());
-    leases_.push_back(std::move(lease));
-  }
+  for (BlockLease& lease : *leases) append(std::move(lease));
   return true;
 }
 

@@ -77,11 +77,25 @@ size_t kv_budget(const Device& device,
 // The blocks of one sequence, in order of position.
 class BlockTable {
  public:
+  BlockTable() = default;
+
+  ~BlockTable() { clear(); }
+
+  BlockTable(BlockTable&&) = default;
+  BlockTable& operator=(BlockTable&&) = default;
+
   // False when the pool has no room; the table is then unchanged.
   [[nodiscard]] bool reserve(BlockPool& pool, int32_t num_tokens);
 
+  // One more block, which others may hold, too.
+  void append(BlockLease lease) {
+    blocks_.push_back(lease.block());
+    leases_.push_back(std::move(lease));
+  }
+
+  // Last block first: of what the pool keeps, the front of a context is of use for longest.
   void clear() {
-    leases_.clear();
+    while (!leases_.empty()) leases_.pop_back();
     blocks_.clear();
   }
 

@@ -38,6 +38,88 @@ TEST(BlockPool, SharedBlockReturnsWithItsLastLease) {
   EXPECT_EQ(pool.num_free(), 1);
 }
 
+Digest key_of(uint8_t number) {
+  Digest key;
+  key.bytes[0] = number;
+  return key;
+}
+
+TEST(BlockPool, ALabelledBlockIsFoundUntilItIsGivenOutAnew) {
+  BlockPool pool(3);
+  auto leases = pool.take(2);
+  int32_t first = leases->front().block();
+  pool.label(first, key_of(1));
+  pool.label(leases->back().block(), key_of(2));
+  {
+    auto shared = pool.find(key_of(1));
+    ASSERT_TRUE(shared);
+    EXPECT_EQ(shared->block(), first);
+  }
+  leases->clear();
+  EXPECT_EQ(pool.num_free(), 3) << "what is kept is free";
+  EXPECT_EQ(pool.longest_prefix(std::vector{key_of(1), key_of(2), key_of(3)}), 2u);
+  EXPECT_EQ(pool.longest_prefix(std::vector{key_of(3), key_of(1)}), 0u);
+  auto again = pool.find(key_of(1));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->block(), first);
+  EXPECT_EQ(pool.num_free(), 2);
+  auto others = pool.take(2);
+  ASSERT_TRUE(others);
+  EXPECT_FALSE(pool.find(key_of(2))) << "it holds something else now";
+  EXPECT_TRUE(pool.find(key_of(1)));
+  pool.check_integrity();
+}
+
+TEST(BlockPool, GivesOutWhatHasNoLabelFirstThenTheLongestFree) {
+  BlockPool pool(3);
+  auto leases = pool.take(3);
+  for (uint8_t i = 0; i < 2; ++i) pool.label((*leases)[i].block(), key_of(i));
+  std::vector<int32_t> blocks;
+  for (const BlockLease& lease : *leases) blocks.push_back(lease.block());
+  for (size_t i : {1, 0, 2}) (*leases)[i] = BlockLease();
+  auto taken = pool.take(3);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ((*taken)[0].block(), blocks[2]);
+  EXPECT_EQ((*taken)[1].block(), blocks[1]);
+  EXPECT_EQ((*taken)[2].block(), blocks[0]);
+}
+
+TEST(BlockPool, TheFirstBlockOfAKeyKeepsIt) {
+  BlockPool pool(2);
+  auto leases = pool.take(2);
+  for (const BlockLease& lease : *leases) pool.label(lease.block(), key_of(1));
+  EXPECT_EQ(pool.find(key_of(1))->block(), leases->front().block());
+  leases->clear();
+  pool.check_integrity();
+}
+
+TEST(BlockPool, WhatIsForgottenIsNotFound) {
+  BlockPool pool(2);
+  auto leases = pool.take(2);
+  pool.label(leases->front().block(), key_of(1));
+  pool.label(leases->back().block(), key_of(2));
+  leases->pop_back();
+  pool.forget(std::vector{key_of(1)});
+  EXPECT_FALSE(pool.find(key_of(1)));
+  EXPECT_TRUE(pool.find(key_of(2)));
+  pool.forget_all();
+  EXPECT_FALSE(pool.find(key_of(2)));
+  pool.check_integrity();
+  leases->clear();
+  EXPECT_EQ(pool.num_free(), 2);
+}
+
+TEST(BlockTable, KeepsTheFrontOfAContextForLongest) {
+  BlockPool pool(3);
+  {
+    BlockTable table;
+    ASSERT_TRUE(table.reserve(pool, 3 * kBlockTokens));
+    for (uint8_t i = 0; i < 3; ++i) pool.label(table.blocks()[i], key_of(i));
+  }
+  auto other = pool.take(1);
+  EXPECT_EQ(pool.longest_prefix(std::vector{key_of(0), key_of(1), key_of(2)}), 2u);
+}
+
 TEST(BlockPool, StaysConsistentUnderRandomOperations) {
   uint32_t seed = test_seed();
   SCOPED_TRACE(seed);
@@ -46,7 +128,7 @@ TEST(BlockPool, StaysConsistentUnderRandomOperations) {
   std::vector<BlockLease> held;
   std::vector<int> expected(16, 0);
   for (int step = 0; step < 5000; ++step) {
-    switch (random() % 3) {
+    switch (random() % 5) {
       case 0: {
         auto count = static_cast<int32_t>(random() % 4);
         auto taken = pool.take(count);
@@ -69,6 +151,23 @@ TEST(BlockPool, StaysConsistentUnderRandomOperations) {
         expected[static_cast<size_t>(held.back().block())]--;
         held.pop_back();
         break;
+      case 3: {
+        if (held.empty()) break;
+        // A block keeps its first key: one that depends on the block alone.
+        int32_t block = held[random() % held.size()].block();
+        pool.label(block, key_of(static_cast<uint8_t>(block)));
+        break;
+      }
+      case 4: {
+        auto number = static_cast<uint8_t>(random() % 16);
+        if (random() % 8 == 0) pool.forget(std::vector{key_of(number)});
+        auto found = pool.find(key_of(number));
+        if (!found) break;
+        ASSERT_EQ(found->block(), number);
+        expected[number]++;
+        held.push_back(std::move(*found));
+        break;
+      }
     }
     pool.check_integrity();
     ASSERT_EQ(pool.num_free(), std::count(expected.begin(), expected.end(), 0));

@@ -117,6 +117,8 @@ GenerationRequest common_request(const Service& service,
   request.num_top_logprobs = options.num_top_logprobs;
   request.wants_prompt_logprobs = options.wants_prompt_logprobs;
   request.cache_salt = tenant_salt(options.tenant, fields.cache_salt);
+  request.tenant = options.tenant;
+  request.priority = fields.priority;
   request.sharing = fields.sharing;
   if (auto sender = service.find_model(fields.sharing.sender))
     request.sharing.sender = sender->variant;

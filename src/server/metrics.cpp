@@ -75,6 +75,12 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("droidspeak_layers_recomputed_total", Kind::kCounter,
               "Layers recomputed for reused contexts.")
       .sample(count(engine.layers_recomputed));
+  text.metric("vllm:spec_decode_num_draft_tokens_total", Kind::kCounter,
+              "Tokens drafted ahead of decoding.")
+      .sample(count(engine.drafted_tokens));
+  text.metric("vllm:spec_decode_num_accepted_tokens_total", Kind::kCounter,
+              "Drafted tokens that were what is sampled anyway.")
+      .sample(count(engine.accepted_tokens));
   text.metric("droidspeak_looked_at_tokens_total", Kind::kCounter,
               "Tokens of reused contexts read through all layers.")
       .sample(count(engine.looked_at_tokens));

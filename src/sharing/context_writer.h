@@ -48,6 +48,9 @@ class ContextWriter {
 
   const std::vector<int32_t>& captured_layers() const { return captured_layers_; }
 
+  // Whether capturing costs a copy and nothing else.
+  bool captures_at_once() const { return parts_.write_back.is_immediate(); }
+
   // Of the first `num_blocks` blocks only K/V of these layers is written from now on.
   void keep_layers(int32_t num_blocks, std::vector<int32_t> layers);
   // The first `num_blocks` blocks are another owner's, and E is kept of them alone.

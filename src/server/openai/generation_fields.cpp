@@ -14,7 +14,7 @@ namespace droidspeak::openai {
 
 namespace {
 
-constexpr int64_t kMaxToken = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxInteger = std::numeric_limits<int32_t>::max();
 
 bool asks_for_nothing(JsonValue value) {
   switch (value.kind()) {
@@ -43,7 +43,7 @@ void read_sampling(Fields& fields, GenerationFields& generation) {
   sampling.temperature = single(fields.number("temperature", {0, 2}), 1);
   sampling.top_p = single(fields.number("top_p", {0, 1, LowEnd::kExcluded}), 1);
   sampling.top_k = static_cast<int32_t>(
-      std::max<int64_t>(0, fields.integer("top_k", {-1, kMaxToken}).value_or(0)));
+      std::max<int64_t>(0, fields.integer("top_k", {-1, kMaxInteger}).value_or(0)));
   sampling.min_p = single(fields.number("min_p", {0, 1}), 0);
   sampling.repetition_penalty =
       single(fields.number("repetition_penalty", {0, 2, LowEnd::kExcluded}), 1);
@@ -137,6 +137,8 @@ bool is_plan(std::string_view text) {
 
 void read_sharing(Fields& fields, GenerationFields& generation) {
   generation.cache_salt = fields.string("cache_salt", kMaxSaltBytes).value_or("");
+  generation.priority =
+      static_cast<int32_t>(fields.integer("priority", {-kMaxInteger, kMaxInteger}).value_or(0));
   generation.ttft_slo_ms = fields.number("ttft_slo_ms", {0, 1e12, NumberRange::LowEnd::kExcluded});
   generation.min_quality = fields.number("min_quality", {0, 1});
   std::optional<JsonValue> sharing = fields.find("sharing");
@@ -258,7 +260,7 @@ std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, Jso
       fields.wrong_type(name, "an array of token ids", item.kind());
       return {};
     }
-    if (item.integer() < 0 || item.integer() > kMaxToken) {
+    if (item.integer() < 0 || item.integer() > kMaxInteger) {
       fields.invalid(name, fmt::format("{} is not a token id", item.integer()));
       return {};
     }

@@ -31,6 +31,7 @@ struct GenerationFields {
   bool includes_usage = false;     // one more chunk
   bool has_running_usage = false;  // in every chunk
   std::string cache_salt;          // the client's
+  int32_t priority = 0;
   SharingRequest sharing;
   std::optional<double> ttft_slo_ms;
   std::optional<double> min_quality;
