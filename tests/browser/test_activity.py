@@ -133,7 +133,9 @@ def test_who_has_read_the_conversation(server, page):
     assert rows(page, "readers") == [["root", "all of it", "912", "full prefill"],
                                      ["law", "up to turn 2 of 3", "912", "0,3,5 from root"],
                                      ["code", "nothing of it", "\u2013", "\u2013"]]
-    assert page.script("return Chart.getChart('ttft-chart').data.datasets.some((series) => series.label === 'turns here, shared')")
+    page.wait(lambda: page.script("return Boolean(Chart.getChart('ttft-chart'))"), "the chart")
+    labels = page.script("return Chart.getChart('ttft-chart').data.datasets.map((series) => series.label)")
+    assert "turns here, shared" in labels
 
 
 def test_activity_of_the_server(server, page):
