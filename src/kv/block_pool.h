@@ -78,7 +78,7 @@ class BlockPool {
   void forget(std::span<const Digest> keys);
   void forget_all();
 
-  int32_t num_blocks() const { return static_cast<int32_t>(lease_counts_.size()); }
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
 
   int32_t num_free() const { return static_cast<int32_t>(free_blocks_.size() + kept_.size()); }
 
