@@ -16,7 +16,9 @@ def activated(program, tmp_path_factory):
     folder = pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent, tmp_path_factory.mktemp("activated") / "family"))
     config = folder / "adapters" / "alpha" / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"alora_invocation_tokens": list(INVOCATION.encode())}))
-    return Program(folder / "family.json")
+    family = folder / "family.json"
+    family.write_text(json.dumps(json.loads(family.read_text()) | {"plan_books": []}))  # of the alpha that was
+    return Program(family)
 
 
 @pytest.fixture(scope="module")
