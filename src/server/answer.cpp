@@ -92,6 +92,7 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
     answer.format->write_choice(json, generation, static_cast<int32_t>(i), choices[i]);
   }
   json.end_array();
+  answer.format->write_rest(json, generation);
   json.key("usage").raw(usage_json(generation, answer.fields.num_choices));
   if (const auto& prefill = generation.prefill(0))
     json.key("droidspeak").raw(droidspeak_json(*prefill));

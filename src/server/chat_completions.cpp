@@ -3,6 +3,7 @@
 #include "server/answer.h"
 #include "server/engine_requests.h"
 #include "server/handlers.h"
+#include "server/prompt_logprobs.h"
 
 namespace droidspeak {
 
@@ -10,8 +11,11 @@ namespace {
 
 class ChatFormat final : public AnswerFormat {
  public:
-  ChatFormat(const Service& service, int32_t num_top_logprobs, size_t num_choices)
-      : service_(service), has_logprobs_(num_top_logprobs >= 0), has_begun_(num_choices, false) {}
+  ChatFormat(const Service& service, const openai::ChatRequest& request, size_t num_choices)
+      : service_(service),
+        has_logprobs_(request.num_top_logprobs >= 0),
+        prompt_logprobs_(request.generation.prompt_logprobs),
+        has_begun_(num_choices, false) {}
 
   const char* whole_object() const override { return "chat.completion"; }
 
@@ -31,6 +35,12 @@ class ChatFormat final : public AnswerFormat {
     write_logprobs(json, choice.tokens);
     json.key("finish_reason").text(to_string(choice.finish));
     json.end_object();
+  }
+
+  void write_rest(JsonWriter& json, const Generation& generation) override {
+    if (!prompt_logprobs_) return;
+    json.key("prompt_logprobs");
+    write_prompt_logprobs(json, service_, generation.prompt_logprobs(0), *prompt_logprobs_);
   }
 
   std::vector<std::string> chunk_choices(const Generation& /*generation*/,
@@ -106,6 +116,7 @@ class ChatFormat final : public AnswerFormat {
 
   const Service& service_;
   const bool has_logprobs_;
+  const std::optional<int32_t> prompt_logprobs_;
   std::vector<bool> has_begun_;
 };
 
@@ -133,7 +144,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   return Answer{service.new_id("chatcmpl"), fields.model, fields,
                 make_generation(service, fields, std::move(*requests)),
-                std::make_shared<ChatFormat>(service, chat->num_top_logprobs, num_choices)};
+                std::make_shared<ChatFormat>(service, *chat, num_choices)};
 }
 
 }  // namespace

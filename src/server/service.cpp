@@ -49,6 +49,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.config().vocab_size),
       token_bound_(tokenizer),
+      grammars_(tokenizer, vocab_size_),
       start_time_(std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count()),
@@ -137,6 +138,14 @@ ApiResult<std::vector<int32_t>> Service::encode_chat(openai::ChatPrompt chat) co
                      "messages");
   }
   return chat.adds_special_tokens ? encode_prompt(text, "messages") : encode(text, "messages");
+}
+
+ApiResult<std::shared_ptr<const CompiledGrammar>> Service::compile(const OutputFormat& format,
+                                                                   const std::string& param) {
+  auto grammar = grammars_.compile(format);
+  if (grammar) return std::move(*grammar);
+  return bad_field(fmt::format("Invalid '{}': {}.", param, grammar.error().message), param,
+                   "unsupported_value");
 }
 
 std::string_view Service::token_bytes(int32_t token) const {

@@ -16,6 +16,7 @@
 #include "base/build_version.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "grammar/grammar_compiler.h"
 #include "server/api_error.h"
 #include "server/budget.h"
 #include "server/entity_tag.h"
@@ -74,6 +75,10 @@ class Service {
 
   Budget& logprob_budget() { return logprob_budget_; }
 
+  // 400 (param `param`) with the reason when the format cannot be enforced.
+  ApiResult<std::shared_ptr<const CompiledGrammar>> compile(const OutputFormat& format,
+                                                            const std::string& param);
+
   // Bytes of a token, empty for ids beyond the vocabulary.
   std::string_view token_bytes(int32_t token) const;
 
@@ -104,6 +109,7 @@ class Service {
   int32_t max_model_len_ = 0;
   int32_t vocab_size_ = 0;
   TokenBound token_bound_;
+  GrammarCompiler grammars_;
   int64_t start_time_ = 0;
   WorkSlots work_slots_;
   Budget prompt_budget_;

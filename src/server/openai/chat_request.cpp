@@ -131,11 +131,12 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
   std::string template_arguments(member_text(body, kTemplateArguments));
-  body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   ChatRequest request;
   read_generation_fields(fields, request.generation);
+  read_output_format(fields, body, request.generation);
+  body = std::string();
   request.prompt = read_chat_prompt(fields, std::move(template_arguments));
   request.num_top_logprobs = read_chat_logprobs(fields);
   reject_unsupported(fields, {"echo"});

@@ -55,11 +55,12 @@ std::vector<Prompt> read_prompts(Fields& fields) {
 ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
-  body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   CompletionRequest request;
   read_generation_fields(fields, request.generation);
+  read_output_format(fields, body, request.generation);
+  body = std::string();
   request.prompts = read_prompts(fields);
   request.is_echoed = fields.boolean("echo").value_or(false);
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);

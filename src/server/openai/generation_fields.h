@@ -16,6 +16,10 @@ ApiResult<JsonDocument> parse_object(std::string_view body);
 // All but max_tokens, which the two calls name differently.
 void read_generation_fields(Fields& fields, GenerationFields& generation);
 
+// What the answer must look like, by `response_format` or `structured_outputs`. Schemas are taken
+// from `body`, the whole request's text, to keep the order of their keys.
+void read_output_format(Fields& fields, std::string_view body, GenerationFields& generation);
+
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 
