@@ -185,8 +185,7 @@ void read_labels(Fields& fields) {
 }
 
 void reject_unsupported_features(Fields& fields) {
-  reject_unsupported(fields, {"tools",
-                              "functions",
+  reject_unsupported(fields, {"functions",
                               "function_call",
                               "suffix",
                               "min_tokens",
@@ -207,12 +206,6 @@ void reject_unsupported_features(Fields& fields) {
                               "prediction",
                               "web_search_options",
                               "return_tokens_as_token_ids"});
-  if (auto choice = fields.find("tool_choice")) {
-    bool is_harmless =
-        choice->is(JsonKind::kString) && (choice->string() == "none" || choice->string() == "auto");
-    if (!is_harmless)
-      fields.reject("tool_choice", "is not supported: this server does not call tools");
-  }
   if (auto format = fields.object("response_format")) {
     std::string type = format->required_string("type", kAnyLength);
     if (type != "text") {

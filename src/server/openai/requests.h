@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "grammar/output_format.h"
 #include "server/api_error.h"
-#include "text/chat_template.h"
+#include "server/chat/conversation.h"
 
 namespace droidspeak::openai {
 
@@ -34,14 +35,16 @@ struct GenerationFields {
   SharingRequest sharing;
   std::optional<double> ttft_slo_ms;
   std::optional<double> min_quality;
+  std::optional<OutputFormat> output_format;  // none: any text
 };
 
-// Messages as a template sees them.
+// What a template makes a prompt of.
 struct ChatPrompt {
-  std::vector<ChatMessage> messages;
+  std::vector<ChatTurn> messages;
+  ToolOffer tools;
   bool adds_generation_prompt = true;
   bool adds_special_tokens = false;
-  std::string template_arguments;  // JSON object as the client wrote it, may be empty
+  std::string template_arguments;  // JSON object, keys in the client's order; may be empty
 };
 
 struct ChatRequest {

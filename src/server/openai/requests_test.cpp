@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Unsupported,
     BadChatField,
-    testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools"},
+    testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools[0].function"},
                     BadField{R"("tool_choice": "required")", "tool_choice"},
                     BadField{R"("functions": [{"name": "f"}])", "functions"},
                     BadField{R"("response_format": {"type": "json_object"})", "response_format"},
