@@ -37,7 +37,8 @@ bool answer(Sequence& sequence, std::optional<SampledToken> token, MetricsBoard&
   if (!token) return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
 
   int32_t id = token->token;
-  if (sequence.request.stop_tokens->contains(id)) {
+  bool has_ended = sequence.matcher && sequence.matcher->has_ended();
+  if (has_ended || sequence.request.stop_tokens->contains(id)) {
     return finish(sequence, {FinishReason::kStop, id}, now, metrics);
   }
   sequence.tokens.push_back(id);
@@ -47,6 +48,8 @@ bool answer(Sequence& sequence, std::optional<SampledToken> token, MetricsBoard&
     if (!is_first) m.time_per_output_token_seconds.add(seconds_between(sequence.last_token, now));
   });
   sequence.last_token = now;
+  if (sequence.matcher && sequence.matcher->is_finished())
+    return finish(sequence, {FinishReason::kStop, -1}, now, metrics);
   if (sequence.num_tokens() < sequence.max_tokens) return false;
   return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
 }

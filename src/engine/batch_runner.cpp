@@ -26,7 +26,8 @@ std::set<int32_t> stops_of(const Batch& batch) {
 }
 
 bool samples_on_device(const Sequence& sequence) {
-  return sequence.sampler.is_plain_greedy() && sequence.request.num_top_logprobs < 0;
+  return sequence.sampler.is_plain_greedy() && sequence.request.num_top_logprobs < 0 &&
+         !sequence.is_restricted();
 }
 
 }  // namespace
@@ -101,6 +102,8 @@ void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hi
 bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden) {
   Sequence& sequence = *batch.work[index].sequence;
   std::vector<SampledToken>& known = sequence.prompt_logprobs.tokens;
+  int32_t alternatives =
+      std::max(sequence.request.num_top_logprobs, sequence.request.num_prompt_alternatives);
   int32_t end =
       std::min(sequence.num_computed + batch.work[index].num_tokens, sequence.prompt_tokens - 1);
   int64_t shift = batch.slices[index].sequence.first_row - sequence.num_computed;
@@ -117,8 +120,8 @@ bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
       auto columns = static_cast<size_t>(logits.columns);
       std::span<const float> one = values.subspan(static_cast<size_t>(row) * columns, columns);
       int32_t token = sequence.tokens[static_cast<size_t>(position) + 1];
-      known.push_back(
-          {token, token_logprob(one, token), top_logprobs(one, sequence.request.num_top_logprobs)});
+      known.push_back({token, token_logprob(one, token), top_logprobs(one, alternatives),
+                       token_rank(one, token)});
     }
   }
   return true;
@@ -132,6 +135,8 @@ void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled
   }
   if (complete.empty()) return;
   TensorView logits = logits_of(*batch.transformer, last_rows(batch, complete, hidden));
+  // The device still computes: time to find out what may come next.
+  for (size_t work : complete) batch.work[work].sequence->allowed_tokens();
   std::vector<int32_t> best(complete.size());
   ops_.argmax(logits, best);
   for (size_t i = 0; i < complete.size(); ++i) {
@@ -149,9 +154,19 @@ void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled
       continue;
     }
     auto row = static_cast<int64_t>(i);
-    std::span<float> values = host_rows(logits.row_range(row, row + 1));
-    sample.token = sequence.sampler.sample(values, sequence.request.num_top_logprobs);
+    sample_on_host(sequence, logits.row_range(row, row + 1), sample);
   }
+}
+
+void BatchRunner::sample_on_host(Sequence& sequence, TensorView logits, Sample& sample) {
+  std::span<const uint32_t> allowed = sequence.allowed_tokens();
+  sample.is_stuck =
+      !allowed.empty() && std::ranges::all_of(allowed, [](uint32_t tokens) { return tokens == 0; });
+  if (sample.is_stuck) return;
+  SampledToken token =
+      sequence.sampler.sample(host_rows(logits), sequence.request.num_top_logprobs, allowed);
+  if (sequence.matcher) sample.is_stuck = !sequence.matcher->accept(token.token);
+  if (!sample.is_stuck) sample.token = std::move(token);
 }
 
 // The last row of each of these works. Decode steps have no other rows.

@@ -20,6 +20,7 @@ class BatchRunner {
   struct Sample {
     std::optional<SampledToken> token = {};  // where the work gives one
     bool has_overflown = false;              // logits are not finite: the sequence cannot go on
+    bool is_stuck = false;                   // no token is allowed by its grammar
   };
 
   // One entry per work of the batch. Prompt logprobs are appended to the sequences that want them.
@@ -36,6 +37,7 @@ class BatchRunner {
   // False when logits are not finite.
   bool add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
   void sample(const Batch& batch, TensorView hidden, Sampled& sampled);
+  void sample_on_host(Sequence& sequence, TensorView logits, Sample& sample);
   TensorView last_rows(const Batch& batch, std::span<const size_t> works, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);

@@ -84,6 +84,13 @@ Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
         fmt::format("prompt: {} tokens, and the context length is {}", length, max_model_len_));
   }
   int32_t vocab_size = family_.config().vocab_size;
+  if (request.grammar && request.grammar->vocab_size() != vocab_size) {
+    return invalid(fmt::format("grammar: it is for {} tokens, and the vocabulary has {}",
+                               request.grammar->vocab_size(), vocab_size));
+  }
+  if (request.min_tokens < 0 || (request.min_tokens > 0 && request.grammar))
+    return invalid(
+        fmt::format("min_tokens is {}: give 0 or more, and 0 with a grammar", request.min_tokens));
   for (int32_t token : *request.prompt) {
     if (token < 0 || token >= vocab_size) {
       return invalid(

@@ -52,6 +52,16 @@ Error overflow_of(const Sequence& sequence) {
                   sequence.variant->name, sequence.num_computed)};
 }
 
+// Why the answer cannot go on within its grammar.
+Error misfit_of(const Sequence& sequence, const BatchRunner::Sample& sample) {
+  if (!sample.is_stuck)
+    return {ErrorCode::kInvalidArgument, "the wanted format takes too long to follow"};
+  return {ErrorCode::kInternal,
+          fmt::format("after {} tokens of the answer no token of model \"{}\" fits the wanted "
+                      "format",
+                      sequence.num_generated(), sequence.variant->name)};
+}
+
 }  // namespace
 
 Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& options)
@@ -336,6 +346,9 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
       spdlog::error("request {}: {}", sequence.id, overflow_of(sequence).message);
       reader_.discard(sequence);
       abandon(sequence, overflow_of(sequence), metrics_);
+      finished_.push_back(&sequence);
+    } else if (sampled[i].is_stuck || (sequence.matcher && sequence.matcher->is_too_slow())) {
+      abandon(sequence, misfit_of(sequence, sampled[i]), metrics_);
       finished_.push_back(&sequence);
     } else if (sequence.looking) {
       if (is_complete) reader_.look_on(sequence, sampled[i].token);

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/shared.h"
 #include "engine/sampler.h"
+#include "grammar/compiled_grammar.h"
 
 namespace droidspeak {
 
@@ -37,8 +38,13 @@ struct GenerationRequest {
   int32_t max_tokens = 16;                   // 0: only prompt_logprobs
   SamplingOptions sampling = {};
   Shared<std::set<int32_t>> stop_tokens = {};
+  int32_t min_tokens = 0;  // so many come before a stop token can
+  // What the answer must look like; null: free text. Shared by all requests that want the same.
+  std::shared_ptr<const CompiledGrammar> grammar = {};
   int32_t num_top_logprobs = -1;  // -1: no logprobs
   bool wants_prompt_logprobs = false;
+  // Of each token of the prompt, where more than `num_top_logprobs`.
+  int32_t num_prompt_alternatives = 0;
   std::string cache_salt = {};
   SharingRequest sharing = {};
   std::optional<double> ttft_slo_ms = {};

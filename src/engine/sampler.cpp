@@ -9,6 +9,7 @@
 namespace droidspeak {
 namespace {
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr float kGreedyBelow = 1e-5f;  // a lower temperature is greedy
 
 // Better first: higher value, then lower token id.
@@ -31,6 +32,12 @@ double log_sum_exp(std::span<const float> logits) {
   return highest + std::log(sum);
 }
 
+void leave_only(std::span<const uint32_t> allowed, std::span<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if ((allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
+  }
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplingOptions& options,
@@ -42,20 +49,22 @@ Sampler::Sampler(const SamplingOptions& options,
   for (int32_t token : prompt) was_seen_[static_cast<size_t>(token)] = true;
 }
 
-SampledToken Sampler::sample(std::span<float> logits, int32_t num_top) {
+SampledToken Sampler::sample(std::span<float> logits,
+                             int32_t num_top,
+                             std::span<const uint32_t> allowed) {
   SampledToken result;
   double normalizer = 0;
   if (num_top >= 0) {
     normalizer = log_sum_exp(logits);
     result.top = top_logprobs(logits, num_top);
-    if (changes_logits()) raw_logits_.assign(logits.begin(), logits.end());
+    raw_logits_.assign(logits.begin(), logits.end());
   }
-  std::span<const float> raw =
-      num_top >= 0 && changes_logits() ? std::span<const float>(raw_logits_) : logits;
   apply_penalties(logits);
+  if (!allowed.empty()) leave_only(allowed, logits);
   result.token = choose(logits);
   if (num_top >= 0) {
-    result.logprob = static_cast<float>(raw[static_cast<size_t>(result.token)] - normalizer);
+    result.logprob =
+        static_cast<float>(raw_logits_[static_cast<size_t>(result.token)] - normalizer);
   }
   accept(result.token);
   return result;
@@ -119,7 +128,7 @@ int32_t Sampler::choose(std::span<float> logits) {
 // What min-p and top-k leave; the best logit is 0. The two commute: one cuts by distance to the
 // best, one by rank.
 void Sampler::gather_candidates(std::span<const float> logits) {
-  float floor = -std::numeric_limits<float>::infinity();
+  float floor = std::numeric_limits<float>::lowest();  // what is not allowed is below
   if (options_.min_p > 0) {
     floor = std::min(std::log(options_.min_p), 0.0f);
   }
@@ -159,6 +168,12 @@ void Sampler::keep_nucleus() {
 
 float token_logprob(std::span<const float> logits, int32_t token) {
   return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
+}
+
+int32_t token_rank(std::span<const float> logits, int32_t token) {
+  float own = logits[static_cast<size_t>(token)];
+  auto better = std::ranges::count_if(logits, [&](float logit) { return logit > own; });
+  return static_cast<int32_t>(better) + 1;
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t count) {

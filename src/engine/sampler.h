@@ -1,7 +1,7 @@
-// From logits to a token. Order of the steps, as in vLLM: bias, penalties (repetition over prompt
-// and output, presence and frequency over output), temperature, min-p, top-k, top-p, one random
-// number. What is drawn depends on the options and on the sequence's own logits, never on what else
-// is in the batch.
+// From logits to a token. Order of the steps, as in vLLM: tokens that are not allowed leave, bias,
+// penalties (repetition over prompt and output, presence and frequency over output), temperature,
+// min-p, top-k, top-p, one random number. What is drawn depends on the options and on the
+// sequence's own logits, never on what else is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,7 @@ struct SampledToken {
   int32_t token = 0;
   float logprob = 0;  // of the model's distribution, before temperature and filters
   std::vector<TokenLogprob> top = {};  // the `num_top` most likely ones, best first
+  int32_t rank = 0;                    // of a prompt's token among all, from 1
 };
 
 // State of one sequence's sampling: random stream and counts for penalties.
@@ -44,8 +45,11 @@ class Sampler {
   // `prompt` counts for the repetition penalty.
   Sampler(const SamplingOptions& options, std::span<const int32_t> prompt, int32_t vocab_size);
 
-  // logits: [vocab_size], finite, changed by the call. num_top < 0: no logprobs at all.
-  SampledToken sample(std::span<float> logits, int32_t num_top);
+  // logits: [vocab_size], finite, changed by the call. num_top < 0: no logprobs at all. `allowed`
+  // has one bit per token, lowest first, of which some are set; empty: every token is allowed.
+  SampledToken sample(std::span<float> logits,
+                      int32_t num_top,
+                      std::span<const uint32_t> allowed = {});
   // True when sample() is plain argmax of the logits, so that the device may do it.
   bool is_plain_greedy() const;
   // A token that was chosen outside (plain greedy on the device).
@@ -68,6 +72,8 @@ class Sampler {
 
 // log softmax of one row (of finite logits) at `token`.
 float token_logprob(std::span<const float> logits, int32_t token);
+// 1 for the most likely.
+int32_t token_rank(std::span<const float> logits, int32_t token);
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int32_t count);
 
 }  // namespace droidspeak

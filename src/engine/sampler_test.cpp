@@ -75,6 +75,36 @@ void expect_distribution(const SamplingOptions& options, uint32_t seed) {
   }
 }
 
+TEST(Sampler, DrawsOnlyWhatIsAllowed) {
+  for (float temperature : {0.0f, 1.0f}) {
+    SamplingOptions options;
+    options.temperature = temperature;
+    options.logit_bias = std::map<int32_t, float>{{3, -100.0f}, {40, 100.0f}};
+    options.repetition_penalty = 1.5f;
+    Sampler sampler(options, {}, 50);
+    std::vector<uint32_t> allowed = {0b1010'1000, 0};  // 3, 5, 7
+    for (uint32_t seed = 0; seed < 200; ++seed) {
+      std::vector<float> logits = random_logits(seed, 50);
+      std::vector<float> raw = logits;
+      SampledToken token = sampler.sample(logits, 2, allowed);
+      EXPECT_TRUE(token.token == 5 || token.token == 7) << token.token;
+      EXPECT_NEAR(token.logprob, token_logprob(raw, token.token), 1e-5);
+    }
+  }
+}
+
+TEST(Sampler, LogprobsDoNotDependOnTheTemperature) {
+  for (float temperature : {0.0f, 0.5f, 1.0f, 2.0f}) {
+    SamplingOptions options;
+    options.temperature = temperature;
+    Sampler sampler(options, {}, 50);
+    std::vector<float> logits = random_logits(11, 50);
+    std::vector<float> raw = logits;
+    SampledToken token = sampler.sample(logits, 0);
+    EXPECT_NEAR(token.logprob, token_logprob(raw, token.token), 1e-5) << temperature;
+  }
+}
+
 TEST(Sampler, DrawsFromTheReferenceDistribution) {
   uint32_t seed = 0;
   for (float temperature : {0.7f, 1.0f, 1.8f}) {

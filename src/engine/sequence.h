@@ -11,11 +11,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/plan_choice.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "grammar/grammar_matcher.h"
 #include "kv/kv_cache.h"
 #include "model/family.h"
 #include "sharing/context_reuse.h"
@@ -73,6 +76,13 @@ struct Sequence {
         sampler(request.sampling, tokens, options.vocab_size),
         submitted(options.now) {
     request.prompt = {};  // it is in `tokens`
+    if (request.grammar) matcher.emplace(request.grammar);
+    if (request.min_tokens == 0) return;
+    no_stops.assign(static_cast<size_t>((options.vocab_size + 31) / 32), ~uint32_t{0});
+    for (int32_t token : *request.stop_tokens) {
+      if (token < 0 || token >= options.vocab_size) continue;
+      no_stops[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
+    }
   }
 
   uint64_t id = 0;  // order of arrival; kept through preemption
@@ -83,6 +93,8 @@ struct Sequence {
   int32_t prompt_tokens;
   int32_t max_tokens;
   Sampler sampler;
+  std::optional<GrammarMatcher> matcher;  // where the answer is in its grammar
+  std::vector<uint32_t> no_stops;         // one bit per token, for the first `min_tokens`
 
   BlockTable blocks;
   int32_t num_computed = 0;
@@ -114,6 +126,15 @@ struct Sequence {
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
 
   int32_t num_generated() const { return num_tokens() - prompt_tokens; }
+
+  // Whether not every token may come next.
+  bool is_restricted() const { return matcher || num_generated() < request.min_tokens; }
+
+  // One bit per token that may come next; empty: every token may.
+  std::span<const uint32_t> allowed_tokens() {
+    if (matcher) return matcher->mask();
+    return is_restricted() ? std::span<const uint32_t>(no_stops) : std::span<const uint32_t>();
+  }
 
   // At least the last token of the prompt is always computed.
   size_t num_shareable_blocks() const {

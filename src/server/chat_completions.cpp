@@ -3,6 +3,7 @@
 #include "server/chat/prepare.h"
 #include "server/completion_face.h"
 #include "server/handlers.h"
+#include "server/prompt_logprobs.h"
 
 namespace droidspeak {
 
@@ -13,9 +14,10 @@ using ItemKind = AnswerItem::Kind;
 
 class ChatFormat final : public AnswerFormat {
  public:
-  ChatFormat(Service& service, const PreparedChat& chat, int32_t num_top_logprobs)
+  ChatFormat(Service& service, const PreparedChat& chat, const openai::ChatRequest& request)
       : service_(service),
-        has_logprobs_(num_top_logprobs >= 0),
+        has_logprobs_(request.num_top_logprobs >= 0),
+        prompt_logprobs_(request.generation.prompt_logprobs),
         choices_(chat.generation->num_choices(), Choice{chat.parser}) {}
 
   const char* whole_object() const override { return "chat.completion"; }
@@ -40,6 +42,12 @@ class ChatFormat final : public AnswerFormat {
     write_logprobs(json, choice.tokens);
     json.key("finish_reason").text(finish_reason(state, choice.finish));
     json.end_object();
+  }
+
+  void write_rest(JsonWriter& json, const Generation& generation) override {
+    if (!prompt_logprobs_) return;
+    json.key("prompt_logprobs");
+    write_prompt_logprobs(json, service_, generation.prompt_logprobs(0), *prompt_logprobs_);
   }
 
   std::vector<std::string> chunk_choices(const Generation& /*generation*/,
@@ -190,6 +198,7 @@ class ChatFormat final : public AnswerFormat {
 
   Service& service_;
   const bool has_logprobs_;
+  const std::optional<int32_t> prompt_logprobs_;
   std::vector<Choice> choices_;
 };
 
@@ -199,11 +208,10 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
-  openai::GenerationFields fields = chat->generation;
-  int32_t num_top_logprobs = chat->num_top_logprobs;
-  ApiResult<PreparedChat> prepared = prepare_chat(service, std::move(*chat), request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request);
   if (!prepared) return prepared.error();
-  auto format = std::make_unique<ChatFormat>(service, *prepared, num_top_logprobs);
+  openai::GenerationFields& fields = chat->generation;
+  auto format = std::make_unique<ChatFormat>(service, *prepared, *chat);
   auto face = make_completion_face(service.new_id("chatcmpl"), fields, std::move(format));
   return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }

@@ -44,6 +44,7 @@ class CompletionFace final : public AnswerFace {
       format_->write_choice(json, generation, static_cast<int32_t>(i), choices[i]);
     }
     json.end_array();
+    format_->write_rest(json, generation);
     json.key("usage").raw(usage_json(generation, num_choices_));
     if (const auto& prefill = generation.prefill(0))
       json.key("droidspeak").raw(droidspeak_json(*prefill));

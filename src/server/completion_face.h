@@ -19,6 +19,10 @@ class AnswerFormat {
                             const Generation& generation,
                             int32_t index,
                             const WholeChoice& choice) = 0;
+
+  // What follows the choices of a whole answer.
+  virtual void write_rest(JsonWriter& /*json*/, const Generation& /*generation*/) {}
+
   // The `choices` element of each chunk that `piece` makes, as JSON.
   virtual std::vector<std::string> chunk_choices(const Generation& generation,
                                                  const ChoicePiece& piece) = 0;

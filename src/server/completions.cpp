@@ -8,6 +8,7 @@
 #include "server/engine_requests.h"
 #include "server/handlers.h"
 #include "server/openai/limits.h"
+#include "server/prompt_logprobs.h"
 
 namespace droidspeak {
 
@@ -16,7 +17,8 @@ namespace {
 struct CompletionLook {
   bool has_logprobs = false;
   bool is_echoed = false;
-  int32_t num_choices = 1;                // per prompt
+  int32_t num_choices = 1;  // per prompt
+  std::optional<int32_t> prompt_logprobs;
   std::vector<std::string> prompt_texts;  // with echo, one per prompt
 };
 
@@ -83,6 +85,11 @@ class CompletionFormat final : public AnswerFormat {
     json.begin_object().key("index").integer(piece.choice);
     json.key("text").text(shows_prompt ? prompt_text(index) + piece.text : piece.text);
     write_logprobs(json, scored, offsets_[index]);
+    if (look_.prompt_logprobs) {
+      json.key("prompt_logprobs");
+      write_prompt_logprobs(json, service_, generation.prompt_logprobs(piece.choice),
+                            *look_.prompt_logprobs);
+    }
     json.key("finish_reason");
     if (piece.finish) {
       json.text(to_string(*piece.finish));
@@ -219,6 +226,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   look.has_logprobs = completion->num_top_logprobs >= 0;
   look.is_echoed = completion->is_echoed;
   look.num_choices = fields.num_choices;
+  look.prompt_logprobs = fields.prompt_logprobs;
   EngineRequestOptions options;
   options.variant = model->variant;
   options.tenant = request.caller.tenant;

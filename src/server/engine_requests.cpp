@@ -70,7 +70,10 @@ ApiResult<int32_t> completion_room(const Service& service,
 
 // Values of logprobs: each scored token's alternatives, and the token itself.
 size_t num_values_per_token(const GenerationRequest& request) {
-  return static_cast<size_t>(std::max(request.num_top_logprobs, 0)) + 1;
+  int32_t alternatives = request.wants_prompt_logprobs
+                             ? std::max(request.num_top_logprobs, request.num_prompt_alternatives)
+                             : request.num_top_logprobs;
+  return static_cast<size_t>(std::max(alternatives, 0)) + 1;
 }
 
 // What may be kept until a whole answer is written.
@@ -114,8 +117,10 @@ GenerationRequest common_request(const Service& service,
     stop_tokens.insert(ends.begin(), ends.end());
   }
   request.stop_tokens = std::move(stop_tokens);
+  request.min_tokens = fields.min_tokens;
+  request.num_prompt_alternatives = fields.prompt_logprobs.value_or(0);
   request.num_top_logprobs = options.num_top_logprobs;
-  request.wants_prompt_logprobs = options.wants_prompt_logprobs;
+  request.wants_prompt_logprobs = options.wants_prompt_logprobs || fields.prompt_logprobs;
   request.cache_salt = tenant_salt(options.tenant, fields.cache_salt);
   request.sharing = fields.sharing;
   if (auto sender = service.find_model(fields.sharing.sender))
@@ -131,6 +136,11 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     Service& service, const openai::GenerationFields& fields, EngineRequestOptions options) {
   if (auto error = check_fields(service, fields)) return *error;
   GenerationRequest common = common_request(service, fields, options);
+  if (fields.output_format) {
+    auto grammar = service.compile(*fields.output_format, fields.output_param);
+    if (!grammar) return grammar.error();
+    common.grammar = std::move(*grammar);
+  }
   common.sampling.seed = fields.seed.value_or(service.random_seed());
   std::vector<GenerationRequest> requests;
   for (const Shared<std::vector<int32_t>>& prompt : options.prompts) {
@@ -143,6 +153,12 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     if (!fields.max_tokens && request.num_top_logprobs >= 0)
       request.max_tokens = bounded_by_logprobs(request, fields.num_choices);
     if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
+    if (fields.min_tokens > request.max_tokens) {
+      return bad_field(fmt::format("Invalid 'min_tokens': {} tokens; expected at most {}, which is "
+                                   "what the answer may have.",
+                                   fields.min_tokens, request.max_tokens),
+                       "min_tokens", "integer_above_max_value");
+    }
     requests.push_back(std::move(request));
   }
   if (auto error = check_logprobs(requests, fields.num_choices)) return *error;
@@ -175,6 +191,7 @@ std::shared_ptr<Generation> make_generation(Service& service,
   ChoiceOptions options;
   options.num_per_prompt = fields.num_choices;
   options.stop = fields.stop;
+  options.min_tokens = fields.min_tokens;
   options.special = fields.skips_special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
   auto submit = [&engine = service.engine()](GenerationRequest request) {
     return engine.submit(std::move(request));

@@ -18,8 +18,13 @@ constexpr size_t kMaxRunning = 64;
 
 }  // namespace
 
-Generation::Choice::Choice(const Tokenizer& tokenizer, const ChoiceOptions& options)
-    : detokenizer(tokenizer, options.special), stop_strings(options.stop) {}
+// A grammar means the tokens' bytes as they are, a space before the first word among them.
+Generation::Choice::Choice(const Tokenizer& tokenizer,
+                           const ChoiceOptions& options,
+                           const GenerationRequest& request)
+    : detokenizer(
+          tokenizer, options.special, request.grammar ? *request.prompt : std::vector<int32_t>()),
+      stop_strings(options.stop) {}
 
 Generation::Generation(Submit submit,
                        const Tokenizer& tokenizer,
@@ -27,11 +32,12 @@ Generation::Generation(Submit submit,
                        const ChoiceOptions& options)
     : submit_(std::move(submit)),
       requests_(std::move(requests)),
-      num_per_prompt_(static_cast<size_t>(options.num_per_prompt)) {
+      num_per_prompt_(static_cast<size_t>(options.num_per_prompt)),
+      min_tokens_(options.min_tokens) {
   check(!requests_.empty() && options.num_per_prompt > 0, "generation without choices");
   for (size_t i = 0; i < requests_.size() * num_per_prompt_; ++i) {
-    choices_.push_back(std::make_unique<Choice>(tokenizer, options));
     size_t prompt = i / num_per_prompt_;
+    choices_.push_back(std::make_unique<Choice>(tokenizer, options, requests_[prompt]));
     choices_.back()->shares_prompt =
         i % num_per_prompt_ > 0 ||
         (prompt > 0 && requests_[prompt].prompt == requests_[prompt - 1].prompt);
@@ -147,7 +153,13 @@ std::optional<GenerationEvent> Generation::add_token(size_t index, SampledToken 
   ++completion_tokens_;
   int32_t id = token.token;
   choice.held_tokens.push_back(std::move(token));
-  StopStrings::Output output = choice.stop_strings.push(choice.detokenizer.push(id));
+  std::string text = choice.detokenizer.push(id);
+  StopStrings::Output output;
+  if (++choice.num_tokens <= min_tokens_) {
+    output.text = std::move(text);
+  } else {
+    output = choice.stop_strings.push(text);
+  }
   if (output.stopped) {
     choice.stream->cancel();
     choice.stop = std::move(output.stop);

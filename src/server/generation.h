@@ -35,6 +35,7 @@ using GenerationEvent = std::variant<ChoicePiece, Error>;
 struct ChoiceOptions {
   int32_t num_per_prompt = 1;  // choice i of a prompt samples with the request's seed + i
   Shared<std::vector<std::string>> stop;
+  int32_t min_tokens = 0;                         // before which no stop string counts
   SpecialTokens special = SpecialTokens::kParse;  // kParse leaves them out of the text
 };
 
@@ -78,7 +79,9 @@ class Generation {
 
  private:
   struct Choice {
-    Choice(const Tokenizer& tokenizer, const ChoiceOptions& options);
+    Choice(const Tokenizer& tokenizer,
+           const ChoiceOptions& options,
+           const GenerationRequest& request);
 
     Detokenizer detokenizer;
     StopStrings stop_strings;
@@ -87,7 +90,8 @@ class Generation {
     std::vector<SampledToken> prompt_logprobs;
     std::vector<SampledToken> held_tokens;  // their text is not out yet
     std::string stop;                       // the stop string that was found
-    bool shares_prompt = false;             // with the choice before
+    int32_t num_tokens = 0;
+    bool shares_prompt = false;  // with the choice before
     bool is_finished = false;
   };
 
@@ -108,6 +112,7 @@ class Generation {
   Submit submit_;
   const std::vector<GenerationRequest> requests_;
   const size_t num_per_prompt_;
+  const int32_t min_tokens_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t next_to_submit_ = 0;
   size_t next_to_ask_ = 0;

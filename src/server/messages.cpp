@@ -15,9 +15,9 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<openai::ChatRequest> chat = anthropic::parse_messages_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
-  openai::GenerationFields fields = chat->generation;
-  ApiResult<PreparedChat> prepared = prepare_chat(service, std::move(*chat), request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request);
   if (!prepared) return prepared.error();
+  openai::GenerationFields& fields = chat->generation;
   auto face = anthropic::make_messages_face(service, fields.model, prepared->parser);
   return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }

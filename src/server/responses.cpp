@@ -13,12 +13,9 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
       openai::parse_responses_request(std::move(request.body));
   request.release_body();
   if (!wanted) return wanted.error();
-  openai::GenerationFields fields = wanted->chat.generation;
-  openai::ChatRequest chat = std::move(wanted->chat);
-  wanted->chat.generation = fields;
-  wanted->chat.prompt.tools.calls = chat.prompt.tools.calls;
-  ApiResult<PreparedChat> prepared = prepare_chat(service, std::move(chat), request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, wanted->chat, request);
   if (!prepared) return prepared.error();
+  openai::GenerationFields fields = wanted->chat.generation;
   auto face = openai::make_responses_face(service, std::move(*wanted), prepared->parser);
   return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }

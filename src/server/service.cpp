@@ -47,6 +47,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       vocab_size_(engine.config().vocab_size),
       token_bound_(tokenizer),
       client_text_(tokenizer),
+      grammars_(tokenizer, vocab_size_),
       start_time_(std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count()),
@@ -163,6 +164,14 @@ ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) con
   bool is_thinking = end != std::string::npos && text.substr(0, end + 1).ends_with("<think>");
   using Beginning = AnswerParser::Beginning;
   return ChatTokens{std::move(*tokens), is_thinking ? Beginning::kReasoning : Beginning::kUnknown};
+}
+
+ApiResult<std::shared_ptr<const CompiledGrammar>> Service::compile(const OutputFormat& format,
+                                                                   const std::string& param) {
+  auto grammar = grammars_.compile(format);
+  if (grammar) return std::move(*grammar);
+  return bad_field(fmt::format("Invalid '{}': {}.", param, grammar.error().message), param,
+                   "unsupported_value");
 }
 
 std::string_view Service::token_bytes(int32_t token) const {

@@ -16,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "grammar/grammar_compiler.h"
 #include "server/api_error.h"
 #include "server/budget.h"
 #include "server/chat/answer_parser.h"
@@ -85,6 +86,10 @@ class Service {
 
   Budget& logprob_budget() { return logprob_budget_; }
 
+  // 400 (param `param`) with the reason when the format cannot be enforced.
+  ApiResult<std::shared_ptr<const CompiledGrammar>> compile(const OutputFormat& format,
+                                                            const std::string& param);
+
   // Bytes of a token, empty for ids beyond the vocabulary.
   std::string_view token_bytes(int32_t token) const;
 
@@ -124,6 +129,7 @@ class Service {
   int32_t vocab_size_ = 0;
   TokenBound token_bound_;
   ClientText client_text_;
+  GrammarCompiler grammars_;
   int64_t start_time_ = 0;
   WorkSlots work_slots_;
   Budget prompt_budget_;

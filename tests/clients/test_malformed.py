@@ -151,7 +151,7 @@ BOTH = [
     ("ttft_slo_ms", "soon", "ttft_slo_ms"), ("ttft_slo_ms", -1, "ttft_slo_ms"),
     ("min_quality", 2, "min_quality"), ("min_quality", "good", "min_quality"),
     ("tools", [{"type": "function"}], "tools"), ("tools", "x", "tools"),
-    ("response_format", {"type": "json_schema"}, "response_format"), ("response_format", {"type": 1}, "response_format*"),
+    ("response_format", {"type": "json_schema"}, "response_format*"), ("response_format", {"type": 1}, "response_format*"),
     ("tool_choice", "required", "tool_choice"), ("ignore_eos", "x", "ignore_eos"),
     ("stop_token_ids", ["x"], "stop_token_ids"), ("stop_token_ids", [10**9], "stop_token_ids"),
 ]

@@ -192,7 +192,7 @@ def test_errors_have_openais_classes(client, model):
             model=model, messages=CHAT, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
     assert tools.value.param == "tools" and "not supported" in str(tools.value)
     with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(model=model, messages=CHAT, response_format={"type": "json_object"})
+        client.chat.completions.create(model=model, messages=CHAT, response_format={"type": "xml"})
 
 
 async def test_async_client_runs_many_at_once(server, model):

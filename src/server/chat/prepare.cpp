@@ -8,7 +8,7 @@
 namespace droidspeak {
 
 ApiResult<PreparedChat> prepare_chat(Service& service,
-                                     openai::ChatRequest chat,
+                                     openai::ChatRequest& chat,
                                      HttpRequest& request) {
   openai::GenerationFields& fields = chat.generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
@@ -19,6 +19,11 @@ ApiResult<PreparedChat> prepare_chat(Service& service,
     auto format = tool_format(offer, {*syntax, fields.output_format});
     if (!format) return format.error();
     fields.output_format = std::move(*format);
+    fields.output_param = "tools";
+    if (fields.min_tokens > 0) {
+      return bad_field("Invalid 'min_tokens': not allowed where tools may be called.",
+                       "min_tokens");
+    }
     fields.skips_special_tokens = false;  // some models begin calls with one
   }
   auto prompt = service.encode_chat(std::move(chat.prompt));

@@ -17,9 +17,10 @@ struct PreparedChat {
   AnswerParser parser;  // to be copied for each choice
 };
 
-// Takes what the generation needs of the shared budgets until `request` has been answered.
+// Takes the chat's prompt, and what the generation needs of the shared budgets until `request` has
+// been answered.
 ApiResult<PreparedChat> prepare_chat(Service& service,
-                                     openai::ChatRequest chat,
+                                     openai::ChatRequest& chat,
                                      HttpRequest& request);
 
 }  // namespace droidspeak

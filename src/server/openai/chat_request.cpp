@@ -55,6 +55,7 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   Fields fields(document->root(), "", error);
   ChatRequest request;
   read_generation_fields(fields, request.generation);
+  read_output_format(fields, request.generation);
   request.prompt = read_chat_prompt(fields);
   request.num_top_logprobs = read_chat_logprobs(fields);
   reject_unsupported(fields, {"echo"});

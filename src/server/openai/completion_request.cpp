@@ -61,6 +61,7 @@ ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   Fields fields(document->root(), "", error);
   CompletionRequest request;
   read_generation_fields(fields, request.generation);
+  read_output_format(fields, request.generation);
   request.prompts = read_prompts(fields);
   reject_unsupported(fields, {"tools"});
   read_chat_tools(fields);  // without tools some choices mean nothing

@@ -125,6 +125,14 @@ void read_streaming(Fields& fields, GenerationFields& generation) {
   generation.has_running_usage = options->boolean("continuous_usage_stats").value_or(false);
 }
 
+void read_prompt_logprobs(Fields& fields, GenerationFields& generation) {
+  auto alternatives = fields.integer("prompt_logprobs", {0, 20});
+  if (!alternatives) return;
+  if (generation.is_streamed)
+    return fields.invalid("prompt_logprobs", "only allowed when 'stream' is not true");
+  generation.prompt_logprobs = static_cast<int32_t>(*alternatives);
+}
+
 // How many layers there are is checked by the engine.
 bool is_plan(std::string_view text) {
   try {
@@ -185,35 +193,11 @@ void read_labels(Fields& fields) {
 }
 
 void reject_unsupported_features(Fields& fields) {
-  reject_unsupported(fields, {"functions",
-                              "function_call",
-                              "suffix",
-                              "min_tokens",
-                              "use_beam_search",
-                              "include_stop_str_in_output",
-                              "prompt_logprobs",
-                              "truncate_prompt_tokens",
-                              "guided_json",
-                              "guided_regex",
-                              "guided_choice",
-                              "guided_grammar",
-                              "structured_outputs",
-                              "logits_processors",
-                              "continue_final_message",
-                              "chat_template",
-                              "documents",
-                              "audio",
-                              "prediction",
-                              "web_search_options",
-                              "return_tokens_as_token_ids"});
-  if (auto format = fields.object("response_format")) {
-    std::string type = format->required_string("type", kAnyLength);
-    if (type != "text") {
-      fields.reject("response_format",
-                    fmt::format("of type '{}' is not supported yet; only {{\"type\": \"text\"}} is",
-                                abbreviated(type)));
-    }
-  }
+  reject_unsupported(fields,
+                     {"functions", "function_call", "suffix", "use_beam_search",
+                      "include_stop_str_in_output", "truncate_prompt_tokens", "logits_processors",
+                      "continue_final_message", "chat_template", "documents", "audio", "prediction",
+                      "web_search_options", "priority", "return_tokens_as_token_ids"});
   if (auto modalities = fields.array("modalities")) {
     for (size_t i = 0; i < modalities->size(); ++i) {
       JsonValue item = modalities->at(i);
@@ -269,7 +253,10 @@ void read_generation_fields(Fields& fields, GenerationFields& generation) {
   read_sampling(fields, generation);
   read_logit_bias(fields, generation.sampling);
   read_stop(fields, generation);
+  generation.min_tokens =
+      static_cast<int32_t>(fields.integer("min_tokens", {0, kMaxToken}).value_or(0));
   read_streaming(fields, generation);
+  read_prompt_logprobs(fields, generation);
   read_sharing(fields, generation);
   generation.ignores_end_tokens = fields.boolean("ignore_eos").value_or(false);
   generation.skips_special_tokens = fields.boolean("skip_special_tokens").value_or(true);

@@ -16,6 +16,11 @@ ApiResult<JsonDocument> parse_object(std::string_view body);
 // All but max_tokens, which the two calls name differently.
 void read_generation_fields(Fields& fields, GenerationFields& generation);
 
+// What the answer must look like, by `response_format` or `structured_outputs`.
+void read_output_format(Fields& fields, GenerationFields& generation);
+// A schema: an object or a boolean, or a string that holds one.
+OutputFormat read_schema(Fields& fields, const std::string& name);
+
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 

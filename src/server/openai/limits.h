@@ -19,6 +19,14 @@ inline constexpr size_t kMaxStopBytes = 512;
 inline constexpr size_t kMaxStopTokens = 1024;
 inline constexpr size_t kMaxBiases = 1024;
 
+// What the answer must look like.
+inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
+inline constexpr size_t kMaxSchemaNameBytes = 64;
+inline constexpr size_t kMaxRegexBytes = 4096;
+inline constexpr size_t kMaxOutputChoices = 1024;
+inline constexpr size_t kMaxOutputChoiceBytes = size_t{64} << 10;  // of all together
+inline constexpr size_t kMaxGrammarBytes = size_t{64} << 10;
+
 inline constexpr size_t kMaxMessages = 8192;
 inline constexpr size_t kMaxParts = 8192;  // of one message
 inline constexpr size_t kMaxAuthorBytes = 256;

@@ -26,6 +26,10 @@ struct GenerationFields {
   std::optional<uint64_t> seed;  // none: a random one
   Shared<std::vector<std::string>> stop;
   std::vector<int32_t> stop_token_ids;
+  int32_t min_tokens = 0;
+  std::optional<OutputFormat> output_format;  // none: free text
+  std::string output_param;                   // the field that says it
+  std::optional<int32_t> prompt_logprobs;     // alternatives of each token of the prompt
   bool ignores_end_tokens = false;
   bool skips_special_tokens = true;
   bool is_streamed = false;
@@ -35,7 +39,6 @@ struct GenerationFields {
   SharingRequest sharing;
   std::optional<double> ttft_slo_ms;
   std::optional<double> min_quality;
-  std::optional<OutputFormat> output_format;  // none: any text
 };
 
 // What a template makes a prompt of.

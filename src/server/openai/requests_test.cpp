@@ -188,13 +188,85 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools[0].function"},
                     BadField{R"("tool_choice": "required")", "tool_choice"},
                     BadField{R"("functions": [{"name": "f"}])", "functions"},
-                    BadField{R"("response_format": {"type": "json_object"})", "response_format"},
-                    BadField{R"("response_format": {"type": "json_schema"})", "response_format"},
-                    BadField{R"("response_format": "text")", "response_format"},
-                    BadField{R"("min_tokens": 5)", "min_tokens"},
+                    BadField{R"("priority": 5)", "priority"},
                     BadField{R"("best_of": 3)", "best_of"},
                     BadField{R"("modalities": ["audio"])", "modalities"},
                     BadField{R"("guided_json": {"type": "object"})", "guided_json"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    OutputFormats,
+    BadChatField,
+    testing::Values(
+        BadField{R"("response_format": "text")", "response_format"},
+        BadField{R"("response_format": {})", "response_format.type"},
+        BadField{R"("response_format": {"type": "xml"})", "response_format.type"},
+        BadField{R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+        BadField{R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}}})",
+                 "response_format.json_schema.name"},
+        BadField{R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})",
+                 "response_format.json_schema.schema"},
+        BadField{
+            R"("response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": 3}})",
+            "response_format.json_schema.schema"},
+        BadField{
+            R"("response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": 1, "schema": {}}})",
+            "response_format.json_schema.strict"},
+        BadField{R"("structured_outputs": 3)", "structured_outputs"},
+        BadField{R"("structured_outputs": {})", "structured_outputs"},
+        BadField{R"("structured_outputs": {"regex": "a", "json": {}})", "structured_outputs"},
+        BadField{R"("structured_outputs": {"structural_tag": "x"})",
+                 "structured_outputs.structural_tag"},
+        BadField{R"("structured_outputs": {"regex": 3})", "structured_outputs.regex"},
+        BadField{R"("structured_outputs": {"choice": []})", "structured_outputs.choice"},
+        BadField{R"("structured_outputs": {"choice": ["a", 3]})", "structured_outputs.choice[1]"},
+        BadField{R"("structured_outputs": {"choice": [""]})", "structured_outputs.choice[0]"},
+        BadField{R"("structured_outputs": {"grammar": []})", "structured_outputs.grammar"},
+        BadField{
+            R"("structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"})",
+            "structured_outputs"},
+        BadField{R"("structured_outputs": {"regex": "a"}, "min_tokens": 2)", "min_tokens"},
+        BadField{R"("min_tokens": -1)", "min_tokens"},
+        BadField{R"("prompt_logprobs": 21)", "prompt_logprobs"},
+        BadField{R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs"}));
+
+GenerationFields read_format(const std::string& field) {
+  auto request = parse_chat_request(
+      R"({"model": "m", "messages": [{"role": "user", "content": "x"}], )" + field + "}");
+  EXPECT_TRUE(request) << field << ": " << (request ? "" : request.error().message);
+  return request ? request->generation : GenerationFields();
+}
+
+TEST(ChatRequest, ReadsWhatTheAnswerMustLookLike) {
+  using Kind = OutputFormat::Kind;
+  EXPECT_FALSE(read_format(R"("response_format": {"type": "text"})").output_format);
+  EXPECT_EQ(read_format(R"("response_format": {"type": "json_object"})").output_format,
+            (OutputFormat{Kind::kJsonObject, ""}));
+  GenerationFields schema = read_format(
+      R"("response_format": {"json_schema": {"schema": {"z": 1, "a": [2 ]}, "name": "n", "strict": true}, "type": "json_schema"})");
+  EXPECT_EQ(schema.output_format, (OutputFormat{Kind::kJsonSchema, R"({"z": 1, "a": [2 ]})"}));
+  EXPECT_EQ(schema.output_param, "response_format");
+  GenerationFields text = read_format(R"("structured_outputs": {"json": "{\"b\": 1}"})");
+  EXPECT_EQ(text.output_format, (OutputFormat{Kind::kJsonSchema, R"({"b": 1})"}));
+  EXPECT_EQ(text.output_param, "structured_outputs");
+  EXPECT_EQ(read_format(R"("structured_outputs": {"json": {"b": 1, "a": 2}})").output_format,
+            (OutputFormat{Kind::kJsonSchema, R"({"b": 1, "a": 2})"}));
+  EXPECT_EQ(read_format(R"("structured_outputs": {"regex": "a\\d"})").output_format,
+            (OutputFormat{Kind::kRegex, "a\\d"}));
+  EXPECT_EQ(read_format(R"("structured_outputs": {"choice": ["x", "y"]})").output_format,
+            (OutputFormat{Kind::kChoice, R"(["x", "y"])"}));
+  EXPECT_EQ(read_format(R"("structured_outputs": {"grammar": "root ::= \"a\""})").output_format,
+            (OutputFormat{Kind::kEbnf, "root ::= \"a\""}));
+  GenerationFields other = read_format(R"("min_tokens": 5, "prompt_logprobs": 3)");
+  EXPECT_EQ(other.min_tokens, 5);
+  EXPECT_EQ(other.prompt_logprobs, 3);
+}
+
+TEST(ChatRequest, NamesWhatReplacesFormerFields) {
+  auto request = parse_chat_request(
+      R"({"model": "m", "messages": [{"role": "user", "content": "x"}], "guided_regex": "a"})");
+  ASSERT_FALSE(request);
+  EXPECT_NE(request.error().message.find("structured_outputs.regex"), std::string::npos);
+}
 
 TEST(ChatRequest, RefusesUnknownRoles) {
   auto request =

@@ -95,7 +95,8 @@ class ResponsesFace final : public AnswerFace {
     items_.push_back({std::move(item), service_.new_id(prefix), std::move(call_id)});
   }
 
-  // `write` adds what an event of this type has beside type and number.
+  // `write` adds what an event of this type has beside type and number. Each takes the next number:
+  // two must not stand in one expression.
   template <class Write>
   std::string event(const char* type, Write write) {
     JsonWriter json;
@@ -116,8 +117,9 @@ class ResponsesFace final : public AnswerFace {
   }
 
   std::string begin_events() {
-    return response_event("response.created", nullptr, Status::kInProgress, nullptr) +
-           response_event("response.in_progress", nullptr, Status::kInProgress, nullptr);
+    std::string events = response_event("response.created", nullptr, Status::kInProgress, nullptr);
+    events += response_event("response.in_progress", nullptr, Status::kInProgress, nullptr);
+    return events;
   }
 
   // An event about the last item; of calls there are no parts.
@@ -171,12 +173,12 @@ class ResponsesFace final : public AnswerFace {
     std::string events;
     switch (item.kind) {
       case ItemKind::kText:
-        events = text_event("response.output_text.done", "text", item.text) +
-                 part_event("response.content_part.done");
+        events = text_event("response.output_text.done", "text", item.text);
+        events += part_event("response.content_part.done");
         break;
       case ItemKind::kReasoning:
-        events = text_event("response.reasoning_text.done", "text", item.text) +
-                 part_event("response.content_part.done");
+        events = text_event("response.reasoning_text.done", "text", item.text);
+        events += part_event("response.content_part.done");
         break;
       case ItemKind::kCall:
         events = item_event("response.function_call_arguments.done", [&](JsonWriter& json) {
@@ -190,7 +192,10 @@ class ResponsesFace final : public AnswerFace {
   std::string delta(ItemKind kind, const char* type, const std::string& text) {
     std::string events;
     bool continues = is_open_ && items_.back().item.kind == kind;
-    if (!continues) events = close_item() + open_item({kind});
+    if (!continues) {
+      events = close_item();
+      events += open_item({kind});
+    }
     items_.back().item.text += text;
     return events + text_event(type, "delta", text);
   }
@@ -201,8 +206,10 @@ class ResponsesFace final : public AnswerFace {
         return delta(ItemKind::kText, "response.output_text.delta", event.text);
       case EventKind::kReasoning:
         return delta(ItemKind::kReasoning, "response.reasoning_text.delta", event.text);
-      case EventKind::kCallBegin:
-        return close_item() + open_item({ItemKind::kCall, "", event.text, false});
+      case EventKind::kCallBegin: {
+        std::string events = close_item();
+        return events + open_item({ItemKind::kCall, "", event.text, false});
+      }
       case EventKind::kArguments:
         return delta(ItemKind::kCall, "response.function_call_arguments.delta", event.text);
       case EventKind::kCallEnd:

@@ -154,14 +154,13 @@ void read_text_format(Fields& fields, ResponsesRequest& request) {
   request.text_format = format->value().text();
   std::string type = format->required_string("type", kAnyLength);
   if (format->has_failed() || type == "text") return;
-  OutputFormat& wanted = request.chat.generation.output_format.emplace();
+  GenerationFields& generation = request.chat.generation;
+  generation.output_param = "text.format";
   if (type == "json_object") {
-    wanted.kind = OutputFormat::Kind::kJsonObject;
+    generation.output_format = OutputFormat{OutputFormat::Kind::kJsonObject, {}};
   } else if (type == "json_schema") {
-    wanted.kind = OutputFormat::Kind::kJsonSchema;
-    format->required_string("name", kMaxToolNameBytes);
-    if (!format->find("schema")) format->missing("schema");
-    if (format->object("schema")) wanted.text = format->find("schema")->text();
+    format->required_string("name", kMaxSchemaNameBytes);
+    generation.output_format = read_schema(*format, "schema");
   } else {
     format->invalid("type", fmt::format("'{}' is not 'text', 'json_object' or 'json_schema'",
                                         abbreviated(type)));
@@ -183,8 +182,9 @@ void reject_what_needs_more(Fields& fields) {
                   "is not supported: responses are not stored; send the conversation in 'input'");
   }
   fields.boolean("store");  // the clients' default is true; the answer says false
-  reject_unsupported(fields, {"background", "conversation", "prompt", "max_tool_calls", "include",
-                              "top_logprobs", "context_management", "logprobs", "echo"});
+  reject_unsupported(
+      fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",
+               "prompt_logprobs", "context_management", "logprobs", "echo"});
   if (auto reasoning = fields.object("reasoning")) {
     reject_unsupported(*reasoning, {"effort", "summary", "generate_summary"});
   }
@@ -209,7 +209,7 @@ ApiResult<ResponsesRequest> parse_responses_request(std::string body) {
   ChatRequest& chat = request.chat;
   read_generation_fields(fields, chat.generation);
   if (chat.generation.num_choices != 1) fields.reject("n", "other than 1 is not supported here");
-  reject_unsupported(fields, {"response_format", "messages"});
+  reject_unsupported(fields, {"response_format", "structured_outputs", "messages"});
   chat.prompt.messages = read_input(fields);
   if (auto instructions = fields.string("instructions", kAnyLength)) {
     chat.prompt.messages.insert(chat.prompt.messages.begin(), {"system", *instructions});

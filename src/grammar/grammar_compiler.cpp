@@ -1,0 +1,151 @@
+#include "grammar/grammar_compiler.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "grammar/ebnf_check.h"
+#include "grammar/regex_grammar.h"
+#include "grammar/schema_grammar.h"
+#include "grammar/structural_tag.h"
+#include "grammar/xgrammar_types.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr size_t kMostChoiceBytes = size_t{64} << 10;
+
+std::string choice_grammar(std::string_view list) {
+  auto refuse = [](const std::string& why) {
+    throw Failure(ErrorCode::kInvalidArgument, "the choice " + why);
+  };
+  if (list.size() > kMostChoiceBytes)
+    refuse(fmt::format("has {} bytes; expected at most {}", list.size(), kMostChoiceBytes));
+  auto choices = nlohmann::json::parse(list.begin(), list.end(), nullptr, false);
+  if (!choices.is_array() || choices.empty()) refuse("is not an array of texts");
+  std::string grammar = "root ::= ";
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!choices[i].is_string() || choices[i].get_ref<const std::string&>().empty())
+      refuse(fmt::format("has something else than a text that is not empty at place {}", i));
+    grammar += (i > 0 ? " | " : "") + literal_text(choices[i].get_ref<const std::string&>());
+  }
+  return grammar + "\n";
+}
+
+// Tokens as the bytes that they add to an answer; what is empty is never allowed.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer,
+                                     int32_t vocab_size,
+                                     SpecialTokens special) {
+  std::vector<std::string> texts(static_cast<size_t>(std::max(vocab_size, tokenizer.vocab_size())));
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    bool is_left_out = tokenizer.is_special(id) && special == SpecialTokens::kParse;
+    if (!is_left_out) texts[static_cast<size_t>(id)] = tokenizer.bytes_of(id);
+  }
+  return texts;
+}
+
+// xgrammar's text without "[12:00:00] /file.cc:12: ".
+std::string explain(const std::exception& exception) {
+  std::string text = exception.what();
+  size_t file = text.find(".cc:");
+  if (size_t end = text.find(": ", file); file != std::string::npos && end != std::string::npos)
+    text = text.substr(end + 2);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::string grammar_of(const OutputFormat& format) {
+  switch (format.kind) {
+    case OutputFormat::Kind::kJsonObject:
+      return json_object_grammar();
+    case OutputFormat::Kind::kJsonSchema:
+      return schema_to_grammar(format.text);
+    case OutputFormat::Kind::kRegex: {
+      GrammarText grammar{GrammarLimits{}};
+      return "root ::= " + regex_to_grammar(format.text, RegexPlace::kWholeAnswer, grammar) + "\n";
+    }
+    case OutputFormat::Kind::kChoice:
+      return choice_grammar(format.text);
+    case OutputFormat::Kind::kEbnf:
+      check_ebnf(format.text);
+      return format.text;
+    case OutputFormat::Kind::kStructuralTag:
+      return with_own_grammars(format.text);
+  }
+  panic("unknown kind of output format");
+}
+
+// Answers that are one text have no use for special tokens. Free text with tagged parts may: models
+// write the tags of their tool calls as such tokens.
+struct GrammarCompiler::Library {
+  Library(const Tokenizer& from, int32_t vocab, size_t bytes)
+      : tokenizer(from), vocab_size(vocab), cache_bytes(bytes) {}
+
+  xgrammar::GrammarCompiler& get(SpecialTokens special) {
+    bool is_plain = special == SpecialTokens::kParse;
+    std::call_once(is_plain ? plain_once : tagged_once, [&] {
+      std::vector<int32_t> stops;
+      std::ranges::copy_if(tokenizer.end_of_turn_ids, std::back_inserter(stops),
+                           [&](int32_t id) { return id >= 0 && id < vocab_size; });
+      xgrammar::TokenizerInfo info(token_texts(tokenizer, vocab_size, special),
+                                   xgrammar::VocabType::RAW, vocab_size, stops);
+      constexpr int kThreads = 1;
+      constexpr bool kCached = true;
+      (is_plain ? plain : tagged)
+          .emplace(info, kThreads, kCached, static_cast<int64_t>(cache_bytes / 2));
+    });
+    return is_plain ? *plain : *tagged;
+  }
+
+  const Tokenizer& tokenizer;
+  const int32_t vocab_size;
+  const size_t cache_bytes;
+  std::once_flag plain_once;
+  std::once_flag tagged_once;
+  std::optional<xgrammar::GrammarCompiler> plain;
+  std::optional<xgrammar::GrammarCompiler> tagged;
+};
+
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, size_t cache_bytes)
+    : library_(std::make_unique<Library>(tokenizer, vocab_size, cache_bytes)) {}
+
+GrammarCompiler::~GrammarCompiler() = default;
+
+Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
+    const OutputFormat& format) {
+  std::string text;
+  try {
+    text = grammar_of(format);
+  } catch (const Failure& failure) {
+    return failure.error();
+  }
+  try {
+    bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag;
+    xgrammar::GrammarCompiler& compiler =
+        library_->get(is_tagged ? SpecialTokens::kAsText : SpecialTokens::kParse);
+    auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
+        is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
+    return std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
+  } catch (const std::exception& exception) {
+    return Error{ErrorCode::kInvalidArgument, explain(exception)};
+  }
+}
+
+CompiledGrammar::CompiledGrammar(std::unique_ptr<const Compiled> compiled, int32_t vocab_size)
+    : compiled_(std::move(compiled)), vocab_size_(vocab_size) {}
+
+CompiledGrammar::~CompiledGrammar() = default;
+
+size_t CompiledGrammar::bytes() const {
+  return compiled_->grammar.MemorySizeBytes();
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,117 @@
+#include "grammar/grammar_matcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include <spdlog/spdlog.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "grammar/xgrammar_types.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr double kMostStepMs = 500;
+
+}  // namespace
+
+struct GrammarMatcher::State {
+  explicit State(std::shared_ptr<const CompiledGrammar> followed)
+      : grammar(std::move(followed)),
+        matcher(grammar->compiled().grammar),
+        mask(static_cast<size_t>((grammar->vocab_size() + 31) / 32), 0),
+        stop_tokens(matcher.GetStopTokenIds()) {}
+
+  bool holds(int32_t token) const {
+    auto place = static_cast<size_t>(token);
+    return (mask[place / 32] >> (place % 32) & 1) != 0;
+  }
+
+  // The library throws on states that it does not know; such an answer cannot go on.
+  template <class Step>
+  bool run(const Step& step) {
+    Stopwatch watch;
+    bool result = false;
+    try {
+      result = step();
+    } catch (const std::exception& exception) {
+      spdlog::error("a grammar cannot be followed: {}", exception.what());
+      is_broken = true;
+    }
+    if (watch.ms() > kMostStepMs) is_slow = true;
+    return result;
+  }
+
+  void fill() {
+    if (has_mask) return;
+    std::fill(mask.begin(), mask.end(), 0);
+    has_mask = true;
+    if (is_broken || matcher.IsTerminated()) return;
+    int64_t shape = static_cast<int64_t>(mask.size());
+    DLTensor tensor{};
+    tensor.data = mask.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = {kDLInt, 32, 1};
+    tensor.shape = &shape;
+    bool is_restricted = run([&] { return matcher.FillNextTokenBitmask(&tensor); });
+    if (is_broken) return std::fill(mask.begin(), mask.end(), 0);
+    if (!is_restricted) std::fill(mask.begin(), mask.end(), ~uint32_t{0});
+  }
+
+  std::shared_ptr<const CompiledGrammar> grammar;  // shared with others that follow it
+  xgrammar::GrammarMatcher matcher;
+  std::vector<uint32_t> mask;
+  std::vector<int> stop_tokens;
+  bool has_mask = false;
+  bool is_broken = false;
+  bool is_slow = false;
+};
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
+    : state_(std::make_unique<State>(std::move(grammar))) {}
+
+GrammarMatcher::~GrammarMatcher() = default;
+GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
+GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
+
+std::span<const uint32_t> GrammarMatcher::mask() {
+  state_->fill();
+  return state_->mask;
+}
+
+bool GrammarMatcher::allows(int32_t token) {
+  if (token < 0 || token >= state_->grammar->vocab_size()) return false;
+  state_->fill();
+  return state_->holds(token);
+}
+
+bool GrammarMatcher::accept(int32_t token) {
+  if (state_->is_broken || !allows(token)) return false;
+  bool is_accepted = state_->run([&] { return state_->matcher.AcceptToken(token); });
+  if (is_accepted) state_->has_mask = false;
+  return is_accepted;
+}
+
+bool GrammarMatcher::has_ended() const {
+  return state_->matcher.IsTerminated();
+}
+
+bool GrammarMatcher::is_finished() {
+  if (state_->is_broken) return false;
+  if (state_->matcher.IsTerminated()) return true;
+  if (!state_->matcher.IsCompleted()) return false;
+  state_->fill();
+  std::vector<uint32_t> others = state_->mask;
+  for (int token : state_->stop_tokens)
+    others[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
+  return std::ranges::all_of(others, [](uint32_t bits) { return bits == 0; });
+}
+
+bool GrammarMatcher::is_too_slow() const {
+  return state_->is_slow;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,82 @@
+// A grammar in the notation that xgrammar reads, built rule by rule. Rules know what they need, so
+// that a choice that could never come to an end is left out, and a grammar without any end refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace droidspeak {
+
+// How large a grammar may become. A state costs up to a look at the whole vocabulary when the
+// grammar is compiled.
+struct GrammarLimits {
+  size_t rules = 16384;
+  size_t bytes = size_t{1} << 20;
+  size_t states = 16384;
+};
+
+// Characters as ascending, disjoint, inclusive ranges of code points.
+struct CharacterRange {
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+
+using CharacterSet = std::vector<CharacterRange>;
+
+CharacterSet normalized(CharacterSet set);
+// All characters that are not in it; surrogates are no characters.
+CharacterSet complement(const CharacterSet& set);
+CharacterSet intersection(const CharacterSet& a, const CharacterSet& b);
+
+// "[...]" of a set that is not empty.
+std::string class_text(const CharacterSet& set);
+// A quoted string that means these bytes, which are UTF-8.
+std::string literal_text(std::string_view text);
+// `item` from `low` to `high` times, any number of times for kUnbounded.
+inline constexpr size_t kUnbounded = static_cast<size_t>(-1);
+std::string repeated_text(const std::string& item, size_t low, size_t high);
+
+class GrammarText {
+ public:
+  using RuleId = int32_t;
+
+  explicit GrammarText(const GrammarLimits& limits) : limits_(limits) {}
+
+  // One way to satisfy a rule: what it looks like, and all rules that it names.
+  struct Alternative {
+    std::string text;
+    std::vector<RuleId> needs = {};
+  };
+
+  // Texts and rules one after the other.
+  using Part = std::variant<std::string, RuleId>;
+  static Alternative sequence(const std::vector<Part>& parts);
+
+  // A rule that will be defined once. Throws Failure when there are too many.
+  RuleId declare();
+  void define(RuleId rule, std::vector<Alternative> alternatives);
+  RuleId add(std::vector<Alternative> alternatives);
+  static std::string name(RuleId rule);
+
+  // Counts states that the texts' sizes do not show: those of repetitions.
+  void charge(size_t states);
+
+  // All rules, those that `start` needs among them, with `root` in front. Throws Failure when
+  // `start` cannot come to an end.
+  std::string finish(RuleId start) const;
+
+ private:
+  std::vector<bool> find_finishable() const;
+  bool can_finish(const Alternative& alternative, const std::vector<bool>& finishable) const;
+
+  const GrammarLimits limits_;
+  std::vector<std::vector<Alternative>> rules_;
+  size_t bytes_ = 0;
+  size_t states_ = 0;
+};
+
+}  // namespace droidspeak

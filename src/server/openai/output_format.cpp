@@ -1,0 +1,120 @@
+#include <array>
+
+#include <fmt/format.h>
+
+#include "server/openai/generation_fields.h"
+#include "server/openai/limits.h"
+
+namespace droidspeak::openai {
+
+namespace {
+
+using Kind = OutputFormat::Kind;
+
+std::optional<OutputFormat> read_response_format(Fields& fields) {
+  std::optional<Fields> format = fields.object("response_format");
+  if (!format) return std::nullopt;
+  std::string type = format->required_string("type", kAnyLength);
+  if (type == "json_object") return OutputFormat{Kind::kJsonObject, {}};
+  if (type == "json_schema") {
+    if (!format->find("json_schema")) format->missing("json_schema");
+    std::optional<Fields> members = format->object("json_schema");
+    if (!members) return std::nullopt;
+    members->required_string("name", kMaxSchemaNameBytes);
+    members->boolean("strict");  // it is enforced either way
+    return read_schema(*members, "schema");
+  }
+  if (!format->has_failed() && type != "text") {
+    format->fail(bad_field(
+        fmt::format("Invalid value: '{}'. Supported values are: 'text', 'json_object', and "
+                    "'json_schema'.",
+                    abbreviated(type)),
+        format->path_of("type")));
+  }
+  return std::nullopt;
+}
+
+std::optional<OutputFormat> read_choices(Fields& fields) {
+  std::optional<JsonValue> choices = fields.array("choice");
+  if (!choices) return std::nullopt;
+  if (choices->size() == 0) fields.invalid("choice", "empty array; expected at least one text");
+  fields.check_count("choice", choices->size(), kMaxOutputChoices);
+  for (size_t i = 0; i < choices->size() && !fields.has_failed(); ++i) {
+    JsonValue item = choices->at(i);
+    if (!item.is(JsonKind::kString)) {
+      fields.wrong_type(fmt::format("choice[{}]", i), "a string", item.kind());
+    } else if (item.string().empty()) {
+      fields.invalid(fmt::format("choice[{}]", i), "it is empty");
+    }
+  }
+  OutputFormat format{Kind::kChoice, choices->text()};
+  fields.check_length("choice", format.text, kMaxOutputChoiceBytes);
+  return format;
+}
+
+constexpr std::array<const char*, 4> kKinds = {"json", "regex", "choice", "grammar"};
+
+std::optional<OutputFormat> read_structured_outputs(Fields& fields) {
+  std::optional<Fields> wanted = fields.object("structured_outputs");
+  if (!wanted) return std::nullopt;
+  reject_unsupported(*wanted,
+                     {"json_object", "structural_tag", "disable_fallback", "disable_any_whitespace",
+                      "disable_additional_properties", "whitespace_pattern"});
+  int num_kinds = 0;
+  for (const char* kind : kKinds) num_kinds += wanted->find(kind) ? 1 : 0;
+  if (num_kinds != 1) {
+    fields.invalid(
+        "structured_outputs",
+        fmt::format("it has {} of json, regex, choice and grammar; expected one", num_kinds));
+    return std::nullopt;
+  }
+  if (wanted->find("json")) return read_schema(*wanted, "json");
+  if (wanted->find("choice")) return read_choices(*wanted);
+  if (auto regex = wanted->string("regex", kMaxRegexBytes))
+    return OutputFormat{Kind::kRegex, std::move(*regex)};
+  auto grammar = wanted->string("grammar", kMaxGrammarBytes);
+  return OutputFormat{Kind::kEbnf, std::move(grammar).value_or("")};
+}
+
+// Of earlier versions of vLLM.
+void reject_former_fields(Fields& fields) {
+  for (const char* kind : kKinds) {
+    std::string name = fmt::format("guided_{}", kind);
+    if (!fields.find(name)) continue;
+    fields.reject(name, fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
+  }
+  reject_unsupported(fields, {"guided_decoding_backend", "guided_whitespace_pattern"});
+}
+
+}  // namespace
+
+OutputFormat read_schema(Fields& fields, const std::string& name) {
+  OutputFormat format{Kind::kJsonSchema, {}};
+  std::optional<JsonValue> schema = fields.find(name);
+  if (!schema) {
+    fields.missing(name);
+  } else if (schema->is(JsonKind::kString)) {
+    format.text = schema->string();
+  } else if (schema->is(JsonKind::kObject) || schema->is(JsonKind::kBoolean)) {
+    format.text = schema->text();
+  } else {
+    fields.wrong_type(name, "a JSON schema", schema->kind());
+  }
+  fields.check_length(name, format.text, kMaxSchemaBytes);
+  return format;
+}
+
+void read_output_format(Fields& fields, GenerationFields& generation) {
+  reject_former_fields(fields);
+  if (fields.has_failed()) return;
+  auto response = read_response_format(fields);
+  auto structured = read_structured_outputs(fields);
+  if (response && structured)
+    fields.invalid("structured_outputs", "not allowed beside 'response_format'");
+  generation.output_param = response ? "response_format" : "structured_outputs";
+  generation.output_format = response ? std::move(response) : std::move(structured);
+  if (generation.output_format && generation.min_tokens > 0)
+    fields.invalid("min_tokens", "not allowed where the answer's format says when it ends");
+}
+
+}  // namespace droidspeak::openai
