@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,10 @@ unit: ## the fast unit tests only
 test-clients: build models ## lm-eval and guidellm against a running server (installs torch)
 	@tools/setup clients
 	@.venv/bin/python -m pytest -q tests/clients/heavy
+
+test-agents: build models ## agent frameworks, unmodified, against a running server
+	@tools/setup agents
+	@DROIDSPEAK_FAMILY=$(MODEL) .venv-agents/bin/python -m pytest -q tests/agents
 
 soak: build models ## mixed load with faults on the real server for MINUTES (30)
 	@python3 tests/soak/soak.py --build $(BUILD) --minutes $(or $(MINUTES),30)

@@ -1,14 +1,14 @@
-// Brings a generation to the client, whole or as server-sent events. The two completion calls
-// differ only in how a choice looks, which is what AnswerFormat says.
+// Brings a generation to the client, whole or as server-sent events. The calls differ only in how
+// their answers look, which is what AnswerFace says.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "server/api_error.h"
 #include "server/generation.h"
 #include "server/http.h"
-#include "server/json_writer.h"
 #include "server/openai/requests.h"
 
 namespace droidspeak {
@@ -18,45 +18,44 @@ struct WholeChoice {
   std::string text;
   std::vector<SampledToken> tokens;  // only when their logprobs are wanted
   FinishReason finish = FinishReason::kStop;
+  std::string stop;  // the stop string that ended it
 };
 
-class AnswerFormat {
+// One answer's look. The events are bytes of a stream, each with its empty line.
+class AnswerFace {
  public:
-  virtual ~AnswerFormat() = default;
-  virtual const char* whole_object() const = 0;  // "chat.completion"
-  virtual const char* chunk_object() const = 0;
-  virtual void write_choice(JsonWriter& json,
-                            const Generation& generation,
-                            int32_t index,
-                            const WholeChoice& choice) = 0;
-
-  // What follows the choices of a whole answer.
-  virtual void write_rest(JsonWriter& /*json*/, const Generation& /*generation*/) {}
-
-  // The `choices` element of each chunk that `piece` makes, as JSON.
-  virtual std::vector<std::string> chunk_choices(const Generation& generation,
-                                                 const ChoicePiece& piece) = 0;
+  virtual ~AnswerFace() = default;
+  virtual std::string whole(const Generation& generation,
+                            const std::vector<WholeChoice>& choices) = 0;
+  virtual std::string piece_events(const Generation& generation, const ChoicePiece& piece) = 0;
+  virtual std::string end_events(const Generation& generation) = 0;
+  // What ends a stream that had begun.
+  virtual std::string error_events(const ApiError& error) = 0;
+  virtual HttpResponse refusal(const ApiError& error) const = 0;
 };
 
 struct Answer {
-  std::string id;
-  std::string model;  // as the client named it
   openai::GenerationFields fields;
   std::shared_ptr<Generation> generation;  // shared with the stream function, which may be copied
-  std::shared_ptr<AnswerFormat> format;
+  std::shared_ptr<AnswerFace> face;
 };
 
 // Starts the generation; the whole answer, or one that will be streamed.
 HttpResponse answer_request(const HttpRequest& request, Answer answer);
 
-const char* to_string(FinishReason reason);
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+};
 
-inline constexpr float kLowestLogprob = -9999;  // OpenAI's "never"; JSON has no infinity
+// `num_choices` is n: prompts count once however many choices they have.
+Usage usage_of(const Generation& generation, int32_t num_choices);
 
 // {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "looked_at_tokens",
 // "ttft_ms"}
 std::string droidspeak_json(const PrefillReport& report);
-// `num_choices` is n: prompts count once however many choices they have.
-std::string usage_json(const Generation& generation, int32_t num_choices);
+
+int64_t unix_seconds();
 
 }  // namespace droidspeak

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "server/answer.h"
-#include "server/engine_requests.h"
+#include "server/chat/prepare.h"
+#include "server/completion_face.h"
 #include "server/handlers.h"
 #include "server/prompt_logprobs.h"
 
@@ -9,13 +9,16 @@ namespace droidspeak {
 
 namespace {
 
+using EventKind = AnswerEvent::Kind;
+using ItemKind = AnswerItem::Kind;
+
 class ChatFormat final : public AnswerFormat {
  public:
-  ChatFormat(const Service& service, const openai::ChatRequest& request, size_t num_choices)
+  ChatFormat(Service& service, const PreparedChat& chat, const openai::ChatRequest& request)
       : service_(service),
         has_logprobs_(request.num_top_logprobs >= 0),
         prompt_logprobs_(request.generation.prompt_logprobs),
-        has_begun_(num_choices, false) {}
+        choices_(chat.generation->num_choices(), Choice{chat.parser}) {}
 
   const char* whole_object() const override { return "chat.completion"; }
 
@@ -25,15 +28,19 @@ class ChatFormat final : public AnswerFormat {
                     const Generation& /*generation*/,
                     int32_t index,
                     const WholeChoice& choice) override {
+    Choice& state = choices_[static_cast<size_t>(index)];
+    std::vector<AnswerItem> items = parse_answer(state.parser, choice.text);
+    state.num_calls = std::ranges::count(items, ItemKind::kCall, &AnswerItem::kind);
     json.begin_object();
     json.key("index").integer(index);
     json.key("message").begin_object();
     json.key("role").text("assistant");
-    json.key("content").text(choice.text);
+    write_content(json, items, state);
+    if (state.num_calls > 0) write_calls(json, items);
     json.key("refusal").null();
     json.end_object();
     write_logprobs(json, choice.tokens);
-    json.key("finish_reason").text(to_string(choice.finish));
+    json.key("finish_reason").text(finish_reason(state, choice.finish));
     json.end_object();
   }
 
@@ -46,17 +53,69 @@ class ChatFormat final : public AnswerFormat {
   std::vector<std::string> chunk_choices(const Generation& /*generation*/,
                                          const ChoicePiece& piece) override {
     std::vector<std::string> chunks;
-    size_t index = static_cast<size_t>(piece.choice);
-    if (!has_begun_[index]) chunks.push_back(role_chunk(piece.choice));
-    has_begun_[index] = true;
-    if (!piece.text.empty() || (has_logprobs_ && !piece.tokens.empty())) {
-      chunks.push_back(content_chunk(piece));
+    Choice& choice = choices_[static_cast<size_t>(piece.choice)];
+    if (!choice.has_begun) chunks.push_back(role_chunk(piece.choice));
+    choice.has_begun = true;
+    std::vector<AnswerEvent> events = choice.parser.push(piece.text);
+    if (piece.finish) {
+      for (AnswerEvent& event : choice.parser.finish()) events.push_back(std::move(event));
+    }
+    if (has_logprobs_) {
+      choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+      bool is_last = piece.finish && !choice.tokens.empty();
+      if (events.empty() && is_last) events.push_back({EventKind::kText, ""});
+    }
+    for (const AnswerEvent& event : events) {
+      if (event.kind != EventKind::kCallEnd) chunks.push_back(delta_chunk(piece.choice, event));
     }
     if (piece.finish) chunks.push_back(finish_chunk(piece.choice, *piece.finish));
     return chunks;
   }
 
  private:
+  struct Choice {
+    AnswerParser parser;
+    bool has_begun = false;
+    int64_t num_calls = 0;
+    std::vector<SampledToken> tokens = {};  // whose logprobs have not been shown
+  };
+
+  static const char* finish_reason(const Choice& choice, FinishReason reason) {
+    bool has_called = choice.num_calls > 0 && reason == FinishReason::kStop;
+    return has_called ? "tool_calls" : to_string(reason);
+  }
+
+  static void write_content(JsonWriter& json,
+                            const std::vector<AnswerItem>& items,
+                            const Choice& choice) {
+    std::string content;
+    std::string reasoning;
+    for (const AnswerItem& item : items) {
+      if (item.kind == ItemKind::kText) content += item.text;
+      if (item.kind == ItemKind::kReasoning) reasoning += item.text;
+    }
+    json.key("content");
+    if (choice.num_calls > 0) {
+      json.text_or_null(content);
+    } else {
+      json.text(content);
+    }
+    if (!reasoning.empty()) json.key("reasoning_content").text(reasoning);
+  }
+
+  void write_calls(JsonWriter& json, const std::vector<AnswerItem>& items) {
+    json.key("tool_calls").begin_array();
+    for (const AnswerItem& item : items) {
+      if (item.kind != ItemKind::kCall) continue;
+      json.begin_object();
+      json.key("id").text(service_.new_call_id("call")).key("type").text("function");
+      json.key("function").begin_object();
+      json.key("name").text(item.name).key("arguments").text(item.text);
+      json.end_object().end_object();
+    }
+    json.end_array();
+  }
+
   static std::string role_chunk(int32_t index) {
     JsonWriter json;
     json.begin_object().key("index").integer(index);
@@ -67,20 +126,43 @@ class ChatFormat final : public AnswerFormat {
     return std::move(json).take();
   }
 
-  std::string content_chunk(const ChoicePiece& piece) const {
+  std::string delta_chunk(int32_t index, const AnswerEvent& event) {
+    Choice& choice = choices_[static_cast<size_t>(index)];
     JsonWriter json;
-    json.begin_object().key("index").integer(piece.choice);
-    json.key("delta").begin_object().key("content").text(piece.text).end_object();
-    write_logprobs(json, piece.tokens);
+    json.begin_object().key("index").integer(index);
+    json.key("delta").begin_object();
+    if (event.kind == EventKind::kText) {
+      json.key("content").text(event.text);
+    } else if (event.kind == EventKind::kReasoning) {
+      json.key("reasoning_content").text(event.text);
+    } else {
+      write_call_delta(json, choice, event);
+    }
+    json.end_object();
+    write_logprobs(json, std::exchange(choice.tokens, {}));
     json.key("finish_reason").null().end_object();
     return std::move(json).take();
   }
 
-  static std::string finish_chunk(int32_t index, FinishReason reason) {
+  void write_call_delta(JsonWriter& json, Choice& choice, const AnswerEvent& event) {
+    bool is_begin = event.kind == EventKind::kCallBegin;
+    if (is_begin) ++choice.num_calls;
+    json.key("tool_calls").begin_array().begin_object();
+    json.key("index").integer(choice.num_calls - 1);
+    if (is_begin) json.key("id").text(service_.new_call_id("call")).key("type").text("function");
+    json.key("function").begin_object();
+    if (is_begin) json.key("name").text(event.text);
+    json.key("arguments").text(is_begin ? "" : event.text);
+    json.end_object().end_object().end_array();
+  }
+
+  std::string finish_chunk(int32_t index, FinishReason reason) const {
+    const Choice& choice = choices_[static_cast<size_t>(index)];
     JsonWriter json;
     json.begin_object().key("index").integer(index);
     json.key("delta").begin_object().end_object();
-    json.key("logprobs").null().key("finish_reason").text(to_string(reason)).end_object();
+    json.key("logprobs").null();
+    json.key("finish_reason").text(finish_reason(choice, reason)).end_object();
     return std::move(json).take();
   }
 
@@ -114,10 +196,10 @@ class ChatFormat final : public AnswerFormat {
     json.end_array();
   }
 
-  const Service& service_;
+  Service& service_;
   const bool has_logprobs_;
   const std::optional<int32_t> prompt_logprobs_;
-  std::vector<bool> has_begun_;
+  std::vector<Choice> choices_;
 };
 
 ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
@@ -126,25 +208,12 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
-  const openai::GenerationFields& fields = chat->generation;
-  std::optional<Service::Model> model = service.find_model(fields.model);
-  if (!model) return model_not_found(fields.model);
-  ApiResult<std::vector<int32_t>> prompt = service.encode_chat(std::move(chat->prompt));
-  if (!prompt) return prompt.error();
-
-  EngineRequestOptions options;
-  options.variant = model->variant;
-  options.tenant = request.caller.tenant;
-  options.prompts = {std::move(*prompt)};
-  options.prompt_param = "messages";
-  options.num_top_logprobs = chat->num_top_logprobs;
-  auto requests = make_engine_requests(service, fields, std::move(options));
-  if (!requests) return requests.error();
-  if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
-  size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
-  return Answer{service.new_id("chatcmpl"), fields.model, fields,
-                make_generation(service, fields, std::move(*requests)),
-                std::make_shared<ChatFormat>(service, *chat, num_choices)};
+  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request);
+  if (!prepared) return prepared.error();
+  openai::GenerationFields& fields = chat->generation;
+  auto format = std::make_unique<ChatFormat>(service, *prepared, *chat);
+  auto face = make_completion_face(service.new_id("chatcmpl"), fields, std::move(format));
+  return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
-#include "server/answer.h"
+#include "server/completion_face.h"
 #include "server/engine_requests.h"
 #include "server/handlers.h"
 #include "server/openai/limits.h"
@@ -64,7 +64,7 @@ class CompletionFormat final : public AnswerFormat {
                     const Generation& generation,
                     int32_t index,
                     const WholeChoice& choice) override {
-    write(json, generation, {index, choice.text, choice.tokens, choice.finish});
+    write(json, generation, {index, choice.text, choice.tokens, choice.finish, {}});
   }
 
   std::vector<std::string> chunk_choices(const Generation& generation,
@@ -243,9 +243,9 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   if (!requests) return requests.error();
   if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
-  return Answer{service.new_id("cmpl"), fields.model, fields,
-                make_generation(service, fields, std::move(*requests)),
-                std::make_shared<CompletionFormat>(service, std::move(look), num_choices)};
+  auto format = std::make_unique<CompletionFormat>(service, std::move(look), num_choices);
+  return Answer{fields, make_generation(service, fields, std::move(*requests)),
+                make_completion_face(service.new_id("cmpl"), fields, std::move(format))};
 }
 
 }  // namespace

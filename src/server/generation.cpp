@@ -142,6 +142,7 @@ std::optional<GenerationEvent> Generation::handle(size_t index, StreamItem item)
     StopStrings::Output last = choice.stop_strings.push(choice.detokenizer.finish());
     std::string text = std::move(last.text);
     if (!last.stopped) text += choice.stop_strings.finish();
+    choice.stop = std::move(last.stop);
     return finish(index, std::move(text), last.stopped ? FinishReason::kStop : finished->reason);
   }
   return fail(std::get<Error>(std::move(item)));
@@ -161,11 +162,15 @@ std::optional<GenerationEvent> Generation::add_token(size_t index, SampledToken 
   }
   if (output.stopped) {
     choice.stream->cancel();
+    choice.stop = std::move(output.stop);
     return finish(index, std::move(output.text), FinishReason::kStop);
   }
   if (output.text.empty()) return std::nullopt;
-  return ChoicePiece{static_cast<int32_t>(index), std::move(output.text),
-                     std::exchange(choice.held_tokens, {}), std::nullopt};
+  return ChoicePiece{static_cast<int32_t>(index),
+                     std::move(output.text),
+                     std::exchange(choice.held_tokens, {}),
+                     std::nullopt,
+                     {}};
 }
 
 GenerationEvent Generation::finish(size_t index, std::string text, FinishReason reason) {
@@ -175,7 +180,7 @@ GenerationEvent Generation::finish(size_t index, std::string text, FinishReason 
   ++num_finished_;
   --num_running_;
   return ChoicePiece{static_cast<int32_t>(index), std::move(text),
-                     std::exchange(choice.held_tokens, {}), reason};
+                     std::exchange(choice.held_tokens, {}), reason, std::move(choice.stop)};
 }
 
 GenerationEvent Generation::fail(Error error) {

@@ -27,6 +27,7 @@ struct ChoicePiece {
   std::string text;
   std::vector<SampledToken> tokens;
   std::optional<FinishReason> finish;  // set in a choice's last piece
+  std::string stop = {};               // the stop string that ended it; empty: none did
 };
 
 using GenerationEvent = std::variant<ChoicePiece, Error>;
@@ -88,6 +89,7 @@ class Generation {
     std::optional<PrefillReport> prefill;
     std::vector<SampledToken> prompt_logprobs;
     std::vector<SampledToken> held_tokens;  // their text is not out yet
+    std::string stop;                       // the stop string that was found
     int32_t num_tokens = 0;
     bool shares_prompt = false;  // with the choice before
     bool is_finished = false;

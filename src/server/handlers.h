@@ -13,6 +13,9 @@ namespace droidspeak {
 
 HttpResponse chat_completions(Service& service, HttpRequest& request);
 HttpResponse completions(Service& service, HttpRequest& request);
+HttpResponse responses(Service& service, HttpRequest& request);
+HttpResponse messages(Service& service, HttpRequest& request);
+HttpResponse count_message_tokens(Service& service, HttpRequest& request);
 HttpResponse list_models(Service& service, HttpRequest& request);
 HttpResponse show_model(Service& service, HttpRequest& request);
 HttpResponse tokenize(Service& service, HttpRequest& request);

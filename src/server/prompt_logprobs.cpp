@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "server/answer.h"
+#include "server/completion_face.h"
 
 namespace droidspeak {
 

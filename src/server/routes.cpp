@@ -11,6 +11,10 @@ namespace {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", Access::kKey, WhileDraining::kRefused, chat_completions},
     {"POST", "/v1/completions", Access::kKey, WhileDraining::kRefused, completions},
+    {"POST", "/v1/responses", Access::kKey, WhileDraining::kRefused, responses},
+    {"POST", "/v1/messages", Access::kKey, WhileDraining::kRefused, messages},
+    {"POST", "/v1/messages/count_tokens", Access::kKey, WhileDraining::kRefused,
+     count_message_tokens},
     {"GET", "/v1/models", Access::kKey, WhileDraining::kRefused, list_models},
     {"GET", "/v1/models/", Access::kKey, WhileDraining::kRefused, show_model},
     {"POST", "/tokenize", Access::kKey, WhileDraining::kRefused, tokenize},

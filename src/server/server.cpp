@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "server/anthropic/errors.h"
 #include "server/gate.h"
 #include "server/json_writer.h"
 #include "server/request_log.h"
@@ -21,6 +22,20 @@ std::string json_string(std::string_view text) {
   JsonWriter json;
   json.text(text);
   return std::move(json).take();
+}
+
+// In the look of the API that a path belongs to.
+HttpResponse error_for(const HttpRequest& head, const ApiError& error) {
+  bool is_anthropic = head.path == "/v1/messages" || head.path.starts_with("/v1/messages/");
+  return is_anthropic ? anthropic::error_response(error) : error_response(error);
+}
+
+// What an Authorization header would say; Anthropic's clients send the key in a header of its own.
+std::string credentials(const HttpRequest& head) {
+  std::string_view authorization = head.header("authorization");
+  std::string_view key = head.header("x-api-key");
+  if (!authorization.empty() || key.empty()) return std::string(authorization);
+  return "Bearer " + std::string(key);
 }
 
 ServiceOptions service_options(const ServerOptions& options) {
@@ -136,7 +151,7 @@ class HttpServer::Application final : public HttpApplication {
   }
 
   HttpResponse refuse(const HttpRequest& head, const ApiError& error) {
-    HttpResponse response = error_response(error);
+    HttpResponse response = error_for(head, error);
     finish(head, response, Stopwatch());
     return response;
   }
@@ -144,26 +159,26 @@ class HttpServer::Application final : public HttpApplication {
   std::optional<HttpResponse> refusal(const HttpRequest& head) const {
     RouteMatch match = match_route(head.method, head.path);
     bool is_probe = match.route != nullptr && match.route->access == Access::kProbe;
-    if (auto error = gate_.check_host(head); error && !is_probe) return error_response(*error);
+    if (auto error = gate_.check_host(head); error && !is_probe) return error_for(head, *error);
     if (head.method == "OPTIONS") return preflight(head);
     if (match.allow.empty()) {
-      return error_response(
-          status_error(404, fmt::format("Unknown request URL: {} {}. Please check the URL.",
-                                        head.method, head.path)));
+      return error_for(
+          head, status_error(404, fmt::format("Unknown request URL: {} {}. Please check the URL.",
+                                              head.method, head.path)));
     }
     if (match.route == nullptr) {
-      HttpResponse response = error_response(
-          status_error(405, fmt::format("Not allowed to {} on {}.", head.method, head.path)));
+      HttpResponse response = error_for(
+          head, status_error(405, fmt::format("Not allowed to {} on {}.", head.method, head.path)));
       response.headers.emplace_back("Allow", match.allow);
       return response;
     }
     if (service_.is_draining() && match.route->while_draining == WhileDraining::kRefused) {
       ApiError error = status_error(503, "The server is shutting down.");
       error.code = "shutting_down";
-      return error_response(error);
+      return error_for(head, error);
     }
-    if (auto error = gate_.check_origin(head)) return error_response(*error);
-    if (auto error = check_key(head, match.route->access)) return error_response(*error);
+    if (auto error = gate_.check_origin(head)) return error_for(head, *error);
+    if (auto error = check_key(head, match.route->access)) return error_for(head, *error);
     return std::nullopt;
   }
 
@@ -192,11 +207,11 @@ class HttpServer::Application final : public HttpApplication {
   std::optional<ApiError> check_key(const HttpRequest& head, Access access) const {
     std::optional<ApiKey::Role> needed = needed_role(access);
     if (!needed) return std::nullopt;
-    const KeyRing::Holder* holder = keys_.find(head.header("authorization"));
+    const KeyRing::Holder* holder = keys_.find(credentials(head));
     if (holder == nullptr) {
       return status_error(401,
                           "Incorrect or missing API key; expected it in the header "
-                          "'Authorization: Bearer KEY'.");
+                          "'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
     }
     if (*needed == ApiKey::Role::kAdmin && holder->role != ApiKey::Role::kAdmin) {
       return status_error(403, "This call needs the admin key.");
@@ -205,7 +220,7 @@ class HttpServer::Application final : public HttpApplication {
   }
 
   Caller caller_of(const HttpRequest& head) const {
-    const KeyRing::Holder* holder = keys_.find(head.header("authorization"));
+    const KeyRing::Holder* holder = keys_.find(credentials(head));
     if (holder == nullptr) return {};
     bool is_shared = options_.shared_between_keys == ServerOptions::BetweenKeys::kCaches;
     bool is_alone = options_.api_keys.size() == 1;
@@ -219,12 +234,12 @@ class HttpServer::Application final : public HttpApplication {
     try {
       return match.route->handler(service_, request);
     } catch (const Failure& failure) {
-      return error_response(to_api_error(failure.error()));
+      return error_for(request, to_api_error(failure.error()));
     } catch (const std::exception& error) {
       log_.warning("handler_failed",
                    {{"path", json_string(request.path)}, {"error", json_string(error.what())}});
-      return error_response(
-          status_error(500, "The server had an error while processing your request."));
+      return error_for(request,
+                       status_error(500, "The server had an error while processing your request."));
     }
   }
 

@@ -49,6 +49,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.config().vocab_size),
       token_bound_(tokenizer),
+      client_text_(tokenizer),
       grammars_(tokenizer, vocab_size_),
       start_time_(std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
@@ -57,7 +58,10 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       prompt_budget_(openai::kAllPromptTokens),
       logprob_budget_(openai::kAllLogprobValues),
       random_(unpredictable_number()) {
-  if (!tokenizer.chat_template.empty()) chat_template_.emplace(tokenizer.chat_template);
+  const std::string& source = tokenizer.chat_template;
+  if (!source.empty()) chat_template_.emplace(source);
+  tool_dialect_ = find_tool_dialect(source);
+  if (source.find("developer") != std::string::npos) developer_role_ = DeveloperRole::kOwn;
 }
 
 std::vector<Service::Model> Service::models() const {
@@ -94,38 +98,57 @@ ApiResult<WorkSlots::Slot> Service::take_work_slot(const HttpRequest& request) {
   return status_error(503, "The server is busy with the text of other requests; try again later.");
 }
 
-ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
+ApiResult<Service::Tokens> Service::encode_by(std::string_view text,
+                                              const char* param,
+                                              const std::function<Tokens()>& encode) const {
   if (token_bound_.fewest_tokens(text) > max_model_len_ + 1) {
     return surely_too_long(max_model_len_, text.size(), param);
   }
-  if (text.size() < kLongText) return tokenizer_.encode(text, SpecialTokens::kParse);
+  if (text.size() < kLongText) return encode();
   MutexLock lock(long_text_);
-  return tokenizer_.encode(text, SpecialTokens::kParse);
+  return encode();
+}
+
+Service::Tokens Service::with_bos(Tokens tokens) const {
+  if (!tokenizer_.bos_for_prompts || tokenizer_.bos_id < 0) return tokens;
+  if (tokens.empty() || tokens.front() != tokenizer_.bos_id)
+    tokens.insert(tokens.begin(), tokenizer_.bos_id);
+  return tokens;
+}
+
+ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
+  return encode_by(text, param, [&] { return tokenizer_.encode(text, SpecialTokens::kParse); });
 }
 
 ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text,
                                                        const char* param) const {
   auto tokens = encode(text, param);
-  if (!tokens || !tokenizer_.bos_for_prompts || tokenizer_.bos_id < 0) return tokens;
-  if (tokens->empty() || tokens->front() != tokenizer_.bos_id)
-    tokens->insert(tokens->begin(), tokenizer_.bos_id);
-  return tokens;
+  if (!tokens) return tokens;
+  return with_bos(std::move(*tokens));
 }
 
-ApiResult<std::vector<int32_t>> Service::encode_chat(openai::ChatPrompt chat) const {
+ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) const {
   if (!chat_template_) {
     return bad_field("This model has no chat template; use /v1/completions.", "messages",
                      "unsupported_parameter");
   }
-  size_t bytes = 0;
-  for (const ChatMessage& message : chat.messages) {
-    bytes += message.role.size() + message.content.size() + message.extra_json.size();
-  }
+  bool has_tools = chat.tools.is_open();
+  size_t bytes = has_tools ? chat.tools.json.size() : 0;
+  for (const ChatTurn& turn : chat.messages) bytes += turn.bytes();
   if (bytes / token_bound_.longest_token() > static_cast<size_t>(max_model_len_)) {
     return surely_too_long(max_model_len_, bytes, "messages");
   }
+  for (ChatTurn& turn : chat.messages) {
+    bool is_foreign = turn.role == "user" || turn.role == "tool";
+    if (is_foreign) turn.content = client_text_.mark(std::move(turn.content));
+  }
+  if (has_tools) chat.tools.json = client_text_.mark(std::move(chat.tools.json));
   ChatTemplateInput input;
-  input.messages = std::move(chat.messages);
+  input.messages = template_messages(std::move(chat.messages), chat.tools,
+                                     {tool_dialect_.prompt, developer_role_});
+  if (has_tools && tool_dialect_.prompt == ToolPrompt::kTemplate) {
+    input.tools_json = std::move(chat.tools.json);
+  }
   input.add_generation_prompt = chat.adds_generation_prompt;
   input.bos_token = tokenizer_.bos_text;
   input.eos_token = tokenizer_.eos_text;
@@ -137,7 +160,13 @@ ApiResult<std::vector<int32_t>> Service::encode_chat(openai::ChatPrompt chat) co
     return bad_field("The chat template refused the messages: " + std::string(failure.what()),
                      "messages");
   }
-  return chat.adds_special_tokens ? encode_prompt(text, "messages") : encode(text, "messages");
+  auto tokens = encode_by(text, "messages", [&] { return client_text_.encode(text); });
+  if (!tokens) return tokens.error();
+  if (chat.adds_special_tokens) *tokens = with_bos(std::move(*tokens));
+  size_t end = text.find_last_not_of(" \t\r\n");
+  bool is_thinking = end != std::string::npos && text.substr(0, end + 1).ends_with("<think>");
+  using Beginning = AnswerParser::Beginning;
+  return ChatTokens{std::move(*tokens), is_thinking ? Beginning::kReasoning : Beginning::kUnknown};
 }
 
 ApiResult<std::shared_ptr<const CompiledGrammar>> Service::compile(const OutputFormat& format,
@@ -156,6 +185,16 @@ std::string_view Service::token_bytes(int32_t token) const {
 std::string Service::new_id(std::string_view prefix) {
   MutexLock lock(mutex_);
   return fmt::format("{}-{:016x}{:016x}", prefix, random_(), random_());
+}
+
+std::string Service::new_call_id(std::string_view prefix) {
+  if (call_syntax(tool_dialect_.syntax).ids == CallSyntax::Ids::kAny) return new_id(prefix);
+  constexpr std::string_view kLetters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  MutexLock lock(mutex_);
+  std::string id;
+  while (id.size() < 9) id += kLetters[random_() % kLetters.size()];
+  return id;
 }
 
 uint64_t Service::random_seed() {

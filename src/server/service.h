@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +20,10 @@
 #include "grammar/grammar_compiler.h"
 #include "server/api_error.h"
 #include "server/budget.h"
+#include "server/chat/answer_parser.h"
+#include "server/chat/call_syntax.h"
+#include "server/chat/client_text.h"
+#include "server/chat/tool_section.h"
 #include "server/entity_tag.h"
 #include "server/openai/requests.h"
 #include "server/token_bound.h"
@@ -64,7 +69,16 @@ class Service {
   ApiResult<std::vector<int32_t>> encode(std::string_view text, const char* param) const;
   // With BOS in front when the model wants one and `text` does not bring it.
   ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const char* param) const;
-  ApiResult<std::vector<int32_t>> encode_chat(openai::ChatPrompt chat) const;
+
+  struct ChatTokens {
+    std::vector<int32_t> tokens;
+    AnswerParser::Beginning beginning;  // of the answer, as the template left it
+  };
+
+  ApiResult<ChatTokens> encode_chat(openai::ChatPrompt chat) const;
+
+  // How the model is told of tools and how it calls them.
+  const ToolDialect& tool_dialect() const { return tool_dialect_; }
 
   int32_t max_model_len() const { return max_model_len_; }
 
@@ -84,6 +98,8 @@ class Service {
 
   // Unique: "chatcmpl-5f3c...".
   std::string new_id(std::string_view prefix);
+  // As the model's template takes it: Mistral's wants nine letters and digits.
+  std::string new_call_id(std::string_view prefix);
   uint64_t random_seed();
 
   TaggedText plan_books() const { return {"application/json", plan_books_, plan_books_tag_}; }
@@ -100,15 +116,26 @@ class Service {
   std::atomic<int> num_connections = 0;  // kept by the transport, shown in /metrics
 
  private:
+  using Tokens = std::vector<int32_t>;
+
+  // 400 (param `param`) before `encode` is called, when the text cannot fit.
+  ApiResult<Tokens> encode_by(std::string_view text,
+                              const char* param,
+                              const std::function<Tokens()>& encode) const;
+  Tokens with_bos(Tokens tokens) const;
+
   Engine& engine_;
   const Tokenizer& tokenizer_;
   const ServiceOptions options_;
   const std::string plan_books_;  // JSON
   const std::string plan_books_tag_;
   std::optional<ChatTemplate> chat_template_;
+  ToolDialect tool_dialect_;
+  DeveloperRole developer_role_ = DeveloperRole::kSystem;
   int32_t max_model_len_ = 0;
   int32_t vocab_size_ = 0;
   TokenBound token_bound_;
+  ClientText client_text_;
   GrammarCompiler grammars_;
   int64_t start_time_ = 0;
   WorkSlots work_slots_;

@@ -8,8 +8,11 @@ namespace droidspeak {
 namespace {
 
 ApiResult<std::vector<int32_t>> encode(const Service& service, openai::TokenizeRequest& request) {
-  if (auto* chat = std::get_if<openai::ChatPrompt>(&request.input))
-    return service.encode_chat(std::move(*chat));
+  if (auto* chat = std::get_if<openai::ChatPrompt>(&request.input)) {
+    auto encoded = service.encode_chat(std::move(*chat));
+    if (!encoded) return encoded.error();
+    return std::move(encoded->tokens);
+  }
   const std::string& text = std::get<std::string>(request.input);
   return request.adds_special_tokens ? service.encode_prompt(text, "prompt")
                                      : service.encode(text, "prompt");

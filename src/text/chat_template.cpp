@@ -55,6 +55,15 @@ jinja::Value message_value(jinja::Context& context, const ChatMessage& message) 
   return jinja::make_dict(context, std::move(dict));
 }
 
+jinja::Value tools_value(jinja::Context& context, const std::string& json) {
+  if (json.empty()) return {};
+  try {
+    return jinja::parse_json(context, json);
+  } catch (const jinja::TemplateError& error) {
+    fail_input("tools_json", error.what());
+  }
+}
+
 // The variables that transformers' apply_chat_template hands to a template.
 Variables make_variables(jinja::Context& context, const ChatTemplateInput& input) {
   std::vector<jinja::Value> messages;
@@ -63,7 +72,7 @@ Variables make_variables(jinja::Context& context, const ChatTemplateInput& input
   jinja::Dict dict;
   dict.set(text_of(context, "messages"),
            jinja::make_sequence(context, jinja::SequenceKind::kList, std::move(messages)));
-  dict.set(text_of(context, "tools"), jinja::Value());
+  dict.set(text_of(context, "tools"), tools_value(context, input.tools_json));
   dict.set(text_of(context, "documents"), jinja::Value());
   dict.set(text_of(context, "add_generation_prompt"), jinja::Value(input.add_generation_prompt));
   dict.set(text_of(context, "bos_token"), text_of(context, input.bos_token));
@@ -75,7 +84,7 @@ Variables make_variables(jinja::Context& context, const ChatTemplateInput& input
 }
 
 size_t bytes_of(const ChatTemplateInput& input) {
-  size_t bytes = input.extra_json.size();
+  size_t bytes = input.extra_json.size() + input.tools_json.size();
   for (const ChatMessage& message : input.messages) {
     bytes += sizeof(ChatMessage) + message.role.size() + message.content.size() +
              message.extra_json.size();

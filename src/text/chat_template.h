@@ -24,6 +24,7 @@ struct ChatTemplateInput {
   bool add_generation_prompt = true;
   std::string bos_token;
   std::string eos_token;
+  std::string tools_json = {};  // JSON array, seen by the template as `tools`; empty: none
   // More variables as JSON text, e.g. {"enable_thinking": false}; empty for none.
   std::string extra_json;
   // What strftime_now() shows, in local time; the present when empty.

@@ -83,9 +83,10 @@ StopStrings::Output StopStrings::push(std::string_view text) {
     end = at + stop.size();
   }
   if (end != std::string::npos) {
+    std::string found = held_.substr(begin, end - begin);
     held_.resize(begin);
     is_stopped_ = true;
-    return {std::exchange(held_, {}), true};
+    return {std::exchange(held_, {}), true, std::move(found)};
   }
   size_t held_back = 0;
   for (const std::string& stop : *stops_)

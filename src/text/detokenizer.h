@@ -41,8 +41,9 @@ class StopStrings {
   explicit StopStrings(Shared<std::vector<std::string>> stops);
 
   struct Output {
-    std::string text;      // safe to show
-    bool stopped = false;  // a stop string was found; nothing follows
+    std::string text;       // safe to show
+    bool stopped = false;   // a stop string was found; nothing follows
+    std::string stop = {};  // the one that was found
   };
 
   Output push(std::string_view text);

@@ -1,6 +1,6 @@
 // Any bytes as the body of every call that takes one, on a real engine with a tiny family: each is
-// answered with JSON or with an OpenAI error of a documented status, and never with a fault of
-// ours.
+// answered with JSON or with an error of a documented status in the API's shape, and never with a
+// fault of ours.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -95,12 +95,21 @@ class EventCollector final : public StreamWriter {
   std::string text_;
 };
 
+void check_anthropic_error(const nlohmann::json& body) {
+  check(body.size() == 2 && body.at("type") == "error", "an error says that it is one");
+  const nlohmann::json& error = body.at("error");
+  check(error.size() == 2, "an error has two fields");
+  check(!error.at("message").get<std::string>().empty(), "an error has a message");
+  check(!error.at("type").get<std::string>().empty(), "an error has a type");
+}
+
 void check_error_body(const HttpResponse& response) {
   static constexpr int kDocumented[] = {400, 404, 413, 429, 499};
   bool is_documented = false;
   for (int status : kDocumented) is_documented = is_documented || response.status == status;
   check(is_documented, "an error has a status that the documentation lists");
   nlohmann::json body = nlohmann::json::parse(response.body);
+  if (body.contains("type")) return check_anthropic_error(body);
   const nlohmann::json& error = body.at("error");
   check(error.size() == 4, "an error has four fields");
   check(!error.at("message").get<std::string>().empty(), "an error has a message");
@@ -116,7 +125,8 @@ void check_events(const std::string& events) {
     size_t end = events.find("\n\n", begin);
     check(end != std::string::npos, "every event ends with an empty line");
     std::string event = events.substr(begin, end - begin);
-    check(event.starts_with("data: "), "every event is data");
+    if (event.starts_with("event: ")) event.erase(0, event.find('\n') + 1);
+    check(event.starts_with("data: "), "every event has data");
     if (event != "data: [DONE]") {
       check(nlohmann::json::parse(event.substr(6)).is_object(), "every event is an object");
     }
@@ -147,8 +157,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spdlog::set_level(spdlog::level::err);
   static Application application;
   std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (Handler handler :
-       {chat_completions, completions, tokenize, detokenize, load_adapter, unload_adapter}) {
+  for (Handler handler : {chat_completions, completions, responses, messages, count_message_tokens,
+                          tokenize, detokenize, load_adapter, unload_adapter}) {
     check_answer(application.service, handler, body);
   }
   application.restore_adapters();

@@ -2,6 +2,7 @@
 
 #include "server/openai/generation_fields.h"
 #include "server/openai/limits.h"
+#include "server/openai/tool_fields.h"
 
 namespace droidspeak::openai {
 
@@ -55,13 +56,15 @@ std::vector<Prompt> read_prompts(Fields& fields) {
 ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
+  body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   CompletionRequest request;
   read_generation_fields(fields, request.generation);
-  read_output_format(fields, body, request.generation);
-  body = std::string();
+  read_output_format(fields, request.generation);
   request.prompts = read_prompts(fields);
+  reject_unsupported(fields, {"tools"});
+  read_chat_tools(fields);  // without tools some choices mean nothing
   request.is_echoed = fields.boolean("echo").value_or(false);
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   request.num_top_logprobs = static_cast<int32_t>(fields.integer("logprobs", {0, 20}).value_or(-1));

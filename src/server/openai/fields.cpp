@@ -153,4 +153,12 @@ std::optional<Fields> Fields::object(const std::string& name) {
   return Fields(*value, path_of(name) + ".", error_);
 }
 
+std::optional<Fields> Fields::object_at(const std::string& name, JsonValue array, size_t index) {
+  std::string place = fmt::format("{}[{}]", name, index);
+  JsonValue item = array.at(index);
+  if (item.is(JsonKind::kObject)) return Fields(item, path_of(place) + ".", error_);
+  wrong_type(place, "an object", item.kind());
+  return std::nullopt;
+}
+
 }  // namespace droidspeak::openai

@@ -45,6 +45,8 @@ class Fields {
   std::string required_string(const std::string& name, size_t max_bytes);
   std::optional<JsonValue> array(const std::string& name);
   std::optional<Fields> object(const std::string& name);
+  // Element `index` of the array `name`, which must be an object: its path is "name[index].".
+  std::optional<Fields> object_at(const std::string& name, JsonValue array, size_t index);
 
   // 400 when the field is there and not one of these.
   void reject(const std::string& name, const std::string& why);
@@ -59,6 +61,8 @@ class Fields {
   void wrong_type(const std::string& name, const std::string& expected, JsonKind got);
 
   std::string path_of(const std::string& name) const { return path_ + name; }
+
+  JsonValue value() const { return object_; }
 
   bool has_failed() const { return error_.has_value(); }
 

@@ -16,16 +16,25 @@ ApiResult<JsonDocument> parse_object(std::string_view body);
 // All but max_tokens, which the two calls name differently.
 void read_generation_fields(Fields& fields, GenerationFields& generation);
 
-// What the answer must look like, by `response_format` or `structured_outputs`. Schemas are taken
-// from `body`, the whole request's text, to keep the order of their keys.
-void read_output_format(Fields& fields, std::string_view body, GenerationFields& generation);
+// What the answer must look like, by `response_format` or `structured_outputs`.
+void read_output_format(Fields& fields, GenerationFields& generation);
+// A schema: an object or a boolean, or a string that holds one.
+OutputFormat read_schema(Fields& fields, const std::string& name);
 
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 
-// `template_arguments` is the text of the field of that name, see member_text().
-inline constexpr const char* kTemplateArguments = "chat_template_kwargs";
-ChatPrompt read_chat_prompt(Fields& fields, std::string template_arguments);
+// Messages, tools and what else a template sees.
+ChatPrompt read_chat_prompt(Fields& fields);
+
+// The messages of a chat; at least one.
+std::vector<ChatTurn> read_messages(Fields& fields);
+
+// `content` of a message: a text, or parts of these types as one text, a line each; "" where there
+// is none.
+std::string read_content(Fields& message, const std::vector<std::string_view>& types);
+
+ApiError unsupported_content(std::string_view type, const std::string& where);
 
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);

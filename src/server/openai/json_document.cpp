@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_scan.h"
+#include "server/json_writer.h"
+#include "server/openai/json_node.h"
 
 namespace droidspeak::openai {
 
@@ -13,45 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& as_json(const void* node) {
-  return *static_cast<const Json*>(node);
-}
-
 ApiError unparsable(const std::string& message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
-}
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-// One past the value that begins at `begin` of a valid JSON text.
-size_t end_of_value(std::string_view text, size_t begin) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = begin; i < text.size(); ++i) {
-    char c = text[i];
-    bool was_string = in_string;
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      if (depth == 0) return i;  // of what holds the value
-      if (--depth == 0) return i + 1;
-    } else if (depth == 0 && (c == ',' || kBlanks.find(c) != std::string_view::npos)) {
-      return i;
-    }
-    if (depth == 0 && was_string && !in_string) return i + 1;
-  }
-  return text.size();
-}
-
-// Whether `text`, a JSON string with its quotes, means `name`.
-bool is_string_text(std::string_view text, std::string_view name) {
-  if (text.find('\\') == std::string_view::npos) return text.substr(1, text.size() - 2) == name;
-  return Json::parse(text).get<std::string>() == name;
 }
 
 // nlohmann's text without its "[json.exception.parse_error.101] " and without a copy of the input.
@@ -62,6 +27,98 @@ std::string explain(const std::exception& error) {
   }
   if (size_t quoted = text.find("; last read"); quoted != std::string::npos) text.resize(quoted);
   return text + ".";
+}
+
+// Builds the tree while the text is read.
+class TreeReader final : public nlohmann::json_sax<Json> {
+ public:
+  JsonNode take() { return std::move(root_); }
+
+  const std::string& problem() const { return problem_; }
+
+  bool null() override { return add({}); }
+
+  bool boolean(bool flag) override { return add({flag}); }
+
+  bool number_integer(int64_t number) override { return add({number}); }
+
+  bool number_unsigned(uint64_t number) override {
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    return number > kMax ? add({number}) : add({static_cast<int64_t>(number)});
+  }
+
+  bool number_float(double number, const std::string& text) override {
+    return add({std::make_unique<JsonDecimal>(JsonDecimal{number, text})});
+  }
+
+  bool string(std::string& text) override {
+    return add({std::make_unique<std::string>(std::move(text))});
+  }
+
+  bool binary(Json::binary_t&) override { return false; }
+
+  bool start_object(size_t) override {
+    open_.push_back({std::make_unique<JsonObject>(), nullptr, {}});
+    return true;
+  }
+
+  bool key(std::string& text) override {
+    open_.back().key = std::move(text);
+    return true;
+  }
+
+  bool end_object() override {
+    std::unique_ptr<JsonObject> object = std::move(open_.back().object);
+    open_.pop_back();
+    object->finish();
+    return add({std::move(object)});
+  }
+
+  bool start_array(size_t) override {
+    open_.push_back({nullptr, std::make_unique<JsonArray>(), {}});
+    return true;
+  }
+
+  bool end_array() override {
+    std::unique_ptr<JsonArray> array = std::move(open_.back().array);
+    open_.pop_back();
+    return add({std::move(array)});
+  }
+
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    problem_ = explain(error);
+    return false;
+  }
+
+ private:
+  // Its end has not come yet: an object, whose next value belongs to `key`, or an array.
+  struct Open {
+    std::unique_ptr<JsonObject> object;
+    std::unique_ptr<JsonArray> array;
+    std::string key;
+  };
+
+  bool add(JsonNode node) {
+    if (open_.empty()) {
+      root_ = std::move(node);
+    } else if (Open& parent = open_.back(); parent.object) {
+      parent.object->add(std::move(parent.key), std::move(node));
+    } else {
+      parent.array->push_back(std::move(node));
+    }
+    return true;
+  }
+
+  std::vector<Open> open_;
+  JsonNode root_;
+  std::string problem_;
+};
+
+template <class T>
+const T& held(const JsonNode& node) {
+  const auto* value = std::get_if<std::unique_ptr<T>>(&node.value);
+  check(value != nullptr, "JSON value of another kind");
+  return **value;
 }
 
 }  // namespace
@@ -87,90 +144,112 @@ std::string_view describe(JsonKind kind) {
 }
 
 JsonKind JsonValue::kind() const {
-  switch (as_json(node_).type()) {
-    case Json::value_t::null:
-    case Json::value_t::discarded:
-    case Json::value_t::binary:
-      return JsonKind::kNull;
-    case Json::value_t::boolean:
-      return JsonKind::kBoolean;
-    case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned:
-      return JsonKind::kInteger;
-    case Json::value_t::number_float:
-      return JsonKind::kDecimal;
-    case Json::value_t::string:
-      return JsonKind::kString;
-    case Json::value_t::array:
-      return JsonKind::kArray;
-    case Json::value_t::object:
-      return JsonKind::kObject;
-  }
-  panic("unknown JSON type");
+  constexpr JsonKind kKinds[] = {JsonKind::kNull,    JsonKind::kBoolean, JsonKind::kInteger,
+                                 JsonKind::kInteger, JsonKind::kDecimal, JsonKind::kString,
+                                 JsonKind::kArray,   JsonKind::kObject};
+  static_assert(std::size(kKinds) == std::variant_size_v<decltype(JsonNode::value)>);
+  return kKinds[node_->value.index()];
 }
 
 bool JsonValue::boolean() const {
-  return as_json(node_).get<bool>();
+  return std::get<bool>(node_->value);
 }
 
 int64_t JsonValue::integer() const {
-  const Json& json = as_json(node_);
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(kMax)) return kMax;
-  return json.get<int64_t>();
+  if (const auto* number = std::get_if<int64_t>(&node_->value)) return *number;
+  check(is(JsonKind::kInteger), "integer of another JSON value");
+  return std::numeric_limits<int64_t>::max();
 }
 
 double JsonValue::number() const {
-  return as_json(node_).get<double>();
+  if (const auto* number = std::get_if<int64_t>(&node_->value)) return static_cast<double>(*number);
+  if (const auto* number = std::get_if<uint64_t>(&node_->value))
+    return static_cast<double>(*number);
+  return held<JsonDecimal>(*node_).value;
 }
 
 const std::string& JsonValue::string() const {
-  return as_json(node_).get_ref<const std::string&>();
+  return held<std::string>(*node_);
 }
 
 size_t JsonValue::size() const {
-  return as_json(node_).size();
+  if (is(JsonKind::kArray)) return held<JsonArray>(*node_).size();
+  return is(JsonKind::kObject) ? held<JsonObject>(*node_).members().size() : 0;
 }
 
 JsonValue JsonValue::at(size_t index) const {
-  return JsonValue(&as_json(node_).at(index));
+  return JsonValue(held<JsonArray>(*node_).at(index));
 }
 
-std::optional<JsonValue> JsonValue::find(const std::string& key) const {
-  auto found = as_json(node_).find(key);
-  if (found == as_json(node_).end()) return std::nullopt;
-  return JsonValue(&*found);
+std::optional<JsonValue> JsonValue::find(std::string_view key) const {
+  const JsonNode* found = held<JsonObject>(*node_).find(key);
+  if (found == nullptr) return std::nullopt;
+  return JsonValue(*found);
 }
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   std::vector<std::pair<std::string, JsonValue>> result;
-  for (const auto& item : as_json(node_).items()) {
-    result.emplace_back(item.key(), JsonValue(&item.value()));
+  for (const auto& [key, value] : held<JsonObject>(*node_).members()) {
+    result.emplace_back(key, JsonValue(value));
   }
   return result;
 }
 
 int JsonValue::depth() const {
-  const Json& json = as_json(node_);
-  if (!json.is_structured()) return 0;
   int deepest = 0;
-  for (const Json& item : json) deepest = std::max(deepest, JsonValue(&item).depth());
+  auto look_at = [&](const JsonNode& node) {
+    deepest = std::max(deepest, JsonValue(node).depth());
+  };
+  if (is(JsonKind::kArray)) {
+    for (const JsonNode& item : held<JsonArray>(*node_)) look_at(item);
+  } else if (is(JsonKind::kObject)) {
+    for (const auto& member : held<JsonObject>(*node_).members()) look_at(member.second);
+  } else {
+    return 0;
+  }
   return 1 + deepest;
 }
 
-std::string_view member_text(std::string_view object, std::string_view name) {
-  std::string_view found;
-  size_t at = object.find('{') + 1;
-  while (true) {
-    size_t key = object.find('"', at);
-    if (key == std::string_view::npos) return found;
-    size_t key_end = end_of_value(object, key);
-    size_t value = object.find_first_not_of(kBlanks, object.find(':', key_end) + 1);
-    size_t value_end = end_of_value(object, value);
-    if (is_string_text(object.substr(key, key_end - key), name)) {
-      found = object.substr(value, value_end - value);
-    }
-    at = value_end;
+std::string JsonValue::text() const {
+  JsonWriter json;
+  write(json);
+  return std::move(json).take();
+}
+
+void JsonValue::write(JsonWriter& json) const {
+  switch (kind()) {
+    case JsonKind::kNull:
+      json.null();
+      return;
+    case JsonKind::kBoolean:
+      json.boolean(boolean());
+      return;
+    case JsonKind::kInteger:
+      if (const auto* large = std::get_if<uint64_t>(&node_->value)) {
+        json.unsigned_integer(*large);
+      } else {
+        json.integer(integer());
+      }
+      return;
+    case JsonKind::kDecimal:
+      json.raw(held<JsonDecimal>(*node_).text);
+      return;
+    case JsonKind::kString:
+      json.text(string());
+      return;
+    case JsonKind::kArray:
+      json.begin_array();
+      for (const JsonNode& item : held<JsonArray>(*node_)) JsonValue(item).write(json);
+      json.end_array();
+      return;
+    case JsonKind::kObject:
+      json.begin_object();
+      for (const auto& [key, value] : held<JsonObject>(*node_).members()) {
+        json.key(key);
+        JsonValue(value).write(json);
+      }
+      json.end_object();
+      return;
   }
 }
 
@@ -178,12 +257,9 @@ ApiResult<JsonDocument> JsonDocument::parse(std::string_view text) {
   if (text.empty()) return unparsable("the body is empty.");
   if (auto excess = find_json_excess(text, {kMaxDepth, kMaxValues, kMaxKeys}))
     return unparsable("it " + *excess + ".");
-  try {
-    auto tree = std::make_shared<Json>(Json::parse(text.begin(), text.end()));
-    return JsonDocument(std::move(tree));
-  } catch (const Json::exception& error) {
-    return unparsable(explain(error));
-  }
+  TreeReader reader;
+  if (!Json::sax_parse(text.begin(), text.end(), &reader)) return unparsable(reader.problem());
+  return JsonDocument(std::make_shared<JsonNode>(reader.take()));
 }
 
 }  // namespace droidspeak::openai

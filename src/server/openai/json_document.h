@@ -1,5 +1,6 @@
-// A parsed request body and typed views into it. Hostile input is cheap to refuse: nesting and the
-// number of values are bounded before anything is built.
+// A parsed request body and typed views into it. Keys keep the client's order, which templates and
+// schemas show to the model. Hostile input is cheap to refuse: nesting and the number of values are
+// bounded before anything is built.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,13 @@
 
 #include "server/api_error.h"
 
+namespace droidspeak {
+class JsonWriter;
+}
+
 namespace droidspeak::openai {
+
+struct JsonNode;
 
 enum class JsonKind { kNull, kBoolean, kInteger, kDecimal, kString, kArray, kObject };
 
@@ -23,7 +30,7 @@ std::string_view describe(JsonKind kind);
 // One value of a JsonDocument, valid while that lives. The typed getters require the right kind.
 class JsonValue {
  public:
-  explicit JsonValue(const void* node) : node_(node) {}
+  explicit JsonValue(const JsonNode& node) : node_(&node) {}
 
   JsonKind kind() const;
 
@@ -34,20 +41,22 @@ class JsonValue {
   double number() const;    // of kInteger and kDecimal
   const std::string& string() const;
 
-  size_t size() const;  // of kArray and kObject
+  size_t size() const;  // of kArray and kObject, else 0
   JsonValue at(size_t index) const;
-  std::optional<JsonValue> find(const std::string& key) const;
+  std::optional<JsonValue> find(std::string_view key) const;
+  // In the client's order; of duplicate keys the last value at the first place.
   std::vector<std::pair<std::string, JsonValue>> members() const;
 
   int depth() const;  // 0 of a scalar, 1 of an array of scalars
 
- private:
-  const void* node_;  // nlohmann::json, which headers do not name
-};
+  // JSON again: keys in order, decimal numbers as they were written.
+  std::string text() const;
 
-// The text of a member's value as it stands in `object`, which is the valid JSON text of an object:
-// the order of keys inside it is kept. Empty when there is no such member; of several the last one.
-std::string_view member_text(std::string_view object, std::string_view name);
+ private:
+  void write(JsonWriter& json) const;
+
+  const JsonNode* node_;
+};
 
 class JsonDocument {
  public:
@@ -55,15 +64,15 @@ class JsonDocument {
   static constexpr size_t kMaxValues = size_t{1} << 20;
   static constexpr size_t kMaxKeys = size_t{1} << 18;  // of all objects; they cost more memory
 
-  // 400 for what is not one JSON value within the limits. Of duplicate keys the last one counts.
+  // 400 for what is not one JSON value within the limits.
   static ApiResult<JsonDocument> parse(std::string_view text);
 
-  JsonValue root() const { return JsonValue(tree_.get()); }
+  JsonValue root() const { return JsonValue(*tree_); }
 
  private:
-  explicit JsonDocument(std::shared_ptr<const void> tree) : tree_(std::move(tree)) {}
+  explicit JsonDocument(std::shared_ptr<const JsonNode> tree) : tree_(std::move(tree)) {}
 
-  std::shared_ptr<const void> tree_;  // shared: documents are copied into deferred work
+  std::shared_ptr<const JsonNode> tree_;  // shared: ApiResult copies what it holds
 };
 
 }  // namespace droidspeak::openai

@@ -6,7 +6,6 @@ namespace droidspeak::openai {
 ApiResult<TokenizeRequest> parse_tokenize_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
-  std::string template_arguments(member_text(body, kTemplateArguments));
   body = std::string();
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
@@ -14,8 +13,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string body) {
   request.model = fields.string("model", kMaxModelNameBytes).value_or("");
   request.wants_token_strings = fields.boolean("return_token_strs").value_or(false);
   if (fields.find("messages")) {
-    request.input = read_chat_prompt(fields, std::move(template_arguments));
-    reject_unsupported(fields, {"tools", "chat_template", "continue_final_message"});
+    request.input = read_chat_prompt(fields);
+    reject_unsupported(fields, {"chat_template", "continue_final_message"});
   } else {
     request.input = fields.required_string("prompt", kAnyLength);
     request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);

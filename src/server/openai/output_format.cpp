@@ -11,24 +11,7 @@ namespace {
 
 using Kind = OutputFormat::Kind;
 
-// The schema's text as the client wrote it: an object or a boolean, or a string that holds one.
-OutputFormat read_schema(Fields& fields, const std::string& name, std::string_view text) {
-  OutputFormat format{Kind::kJsonSchema, {}};
-  std::optional<JsonValue> schema = fields.find(name);
-  if (!schema) {
-    fields.missing(name);
-  } else if (schema->is(JsonKind::kString)) {
-    format.text = schema->string();
-  } else if (schema->is(JsonKind::kObject) || schema->is(JsonKind::kBoolean)) {
-    format.text = text;
-  } else {
-    fields.wrong_type(name, "a JSON schema", schema->kind());
-  }
-  fields.check_length(name, format.text, kMaxSchemaBytes);
-  return format;
-}
-
-std::optional<OutputFormat> read_response_format(Fields& fields, std::string_view text) {
+std::optional<OutputFormat> read_response_format(Fields& fields) {
   std::optional<Fields> format = fields.object("response_format");
   if (!format) return std::nullopt;
   std::string type = format->required_string("type", kAnyLength);
@@ -39,7 +22,7 @@ std::optional<OutputFormat> read_response_format(Fields& fields, std::string_vie
     if (!members) return std::nullopt;
     members->required_string("name", kMaxSchemaNameBytes);
     members->boolean("strict");  // it is enforced either way
-    return read_schema(*members, "schema", member_text(member_text(text, "json_schema"), "schema"));
+    return read_schema(*members, "schema");
   }
   if (!format->has_failed() && type != "text") {
     format->fail(bad_field(
@@ -51,7 +34,7 @@ std::optional<OutputFormat> read_response_format(Fields& fields, std::string_vie
   return std::nullopt;
 }
 
-std::optional<OutputFormat> read_choices(Fields& fields, std::string_view text) {
+std::optional<OutputFormat> read_choices(Fields& fields) {
   std::optional<JsonValue> choices = fields.array("choice");
   if (!choices) return std::nullopt;
   if (choices->size() == 0) fields.invalid("choice", "empty array; expected at least one text");
@@ -64,14 +47,14 @@ std::optional<OutputFormat> read_choices(Fields& fields, std::string_view text) 
       fields.invalid(fmt::format("choice[{}]", i), "it is empty");
     }
   }
-  OutputFormat format{Kind::kChoice, std::string(text)};
+  OutputFormat format{Kind::kChoice, choices->text()};
   fields.check_length("choice", format.text, kMaxOutputChoiceBytes);
   return format;
 }
 
 constexpr std::array<const char*, 4> kKinds = {"json", "regex", "choice", "grammar"};
 
-std::optional<OutputFormat> read_structured_outputs(Fields& fields, std::string_view text) {
+std::optional<OutputFormat> read_structured_outputs(Fields& fields) {
   std::optional<Fields> wanted = fields.object("structured_outputs");
   if (!wanted) return std::nullopt;
   reject_unsupported(*wanted,
@@ -85,8 +68,8 @@ std::optional<OutputFormat> read_structured_outputs(Fields& fields, std::string_
         fmt::format("it has {} of json, regex, choice and grammar; expected one", num_kinds));
     return std::nullopt;
   }
-  if (wanted->find("json")) return read_schema(*wanted, "json", member_text(text, "json"));
-  if (wanted->find("choice")) return read_choices(*wanted, member_text(text, "choice"));
+  if (wanted->find("json")) return read_schema(*wanted, "json");
+  if (wanted->find("choice")) return read_choices(*wanted);
   if (auto regex = wanted->string("regex", kMaxRegexBytes))
     return OutputFormat{Kind::kRegex, std::move(*regex)};
   auto grammar = wanted->string("grammar", kMaxGrammarBytes);
@@ -105,11 +88,27 @@ void reject_former_fields(Fields& fields) {
 
 }  // namespace
 
-void read_output_format(Fields& fields, std::string_view body, GenerationFields& generation) {
+OutputFormat read_schema(Fields& fields, const std::string& name) {
+  OutputFormat format{Kind::kJsonSchema, {}};
+  std::optional<JsonValue> schema = fields.find(name);
+  if (!schema) {
+    fields.missing(name);
+  } else if (schema->is(JsonKind::kString)) {
+    format.text = schema->string();
+  } else if (schema->is(JsonKind::kObject) || schema->is(JsonKind::kBoolean)) {
+    format.text = schema->text();
+  } else {
+    fields.wrong_type(name, "a JSON schema", schema->kind());
+  }
+  fields.check_length(name, format.text, kMaxSchemaBytes);
+  return format;
+}
+
+void read_output_format(Fields& fields, GenerationFields& generation) {
   reject_former_fields(fields);
   if (fields.has_failed()) return;
-  auto response = read_response_format(fields, member_text(body, "response_format"));
-  auto structured = read_structured_outputs(fields, member_text(body, "structured_outputs"));
+  auto response = read_response_format(fields);
+  auto structured = read_structured_outputs(fields);
   if (response && structured)
     fields.invalid("structured_outputs", "not allowed beside 'response_format'");
   generation.output_param = response ? "response_format" : "structured_outputs";

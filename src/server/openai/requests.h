@@ -13,7 +13,7 @@
 #include "engine/request.h"
 #include "grammar/output_format.h"
 #include "server/api_error.h"
-#include "text/chat_template.h"
+#include "server/chat/conversation.h"
 
 namespace droidspeak::openai {
 
@@ -42,12 +42,13 @@ struct GenerationFields {
   std::optional<double> min_quality;
 };
 
-// Messages as a template sees them.
+// What a template makes a prompt of.
 struct ChatPrompt {
-  std::vector<ChatMessage> messages;
+  std::vector<ChatTurn> messages;
+  ToolOffer tools;
   bool adds_generation_prompt = true;
   bool adds_special_tokens = false;
-  std::string template_arguments;  // JSON object as the client wrote it, may be empty
+  std::string template_arguments;  // JSON object, keys in the client's order; may be empty
 };
 
 struct ChatRequest {

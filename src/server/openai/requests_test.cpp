@@ -182,16 +182,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("ttft_slo_ms": "fast")", "ttft_slo_ms"},
         BadField{R"("min_quality": 1.5)", "min_quality"}));
 
-INSTANTIATE_TEST_SUITE_P(Unsupported,
-                         BadChatField,
-                         testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools"},
-                                         BadField{R"("tool_choice": "required")", "tool_choice"},
-                                         BadField{R"("functions": [{"name": "f"}])", "functions"},
-                                         BadField{R"("priority": 5)", "priority"},
-                                         BadField{R"("best_of": 3)", "best_of"},
-                                         BadField{R"("modalities": ["audio"])", "modalities"},
-                                         BadField{R"("guided_json": {"type": "object"})",
-                                                  "guided_json"}));
+INSTANTIATE_TEST_SUITE_P(
+    Unsupported,
+    BadChatField,
+    testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools[0].function"},
+                    BadField{R"("tool_choice": "required")", "tool_choice"},
+                    BadField{R"("functions": [{"name": "f"}])", "functions"},
+                    BadField{R"("priority": 5)", "priority"},
+                    BadField{R"("best_of": 3)", "best_of"},
+                    BadField{R"("modalities": ["audio"])", "modalities"},
+                    BadField{R"("guided_json": {"type": "object"})", "guided_json"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OutputFormats,

@@ -1,0 +1,26 @@
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
+
+from server_process import Server, family_file  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    os.environ["OPENAI_API_KEY"] = "none"
+    os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+    running = Server(family_file(tmp_path_factory.mktemp("family")))
+    os.environ["OPENAI_BASE_URL"] = running.url + "/v1"
+    yield running
+    assert running.terminate() == 0
+
+
+@pytest.fixture(scope="session")
+def model(server):
+    import openai
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
+    return next(entry.id for entry in client.models.list().data if entry.parent is None)
