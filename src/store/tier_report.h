@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,8 @@ std::string_view tier_name(Tier tier);
 // Something by tier, e.g. bytes to load.
 template <class T>
 using PerTier = std::array<T, kNumTiers>;
+
+using TierSet = std::bitset<kNumTiers>;
 
 inline constexpr size_t index_of(Tier tier) {
   return static_cast<size_t>(tier);

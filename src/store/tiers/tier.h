@@ -2,9 +2,9 @@
 // tiers from fast to slow: an entry is read from the first that has it, lands in host memory, and
 // is written to all. A further tier is one class and one line in the chain (cache_store.cpp).
 //
-// Thread-safe. Nothing here waits for a medium, a network or a peer, with two exceptions that say
-// so: read() of a tier that reads on its caller's thread, and drain(). A failure is a miss and a
-// counter, never an error.
+// Thread-safe. Nothing here waits for a medium, a network or a peer but what says so: read() of a
+// tier that reads on its caller's thread, wait_for_answers(), drain() and close(). A failure is a
+// miss and a counter, never an error.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,12 @@ enum class Presence : uint8_t {
 struct EntryRead {
   Digest key;
   EntryId id;
+  auto operator<=>(const EntryRead&) const = default;
 };
+
+// K/V of so many layers of a block, from a multiple of it on, lies together in tiers that are read
+// over a network: read() gets what is wanted of it in one piece.
+inline constexpr int32_t kLayersTogether = 4;
 
 // An entry on its way into a tier. Its bytes are not copied: `owner` keeps them, shared with the
 // host tier, until they are written.
@@ -88,9 +93,13 @@ class CacheTier {
   virtual void look_up(std::span<const Digest> keys,
                        std::span<const EntryId> wanted,
                        std::span<Presence> found) const = 0;
+
   // Begins to find out about what is not known here: see kOnItsWay. A hit that is not fresh any
   // more is asked for again and stays a hit meanwhile. Tiers that know what they have do nothing.
   virtual void ask(std::span<const Digest> /*keys*/, std::span<const EntryId> /*wanted*/) {}
+
+  // Waits until what was asked for before has its answer, or for so long.
+  virtual void wait_for_answers(std::chrono::milliseconds /*limit*/) {}
 
   // An entry whose bytes are in memory already, e.g. because they wait to be written: not copied.
   virtual std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const = 0;
@@ -118,6 +127,7 @@ class CacheTier {
   virtual void drain() {}
 
   virtual TierReport report() const = 0;
+
   // Panics when what it keeps disagrees with itself.
   virtual void check_integrity() const {}
 };
