@@ -126,6 +126,7 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
                       .speculation = options_.speculation,
                       .now = std::chrono::steady_clock::now()});
   std::shared_ptr<TokenStream> stream = sequence->stream;
+  chooser_.ask_tiers(*sequence);
   if (Result<void> taken = inbox_.submit(std::move(sequence)); !taken) return taken.error();
   return stream;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
@@ -11,7 +12,9 @@
 namespace droidspeak {
 namespace {
 
-constexpr int kRestStalls = 10;          // as many times the stall limit the disk is left alone
+constexpr int kRestStalls = 10;  // as many times the stall limit a tier is left alone
+// A link says sooner than a disk whether it is worth waiting for.
+constexpr std::chrono::milliseconds kLinkStall{300};
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
@@ -60,10 +63,22 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
 // A disk that hangs would cost every request the stall limit, and a thread each.
 void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
-  if (std::chrono::steady_clock::now() >= disk_rests_until_) return;
-  if (parts_.chooser.tier_of(sequence.choice) != Tier::kDisk) return;
-  count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
-  sequence.choice = parts_.chooser.choose(sequence, num_waiting, DiskUse::kAvoided);
+  TierSet resting;
+  auto now = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < kNumTiers; ++i) resting[i] = now < rests_until_[i];
+  if (resting.none()) return;
+  Tier tier = parts_.chooser.tier_of(sequence.choice);
+  if (!resting[index_of(tier)]) return;
+  count_fallback(sequence, fmt::format("{}_avoided", tier_name(tier)),
+                 fmt::format("a load from {} has stalled a moment ago", tier_name(tier)));
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
+}
+
+LoadLimits PromptReader::limits_of(const PlanChoice& choice, int32_t context_tokens) const {
+  Tier tier = parts_.chooser.tier_of(choice);
+  bool has_link = tier == Tier::kPeer || tier == Tier::kRemote;
+  return {has_link ? std::min(parts_.load_stall, kLinkStall) : parts_.load_stall,
+          parts_.costs.compute_seconds(0, context_tokens, parts_.costs.num_layers())};
 }
 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
@@ -105,6 +120,7 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
   sequence.num_computed = sequence.choice.num_tokens();
   if (sequence.choice.num_resident < sequence.choice.keys.size())
     return start_load(sequence, std::move(translator));
+  sequence.report.tier = "device";
   report_reuse(sequence);
   parts_.metrics.update([](EngineMetrics& metrics) { ++metrics.hits_by_tier["device"]; });
 }
@@ -126,11 +142,10 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
                .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
-               .limits = {parts_.load_stall,
-                          parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
+               .limits = limits_of(choice, context),
                .on_progress = parts_.on_progress};
-  bool is_on_disk = parts_.chooser.tier_of(choice) == Tier::kDisk;
-  TransferThreads& threads = is_on_disk ? parts_.disk_threads : parts_.host_threads;
+  bool is_in_memory = parts_.chooser.tier_of(choice) == Tier::kHost;
+  TransferThreads& threads = is_in_memory ? parts_.host_threads : parts_.slow_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
 }
@@ -216,8 +231,11 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
-  if (has_stalled)
-    disk_rests_until_ = std::chrono::steady_clock::now() + kRestStalls * parts_.load_stall;
+  Tier tier = parts_.chooser.tier_of(sequence.choice);
+  if (has_stalled && tier != Tier::kHost) {
+    auto limit = limits_of(sequence.choice, 0).stall;
+    rests_until_[index_of(tier)] = std::chrono::steady_clock::now() + kRestStalls * limit;
+  }
   sequence.reuse.reset();
   sequence.pass.reset();
   sequence.looking.reset();
@@ -281,9 +299,10 @@ void PromptReader::finish_looking(Sequence& sequence) {
 void PromptReader::finish_reuse(Sequence& sequence) {
   const ContextReuse& reuse = *sequence.reuse;
   sequence.report.load_ms = reuse.load_ms();
+  sequence.report.tier = tier_name(reuse.slowest_tier());
   report_reuse(sequence);
   parts_.metrics.update([&](EngineMetrics& metrics) {
-    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
+    ++metrics.hits_by_tier[sequence.report.tier];
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;
   });
