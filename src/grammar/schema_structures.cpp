@@ -229,6 +229,7 @@ GrammarText::RuleId SchemaWalk::named_members(const SchemaJson& schema, const st
   for (size_t i = ordered.size(); i-- > 0;) {
     const auto& [name, value] = ordered[i];
     std::string key = literal_text(SchemaJson(name).dump() + ":");
+    grammar_.charge(key.size());
     // Kept by the document, or by the list that lives as long as the walk.
     const SchemaJson* stable = schema.contains("properties") && schema["properties"].contains(name)
                                    ? &schema["properties"][name]
