@@ -9,8 +9,11 @@ namespace {
 using Alternative = GrammarText::Alternative;
 
 // Any character but half a surrogate pair.
-constexpr const char* kEscape =
-    R"("\\" ("\"" | "\\" | [/bfnrt] | "u" ([0-9a-cA-CefEF] [0-9a-fA-F]{3,3} | [dD] [0-7] [0-9a-fA-F]{2,2})))";
+constexpr std::array<const char*, 3> kEscapes = {
+    R"("\\" ["\\/bfnrt])",
+    R"("\\u" [0-9a-cA-CefEF] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F])",
+    R"("\\u" [dD] [0-7] [0-9a-fA-F] [0-9a-fA-F])",
+};
 constexpr const char* kNatural = R"(("0" | [1-9] [0-9]{0,14}))";
 
 }  // namespace
@@ -35,11 +38,15 @@ std::vector<Alternative> JsonRules::make(Kind kind) {
   switch (kind) {
     case Kind::kBlank:
       return {{""}, {"\" \""}, {R"("\n" [ \t]{0,20})"}};
-    case Kind::kCharacter:
-      return {{class_text(plain_json_characters())}, {kEscape}};
+    case Kind::kStringRest: {
+      // Not in `needs`: the rule may also end at once.
+      std::string rest = " " + GrammarText::name(get(Kind::kStringRest));
+      std::vector<Alternative> ways = {{"\"\\\"\""}, {class_text(plain_json_characters()) + rest}};
+      for (const char* escape : kEscapes) ways.push_back({escape + rest});
+      return ways;
+    }
     case Kind::kString:
-      return {{"\"\\\"\" " + GrammarText::name(get(Kind::kCharacter)) + "* \"\\\"\"",
-               {get(Kind::kCharacter)}}};
+      return {sequence({"\"\\\"\"", get(Kind::kStringRest)})};
     case Kind::kInteger:
       return {{"\"0\""}, {R"("-"? [1-9] [0-9]{0,17})"}};
     case Kind::kNumber:

@@ -16,8 +16,9 @@ class JsonRules {
  public:
   using RuleId = GrammarText::RuleId;
   enum class Kind {
-    kBlank,      // between tokens
-    kCharacter,  // of a string, escaped or not
+    kBlank,       // between tokens
+    kStringRest,  // of a string behind its first quote; one rule, so that tokens of many characters
+                  // are looked at when the grammar is compiled
     kString,
     kInteger,
     kNumber,

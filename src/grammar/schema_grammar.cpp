@@ -191,7 +191,9 @@ GrammarText::RuleId SchemaWalk::visit_values(const SchemaJson& schema, const std
                       return is_of_type(value, type);
                     });
     bool is_same = !is_enum || !schema.contains("const") || value == schema["const"];
-    if (is_meant && is_same) alternatives.push_back({literal_text(value.dump())});
+    if (!is_meant || !is_same) continue;
+    alternatives.push_back({literal_text(value.dump())});
+    grammar_.charge(alternatives.back().text.size());
   }
   return grammar_.add(std::move(alternatives));
 }

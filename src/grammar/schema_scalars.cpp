@@ -128,10 +128,10 @@ GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std
       refuse_schema(path, fmt::format("a bounded length above {} cannot be enforced", kMostLength));
     }
     if (low > high) return grammar_.add({});
-    RuleId character = json_.get(JsonRules::Kind::kCharacter);
-    content = high == 0 ? "" : repeated_text(GrammarText::name(character), low, high);
+    // Without escapes, whose characters would have to be counted apart.
+    content = high == 0 ? "" : repeated_text(class_text(plain_json_characters()), low, high);
     grammar_.charge(std::min<size_t>(high == kUnbounded ? low : high, 256));
-    return grammar_.add({{"\"\\\"\" " + content + " \"\\\"\"", {character}}});
+    return grammar_.add({{"\"\\\"\" " + content + " \"\\\"\""}});
   }
   const SchemaJson& text = pattern != schema.end() ? *pattern : *format;
   if (!text.is_string()) refuse_schema(path, "'pattern' or 'format' is not a string");

@@ -134,10 +134,10 @@ GrammarText::RuleId SchemaWalk::key_except(const SchemaJson& names) {
     }
     node->is_name = true;
   }
-  RuleId anything = grammar_.add({{class_text(plain_json_characters()) + "*"}});
+  RuleId anything = grammar_.add({{class_text(plain_json_characters()) + "* \"\\\"\""}});
   auto visit_node = [&](auto& self, const NameTree& node) -> RuleId {
     std::vector<Alternative> alternatives;
-    if (!node.is_name) alternatives.push_back({""});
+    if (!node.is_name) alternatives.push_back({"\"\\\"\""});
     CharacterSet taken;
     for (const auto& [character, next] : node.next) {
       uint32_t code_point = utf8_char_at(character, 0).code_point;
@@ -151,7 +151,7 @@ GrammarText::RuleId SchemaWalk::key_except(const SchemaJson& names) {
     return grammar_.add(std::move(alternatives));
   };
   RuleId content = visit_node(visit_node, tree);
-  return grammar_.add({GrammarText::sequence({"\"\\\"\"", content, "\"\\\"\""})});
+  return grammar_.add({GrammarText::sequence({"\"\\\"\"", content})});
 }
 
 // A member that `properties` does not name.
@@ -229,6 +229,7 @@ GrammarText::RuleId SchemaWalk::named_members(const SchemaJson& schema, const st
   for (size_t i = ordered.size(); i-- > 0;) {
     const auto& [name, value] = ordered[i];
     std::string key = literal_text(SchemaJson(name).dump() + ":");
+    grammar_.charge(key.size());
     // Kept by the document, or by the list that lives as long as the walk.
     const SchemaJson* stable = schema.contains("properties") && schema["properties"].contains(name)
                                    ? &schema["properties"][name]
