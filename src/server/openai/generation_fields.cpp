@@ -195,11 +195,11 @@ void read_labels(Fields& fields) {
 }
 
 void reject_unsupported_features(Fields& fields) {
-  reject_unsupported(fields,
-                     {"functions", "function_call", "suffix", "use_beam_search",
-                      "include_stop_str_in_output", "truncate_prompt_tokens", "logits_processors",
-                      "continue_final_message", "chat_template", "documents", "audio", "prediction",
-                      "web_search_options", "priority", "return_tokens_as_token_ids"});
+  reject_unsupported(
+      fields,
+      {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",
+       "truncate_prompt_tokens", "logits_processors", "continue_final_message", "chat_template",
+       "documents", "audio", "prediction", "web_search_options", "return_tokens_as_token_ids"});
   if (auto modalities = fields.array("modalities")) {
     for (size_t i = 0; i < modalities->size(); ++i) {
       JsonValue item = modalities->at(i);

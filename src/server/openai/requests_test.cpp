@@ -39,7 +39,7 @@ TEST(ChatRequest, HasOpenAisDefaults) {
 TEST(ChatRequest, ReadsAllGenerationFields) {
   auto request = parse_chat_request(chat_with(
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "presence_penalty": 1,
-         "frequency_penalty": -1, "repetition_penalty": 1.1, "logit_bias": {"7": -100}, "seed": -3, "n": 2,
+         "frequency_penalty": -1, "repetition_penalty": 1.1, "logit_bias": {"7": -100}, "seed": -3, "priority": -7, "n": 2,
          "stop": ["a", "b"], "stop_token_ids": [5], "ignore_eos": true, "skip_special_tokens": false,
          "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
          "max_completion_tokens": 9, "logprobs": true, "top_logprobs": 3, "cache_salt": "tenant",
@@ -53,6 +53,7 @@ TEST(ChatRequest, ReadsAllGenerationFields) {
   EXPECT_EQ(fields.sampling.top_k, 40);
   EXPECT_EQ(fields.sampling.logit_bias->at(7), -100);
   EXPECT_EQ(*fields.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(fields.priority, -7);
   EXPECT_EQ(fields.num_choices, 2);
   EXPECT_THAT(*fields.stop, ElementsAre("a", "b"));
   EXPECT_THAT(fields.stop_token_ids, ElementsAre(5));
@@ -188,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(BadField{R"("tools": [{"type": "function"}])", "tools[0].function"},
                     BadField{R"("tool_choice": "required")", "tool_choice"},
                     BadField{R"("functions": [{"name": "f"}])", "functions"},
-                    BadField{R"("priority": 5)", "priority"},
+                    BadField{R"("priority": "high")", "priority"},
                     BadField{R"("best_of": 3)", "best_of"},
                     BadField{R"("modalities": ["audio"])", "modalities"},
                     BadField{R"("guided_json": {"type": "object"})", "guided_json"}));
