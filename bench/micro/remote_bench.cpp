@@ -97,16 +97,19 @@ double tier_rate(CacheStore& store, uint64_t set) {
   std::vector<EntryId> wanted;
   for (int32_t layer = 0; layer < kLayout.num_layers; ++layer)
     wanted.push_back({EntryKind::kKeyValue, layer});
+  uint64_t before = store.counters().of(Tier::kRemote).bytes_read;
   Stopwatch watch;
   store.ask(keys, wanted);
   store.wait_for_answers(std::chrono::seconds(5));
   std::unique_ptr<ReadAhead> ahead = store.read_ahead(reads);
   for (const EntryRead& read : reads) {
     std::optional<PinnedEntry> entry = store.fetch(read.key, read.id, *ahead);
-    if (!entry || entry->tier() != Tier::kRemote)
-      throw Failure(ErrorCode::kDataCorrupt, "an entry does not come from the remote tier");
+    if (!entry) throw Failure(ErrorCode::kDataCorrupt, "an entry is missing");
   }
-  return gigabytes() / (watch.ms() * 1e-3);
+  double seconds = watch.ms() * 1e-3;
+  // A few may be in host memory still.
+  return static_cast<double>(store.counters().of(Tier::kRemote).bytes_read - before) * 1e-9 /
+         seconds;
 }
 
 void run(const std::string& address) {
