@@ -2,7 +2,7 @@
 """Peer reads beside ucx_perftest on the same transports, in turns, so that other work on the machine
 hits both. Needs `ninja -C build peer_rate_bench` and the package ucx-utils.
 
-  bench/peer_rate.py [--build build] [--tls tcp,all] [--rounds 5] [--megabytes 2048]
+  bench/peer_rate.py [--build build] [--tls tcp] [--rounds 5] [--megabytes 2048]
 """
 
 import argparse
@@ -20,7 +20,8 @@ PORT = 14900
 
 
 def environment(tls):
-    return {**os.environ, "UCX_TLS": tls, "UCX_LOG_LEVEL": "fatal", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    return {**os.environ, "UCX_TLS": tls, "UCX_LOG_LEVEL": "fatal", "UCX_MM_ERROR_HANDLING": "y",
+            "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
 
 def perftest_rate(tls, megabytes):
@@ -58,13 +59,13 @@ def peer_rate(program, tls, megabytes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--build", default="build", type=pathlib.Path)
-    parser.add_argument("--tls", default="tcp,all", help="values of UCX_TLS, by commas")
+    parser.add_argument("--tls", default="tcp", help="UCX_TLS; several by +, e.g. tcp+sysv,tcp")
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--megabytes", default=2048, type=int)
     options = parser.parse_args()
     program = str(options.build / "bin" / "peer_rate_bench")
     rows = []
-    for tls in options.tls.split(","):
+    for tls in options.tls.split("+"):
         perftest, peer = [], []
         for _ in range(options.rounds):
             perftest.append(perftest_rate(tls, options.megabytes))

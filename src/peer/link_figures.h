@@ -12,6 +12,7 @@ namespace droidspeak {
 
 struct PeerLinkFigures {
   std::atomic<uint64_t> queued_bytes = 0;
+  std::atomic<size_t> num_checking = 0;  // replies that have come and are not verified yet
   std::atomic<uint64_t> entries = 0;
   std::atomic<uint64_t> bytes = 0;
   std::atomic<uint64_t> missing = 0;

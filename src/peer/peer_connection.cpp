@@ -77,7 +77,8 @@ void PeerConnection::on_challenge(const ArrivedPeerMessage& message, Time now) {
 }
 
 void PeerConnection::ask(Time now) {
-  while (!waiting_.empty() && asked_.size() < all_.options.max_requests_in_flight) {
+  while (!waiting_.empty() &&
+         asked_.size() + figures_->num_checking.load() < all_.options.max_requests_in_flight) {
     PeerReadFramePointer frame = std::move(waiting_.front());
     waiting_.pop_front();
     if (frame->is_claimed.load()) continue;
@@ -105,7 +106,11 @@ void PeerConnection::on_reply(const ArrivedPeerMessage& message) {
     return fail(head ? "its reply is to nothing that was asked" : head.error().message);
   }
   StagingPool::Buffer buffer = all_.pool.try_take();
-  if (buffer == nullptr) return fail("no memory is left for its reply");
+  if (buffer == nullptr) {  // too many nodes reply at a time: this one is not taken
+    lose(asked->second.frame);
+    asked_.erase(asked);
+    return;
+  }
   if (message.to_fetch == nullptr) {
     std::memcpy(buffer->data(), message.body.data(), message.body.size());
     arrived(head->request_id, *head, std::move(buffer), std::chrono::steady_clock::now());
@@ -137,8 +142,13 @@ void PeerConnection::arrived(uint64_t request_id,
   last_arrival_ = now;
   PeerReadFramePointer frame = std::move(asked->second.frame);
   asked_.erase(asked);
-  all_.checker.add(
-      {std::move(frame), head, std::move(body), session_, figures_, address_, number_});
+  figures_->num_checking += 1;
+  std::shared_ptr<void> turn(nullptr, [figures = figures_, worker = &all_.worker](void*) {
+    figures->num_checking -= 1;
+    worker->wake();
+  });
+  all_.checker.add({std::move(frame), head, std::move(body), session_, figures_, address_, number_,
+                    std::move(turn)});
 }
 
 // Only replies that are long beside the round trip say something about the rate.

@@ -182,6 +182,41 @@ TEST(Peer, ASourceThatTakesTooLongCostsTheDeadline) {
   go.set_value();
 }
 
+// Waits in its first entry until the server has had time to send more than it should.
+class SlowSink final : public PeerReadSink {
+ public:
+  SlowSink(size_t count, const PeerServer& server) : inner_(count), server_(server) {}
+
+  void done(size_t index, PeerReadStatus status, std::span<const std::byte> bytes) override {
+    if (inner_.num_done() == 0) {
+      while (server_.counters().requests < 8) std::this_thread::yield();
+      for (int i = 0; i < 10000; ++i) std::this_thread::yield();
+      num_requests_ = server_.counters().requests;
+    }
+    inner_.done(index, status, bytes);
+  }
+
+  WaitingSink& inner() { return inner_; }
+
+  uint64_t num_requests() const { return num_requests_; }
+
+ private:
+  WaitingSink inner_;
+  const PeerServer& server_;
+  uint64_t num_requests_ = 0;
+};
+
+TEST(Peer, NoMoreIsAskedForThanASlowReaderTakes) {
+  std::vector<size_t> sizes(60, 1 << 20);
+  PeerServer server(server_options(), test_source(sizes));
+  PeerClient client(client_options());
+  auto sink = std::make_shared<SlowSink>(sizes.size(), server);
+  client.read(server.address(), test_items(sizes.size(), 1 << 20), std::chrono::minutes(10), sink);
+  std::vector<WaitingSink::Answer> answers = sink->inner().wait();
+  for (size_t i = 0; i < sizes.size(); ++i) expect_entry(answers[i], i, sizes[i]);
+  EXPECT_EQ(sink->num_requests(), 8U);
+}
+
 TEST(Peer, OneClientMoreThanAllowedIsRefused) {
   PeerServerOptions one = server_options();
   one.max_clients = 1;

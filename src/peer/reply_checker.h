@@ -24,6 +24,7 @@ struct ArrivedPeerReply {
   std::shared_ptr<PeerLinkFigures> figures;
   std::string address;
   uint64_t connection = 0;
+  std::shared_ptr<void> turn;  // ends with the reply: then another may be asked for
 };
 
 class PeerReplyChecker {

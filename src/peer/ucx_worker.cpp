@@ -1,6 +1,5 @@
 #include "peer/ucx_worker.h"
 
-#include <cstdlib>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -36,9 +35,6 @@ void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) 
 ucp_context_h make_context(const UcxLibrary& ucx) {
   ucp_config_t* config = nullptr;
   require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
-  // Large messages are fetched by who receives them: nobody else writes into this process.
-  if (getenv("UCX_RNDV_SCHEME") == nullptr)  // NOLINT(concurrency-mt-unsafe)
-    ucx.config_modify(config, "RNDV_SCHEME", "get_zcopy");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
