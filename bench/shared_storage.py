@@ -63,7 +63,7 @@ class Server:
         before = None
         while True:
             caches = self.call("GET", "/v1/droidspeak/state")["caches"]
-            now = {tier: caches[tier]["bytes"] for tier in ("host", "disk")}
+            now = {"host": 0, "disk": 0, **{tier["name"]: tier["bytes"] for tier in caches["tiers"]}}
             if now == before:
                 return now
             before = now

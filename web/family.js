@@ -7,6 +7,7 @@ const family = (() => {
   const kTiers = [
     ['host', 'Host memory', 'Start the server with --cache-memory to keep caches.'],
     ['disk', 'Disk', 'Start the server with --cache-dir and --cache-disk to keep caches on disk too.'],
+    ['remote', 'Remote store', 'Start the server with --remote-cache to share caches with other servers.'],
   ];
   const history = {running: [], waiting: []};
 
@@ -49,18 +50,23 @@ const family = (() => {
              meter(kv.blocks_used, kv.blocks_total, 'KV blocks in use')));
   }
 
+  function link({address, up, round_trip_ms: ms, bytes_per_second: rate}) {
+    return [address, up ? `${ms.toFixed(2)} ms, ${bytes(rate)}/s` : 'does not answer'];
+  }
+
   function tierCard(id, title, advice, tier) {
-    const isOff = !tier || !tier.capacity_bytes;
+    const isOff = !tier || !(tier.capacity_bytes || tier.links.length);
     const list = element('dl', {class: 'facts'});
     if (!isOff) {
       dom.facts(list, [['Entries', count(tier.entries)], ['Hits', count(tier.hits)],
                        ['Evictions', count(tier.evictions)], ['Read', bytes(tier.bytes_read)],
-                       ['Written', bytes(tier.bytes_written)]]);
+                       ['Written', bytes(tier.bytes_written)], ...tier.links.map(link)]);
     }
-    const usage = isOff ? 'not in use' : `${bytes(tier.bytes)} of ${bytes(tier.capacity_bytes)}`;
+    const size = isOff || !tier.capacity_bytes ? 'shared' : `${bytes(tier.bytes)} of ${bytes(tier.capacity_bytes)}`;
+    const usage = isOff ? 'not in use' : size;
     return element('article', {class: 'panel tier', 'data-tier': id, 'aria-label': title},
                    element('div', {class: 'row'}, element('h4', {}, title), element('span', {class: 'note'}, usage)),
-                   isOff ? null : meter(tier.bytes, tier.capacity_bytes, `${title} in use`),
+                   isOff || !tier.capacity_bytes ? null : meter(tier.bytes, tier.capacity_bytes, `${title} in use`),
                    isOff ? element('p', {class: 'note'}, advice) : list);
   }
 
@@ -70,7 +76,7 @@ const family = (() => {
       byId('store-counters').textContent = '';
       return;
     }
-    byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, caches[id])));
+    byId('tiers').replaceChildren(...kTiers.map(([id, title, advice]) => tierCard(id, title, advice, (caches.tiers || []).find((tier) => tier.name === id))));
     byId('store-counters').textContent = [
       `Misses ${count(caches.misses || 0)}`, `damaged entries, treated as misses ${count(caches.damaged || 0)}`,
       `failed writes ${count(caches.write_errors || 0)}`,

@@ -25,6 +25,10 @@ struct CommonOptions {
   std::string cache_dir;
   std::string cache_disk = "8GiB";
   std::string cache_format = "raw";
+  std::string remote_cache;  // with its password: never printed
+  std::string remote_secret_file;
+  std::string remote_ca_file;
+  std::string remote_format = "int8";
   std::string kv_dtype = "auto";
 };
 

@@ -20,6 +20,32 @@ void add_output_options(CLI::App& command, CommonOptions& options) {
       ->capture_default_str();
 }
 
+namespace {
+
+void add_remote_options(CLI::App& command, CommonOptions& options) {
+  auto* remote = command.add_option(
+      "--remote-cache", options.remote_cache,
+      "Remote tier in Redis or Valkey: redis://[user:password@]host:port[,host:port...], or "
+      "rediss:// with TLS (none: no remote tier)");
+  command
+      .add_option(
+          "--remote-secret-file", options.remote_secret_file,
+          "The family's secret, 16 bytes or more: what it does not authenticate is not used")
+      ->needs(remote);
+  command
+      .add_option("--remote-ca-file", options.remote_ca_file,
+                  "Who signs the certificates of rediss:// servers (PEM; none: whom this machine "
+                  "trusts)")
+      ->needs(remote);
+  command
+      .add_option("--remote-format", options.remote_format,
+                  "K/V in the remote tier: as it is, or in 8 bits (half the size)")
+      ->check(CLI::IsMember({"raw", "int8", "coded"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
 void add_model_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--family", options.family, "family.json, or the folder that holds it")
       ->capture_default_str();
@@ -48,6 +74,7 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
                   "K/V on disk: as it is, in 8 bits (half the size), or coded (a fifth)")
       ->check(CLI::IsMember({"raw", "int8", "coded"}))
       ->capture_default_str();
+  add_remote_options(command, options);
   command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
       ->capture_default_str();

@@ -54,6 +54,35 @@ uint64_t parse_kv_memory(const std::string& text) {
   return text == "auto" ? 0 : parse_size(text);
 }
 
+namespace {
+
+RemoteOptions remote_options(const CommonOptions& options) {
+  auto refuse = [](const std::string& message) {
+    return Failure(ErrorCode::kInvalidArgument, message);
+  };
+  Result<RedisServers> servers = parse_redis_url(options.remote_cache);
+  if (!servers) {
+    throw refuse(
+        fmt::format("--remote-cache: {}; expected redis://[user:password@]host:port[,host:port...]",
+                    servers.error().message));
+  }
+  if (options.remote_secret_file.empty()) {
+    throw refuse(
+        "--remote-cache without --remote-secret-file: whoever can write to the server could change "
+        "answers. Make a secret, the same for all machines: head -c 32 /dev/urandom > FILE");
+  }
+  if (!options.remote_ca_file.empty() && servers->transport == RedisTransport::kPlain)
+    throw refuse("--remote-ca-file: --remote-cache is redis://, without TLS; use rediss://");
+  servers->ca_file = options.remote_ca_file;
+  RemoteOptions remote{.servers = std::move(*servers),
+                       .secret = read_remote_secret(options.remote_secret_file)};
+  if (options.remote_format == "raw") remote.format = DiskFormat::kRaw;
+  if (options.remote_format == "coded") remote.format = DiskFormat::kCoded;
+  return remote;
+}
+
+}  // namespace
+
 StoreOptions store_options(const CommonOptions& options, Device& device) {
   StoreOptions store;
   store.device = &device;
@@ -62,6 +91,7 @@ StoreOptions store_options(const CommonOptions& options, Device& device) {
   store.disk_bytes = parse_size(options.cache_disk);
   if (options.cache_format == "int8") store.disk_format = DiskFormat::kInt8;
   if (options.cache_format == "coded") store.disk_format = DiskFormat::kCoded;
+  if (!options.remote_cache.empty()) store.remote = remote_options(options);
   return store;
 }
 

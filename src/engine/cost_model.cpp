@@ -90,13 +90,20 @@ double CostModel::compute_seconds(int32_t first_position, int32_t tokens, double
          (coefficients_.token_seconds * t + coefficients_.attention_seconds * pairs);
 }
 
-double CostModel::load_seconds(uint64_t bytes, Tier tier) const {
-  return static_cast<double>(bytes) / bandwidths_[static_cast<size_t>(tier)];
+double CostModel::load_seconds(uint64_t bytes,
+                               Tier tier,
+                               const std::optional<LinkCost>& link) const {
+  if (bytes == 0) return 0;
+  if (!link) return static_cast<double>(bytes) / bandwidths_[index_of(tier)];
+  return link->round_trip_seconds +
+         static_cast<double>(link->queued_bytes + bytes) / link->bytes_per_second;
 }
 
 double CostModel::prefill_seconds(const PrefillWork& work) const {
-  double context = std::max(load_seconds(work.load_bytes, work.tier),
-                            compute_seconds(0, work.context_tokens, work.recompute_work));
+  double load = 0;
+  for (Tier tier : kAllTiers)
+    load += load_seconds(work.load_bytes[index_of(tier)], tier, work.links[index_of(tier)]);
+  double context = std::max(load, compute_seconds(0, work.context_tokens, work.recompute_work));
   double suffix = compute_seconds(work.context_tokens, work.suffix_tokens, num_layers_) +
                   coefficients_.output_seconds;
   if (work.looked_at_tokens == 0) return context + suffix;
@@ -118,7 +125,7 @@ void CostModel::observe_compute(double predicted, double measured) {
 
 void CostModel::observe_load(uint64_t bytes, Tier tier, double seconds) {
   if (learning_ == Learning::kOff || bytes == 0 || seconds <= 0) return;
-  double& bandwidth = bandwidths_[static_cast<size_t>(tier)];
+  double& bandwidth = bandwidths_[index_of(tier)];
   bandwidth = average(
       bandwidth, std::clamp(static_cast<double>(bytes) / seconds, 0.2 * bandwidth, 5 * bandwidth));
 }
@@ -130,7 +137,8 @@ CostCoefficients calibrate(Ops& ops, Transformer& transformer, KvCache& kv) {
       std::min({kv.pool().num_free() * kBlockTokens, transformer.max_positions(), 2048});
   BlockTable table;
   if (tokens < rows || !table.reserve(kv.pool(), tokens)) return coefficients;
-  coefficients.host_bandwidth = measure_host_bandwidth(ops, kv, table.blocks().front());
+  coefficients.bandwidths[index_of(Tier::kHost)] =
+      measure_host_bandwidth(ops, kv, table.blocks().front());
   if (transformer.config().vocab_size < rows) return coefficients;
   Calibration calibration(ops, transformer, kv);
   double at_start = calibration.layer_seconds(table.blocks(), 0);

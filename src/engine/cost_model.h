@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "kv/kv_cache.h"
 #include "model/transformer.h"
@@ -23,16 +24,16 @@ struct CostCoefficients {
   double token_seconds = 1e-5;      // per token and layer
   double attention_seconds = 1e-9;  // per token, position before it, and layer
   double output_seconds = 1e-4;     // logits of one row
-  double host_bandwidth = 4e9;      // bytes per second from the store to the blocks
-  double disk_bandwidth = 5e8;
+  // Bytes per second from the store to the blocks; of a tier behind links until they are measured.
+  PerTier<double> bandwidths = {4e9, 5e8, 1e9, 1e8};
 };
 
 // What a prefill consists of. Without reuse, context_tokens is 0 and everything is suffix.
 struct PrefillWork {
   int32_t context_tokens = 0;
   double recompute_work = 0;  // of the context, in layers
-  uint64_t load_bytes = 0;
-  Tier tier = Tier::kHost;
+  PerTier<uint64_t> load_bytes = {};
+  PerTier<std::optional<LinkCost>> links = {};  // that they come over, where they were measured
   int32_t suffix_tokens = 0;
   int32_t looked_at_tokens = 0;      // of the context
   int32_t second_suffix_tokens = 0;  // that run again once these were read
@@ -48,12 +49,15 @@ class CostModel {
       : coefficients_(coefficients),
         num_layers_(num_layers),
         learning_(learning),
-        bandwidths_{coefficients.host_bandwidth, coefficients.disk_bandwidth} {}
+        bandwidths_(coefficients.bandwidths) {}
 
   int32_t num_layers() const { return num_layers_; }
 
   double compute_seconds(int32_t first_position, int32_t tokens, double layers) const;
-  double load_seconds(uint64_t bytes, Tier tier) const;
+  // Over a link the loads before it come first, and all share what the link carries.
+  double load_seconds(uint64_t bytes,
+                      Tier tier,
+                      const std::optional<LinkCost>& link = std::nullopt) const;
   double prefill_seconds(const PrefillWork& work) const;
 
   // `predicted` by compute_seconds() before the measurement.
@@ -65,7 +69,7 @@ class CostModel {
   int32_t num_layers_;
   Learning learning_;
   double compute_scale_ = 1;
-  std::array<double, 2> bandwidths_;  // by Tier
+  PerTier<double> bandwidths_;
 };
 
 // Runs one layer a few times on free blocks of `kv`; takes a small part of a second. Falls back to

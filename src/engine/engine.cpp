@@ -112,6 +112,7 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
                       .max_tokens = static_cast<int32_t>(std::min<int64_t>(limit, max_model_len_)),
                       .now = std::chrono::steady_clock::now()});
   std::shared_ptr<TokenStream> stream = sequence->stream;
+  chooser_.ask_tiers(*sequence);
   if (Result<void> taken = inbox_.submit(std::move(sequence)); !taken) return taken.error();
   return stream;
 }

@@ -73,7 +73,7 @@ TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
       generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
     }
     Engine engine(family.ops(), family.file(), options);
-    bytes[format] = engine.metrics().store.disk.bytes;
+    bytes[format] = engine.metrics().store.of(Tier::kDisk).bytes;
     Outcome outcome = generate(engine, request);
     EXPECT_EQ(outcome.report.reused_tokens, 256);
     EXPECT_EQ(engine.metrics().hits_by_tier["disk"], 1u);

@@ -87,8 +87,8 @@ TEST_F(OverflowingAdapter, LeavesNothingInTheStore) {
   auto engine = make_engine(options);
   for (const GenerationRequest& request : all_requests()) {
     generate(*engine, request);
-    EXPECT_EQ(engine->metrics().store.host.entries, 0u);
-    EXPECT_EQ(engine->metrics().store.disk.entries, 0u);
+    EXPECT_EQ(engine->metrics().store.of(Tier::kHost).entries, 0u);
+    EXPECT_EQ(engine->metrics().store.of(Tier::kDisk).entries, 0u);
   }
 }
 

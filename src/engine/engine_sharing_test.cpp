@@ -246,10 +246,10 @@ TEST(Sharing, AContextIsStoredOnceForAllItsReceivers) {
   // A prompt's blocks are stored before its second token is there.
   generate(engine, {.model = "base", .prompt = question(0, 256, 1), .max_tokens = 2});
   auto added_bytes = [&](const std::string& model, const std::string& plan) {
-    uint64_t before = engine.metrics().store.host.bytes;
+    uint64_t before = engine.metrics().store.of(Tier::kHost).bytes;
     Outcome outcome = generate(engine, by_name(model, question(1, 256, 10), plan));
     EXPECT_EQ(outcome.report.reused_tokens, 256);
-    return engine.metrics().store.host.bytes - before;
+    return engine.metrics().store.of(Tier::kHost).bytes - before;
   };
   size_t layer_bytes = KvLayout{4, 2, 16, DType::kF32}.layer_bytes();
   for (const char* model : {"alpha", "beta"}) {

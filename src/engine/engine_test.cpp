@@ -308,10 +308,11 @@ TEST(Engine, ReplacedAdapterServesNewRequestsWhileOldOnesFinish) {
   auto old_alpha = family.models().get("alpha");
   auto stream = engine.submit({.model = "alpha", .prompt = prompt, .max_tokens = 60});
   ASSERT_TRUE((*stream)->next(seconds(60)));  // its prefill is done
-  while (engine.metrics().store.host.entries == 0) std::this_thread::yield();
+  while (engine.metrics().store.of(Tier::kHost).entries == 0) std::this_thread::yield();
   write_tiny_adapter(family.folder() / "other", {}, {.seed = 999});
   ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "other"));
-  EXPECT_EQ(engine.metrics().store.host.entries, 0u) << "its caches went with the adapter";
+  EXPECT_EQ(engine.metrics().store.of(Tier::kHost).entries, 0u)
+      << "its caches went with the adapter";
   Outcome fresh = generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 20});
   Outcome old = collect(**stream);
   EXPECT_EQ(old.tokens, family.reference_greedy(*old_alpha, prompt, 60));

@@ -88,7 +88,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
           family_.base()->transformer->max_positions(), int64_t{num_blocks_} * kBlockTokens))),
       inbox_(options.max_queue),
       host_transfers_(kLoadPatience),
-      disk_transfers_(kLoadPatience),
+      slow_transfers_(kLoadPatience),
       write_back_(ops.device()),
       adapters_(family_, store_, options.max_adapters),
       loader_({.ops = ops,
@@ -112,7 +112,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
            .costs = costs_,
            .metrics = metrics_,
            .host_threads = host_transfers_,
-           .disk_threads = disk_transfers_,
+           .slow_threads = slow_transfers_,
            .write_back = write_back_,
            .on_progress = [this] { inbox_.note_progress(); },
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {

@@ -84,7 +84,7 @@ class Engine::Loop {
   // Ended, or left behind with what they own, before all of the above. What is in host memory has
   // threads of its own, so that it never waits for a disk that hangs.
   TransferThreads host_transfers_;
-  TransferThreads disk_transfers_;
+  TransferThreads slow_transfers_;
   WriteBack write_back_;
 
   AdapterRegistry adapters_;

@@ -50,7 +50,7 @@ struct EngineMetrics {
   Histogram queue_seconds{request_bounds()};
   // Sharing
   std::map<std::pair<std::string, std::string>, PairCounters> pairs;  // (sender, receiver)
-  std::map<std::string, uint64_t> hits_by_tier;                       // "host", "disk"
+  std::map<std::string, uint64_t> hits_by_tier;                       // by name
   std::map<std::string, uint64_t> fallbacks;                          // by reason
   uint64_t layers_recomputed = 0;
   uint64_t looked_at_tokens = 0;

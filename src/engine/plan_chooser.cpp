@@ -45,7 +45,7 @@ Error invalid(std::string message) {
 // What is found for a sequence.
 struct PlanChooser::Search {
   Sequence& sequence;
-  DiskUse disk;
+  TierSet avoided;
   std::vector<PlanChoice> candidates = {};
 };
 
@@ -122,14 +122,14 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   return {};
 }
 
-PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, DiskUse disk) const {
+PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
   if (sequence.request.wants_prompt_logprobs || (is_by_name && sharing.plan == "full"))
     return compute(sequence);
-  if (sequence.num_generated() > 0) return choose_again(sequence, disk);
-  if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, disk);
-  Search search{sequence, disk};
+  if (sequence.num_generated() > 0) return choose_again(sequence, avoided);
+  if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, avoided);
+  Search search{sequence, avoided};
   add_exact(search);
   add_auto(search);
   double min_quality = sequence.request.min_quality.value_or(options_.min_quality);
@@ -168,7 +168,7 @@ std::vector<Digest> PlanChooser::prompt_keys(const Sequence& sequence,
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
-  identity.disk_format = store_.disk_format();
+  identity.formats = store_.formats();
   auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
   return block_keys(identity, prompt.first(std::min(prompt.size(), num_blocks * kBlockTokens)));
 }
@@ -193,7 +193,7 @@ size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
 }
 
 void PlanChooser::add(Search& search, PlanChoice choice) const {
-  if (search.disk == DiskUse::kAvoided && tier_of(choice) == Tier::kDisk) return;
+  if (search.avoided.any() && search.avoided[index_of(tier_of(choice))]) return;
   choice.predicted_seconds = predict(search.sequence, choice);
   search.candidates.push_back(std::move(choice));
 }
@@ -234,14 +234,48 @@ void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant
   for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(search, cache, entry);
 }
 
-PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
-                                              const std::shared_ptr<const Variant>& sender) const {
+const std::vector<Digest>& PlanChooser::keys_of(
+    Sequence& sequence, const std::shared_ptr<const Variant>& sender) const {
   auto known = std::ranges::find_if(sequence.writer_keys, [&](const WriterKeys& known_keys) {
     return is_same_model(*known_keys.writer, *sender);
   });
   if (known == sequence.writer_keys.end())
     known = sequence.writer_keys.insert(known, {sender, exact_keys(sequence, *sender)});
-  SenderCache cache{sender, books_.find(*sender, *sequence.variant), known->keys};
+  return known->keys;
+}
+
+std::vector<EntryId> PlanChooser::all_entries(const Variant& writer) const {
+  std::vector<EntryId> entries = key_value_entries(options_.layout.num_layers);
+  for (int32_t layer : books_.captured_layers(writer))
+    entries.push_back({EntryKind::kLayerInput, layer});
+  return entries;
+}
+
+void PlanChooser::ask_tiers(Sequence& sequence) const {
+  bool is_computed = sequence.request.wants_prompt_logprobs || sequence.num_shareable_blocks() == 0;
+  if (!store_.has_tiers_to_ask() || is_computed) return;
+  sequence.exact_keys = exact_keys(sequence, *sequence.variant);
+  auto ask = [&](const std::vector<Digest>& keys, const Variant& writer) {
+    store_.ask(std::span(keys).first(sequence.num_shareable_blocks()), all_entries(writer));
+  };
+  ask(sequence.exact_keys, *sequence.variant);
+  const SharingRequest& sharing = sequence.request.sharing;
+  if (sharing.mode != SharingRequest::Mode::kOff && options_.sharing != SharingMode::kOff) {
+    for (const auto& sender : family_.variants()) {
+      bool is_asked_for =
+          sharing.mode != SharingRequest::Mode::kExplicit || sharing.sender == sender->name;
+      if (is_asked_for && !is_same_model(*sender, *sequence.variant) &&
+          books_.may_share(*sender, *sequence.variant)) {
+        ask(keys_of(sequence, sender), *sender);
+      }
+    }
+  }
+  store_.wait_for_answers();
+}
+
+PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
+                                              const std::shared_ptr<const Variant>& sender) const {
+  SenderCache cache{sender, books_.find(*sender, *sequence.variant), keys_of(sequence, sender)};
   cache.keys.resize(sequence.num_shareable_blocks());
   cache.keys.resize(stored_blocks(cache.keys));
   return cache;
@@ -337,14 +371,14 @@ Tier PlanChooser::tier_of(const PlanChoice& choice) const {
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
 // What the variant has stored of following it before saves following it again, where it reaches as
 // far.
-PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
+PlanChoice PlanChooser::choose_by_name(Sequence& sequence, TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
   auto sender = family_.find(sharing.sender);
   const PairBook* pair = sender ? books_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
-  Search search{sequence, disk};
+  Search search{sequence, avoided};
   if (sender &&
       (is_same_model(*sender, *sequence.variant) || books_.may_share(*sender, *sequence.variant))) {
     SenderCache cache = look_up(sequence, sender);
@@ -366,18 +400,18 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, DiskUse disk) const {
   return choice;
 }
 
-PlanChoice PlanChooser::choose_exact(Sequence& sequence, DiskUse disk) const {
-  Search search{sequence, disk};
+PlanChoice PlanChooser::choose_exact(Sequence& sequence, TierSet avoided) const {
+  Search search{sequence, avoided};
   add_exact(search);
   return pick(search.candidates, 1, 0);
 }
 
-PlanChoice PlanChooser::choose_again(Sequence& sequence, DiskUse disk) const {
+PlanChoice PlanChooser::choose_again(Sequence& sequence, TierSet avoided) const {
   const PlanChoice& before = sequence.choice;
-  if (before.is_exact()) return choose_exact(sequence, disk);
-  bool is_avoided = disk == DiskUse::kAvoided && tier_of(before) == Tier::kDisk;
+  if (before.is_exact()) return choose_exact(sequence, avoided);
+  bool is_avoided = avoided.any() && avoided[index_of(tier_of(before))];
   if (is_stored(before) && !is_avoided) return before;
-  PlanChoice exact = choose_exact(sequence, disk);
+  PlanChoice exact = choose_exact(sequence, avoided);
   exact.fallback = "the cache is gone";
   return exact;
 }
@@ -408,14 +442,21 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
     work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();
   int64_t columns = sequence.variant->transformer->config().d_model;
   size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
+  auto add_bytes = [&](const Part& part, EntryKind kind, size_t bytes) {
+    std::vector<EntryId> entries;
+    std::ranges::copy_if(part.entries, std::back_inserter(entries),
+                         [kind](EntryId id) { return id.kind == kind; });
+    if (entries.empty()) return;
+    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries);
+    for (size_t i = 0; i < kNumTiers; ++i) work.load_bytes[i] += counts[i] * bytes;
+  };
   for (const Part& part : parts_of(choice)) {
-    for (EntryId id : part.entries) {
-      bool is_input = id.kind == EntryKind::kLayerInput;
-      work.load_bytes +=
-          part.keys.size() * (is_input ? input_bytes : options_.layout.layer_bytes());
-    }
+    add_bytes(part, EntryKind::kKeyValue, options_.layout.layer_bytes());
+    add_bytes(part, EntryKind::kLayerInput, input_bytes);
   }
-  work.tier = tier_of(choice);
+  for (Tier tier : kAllTiers) {
+    if (work.load_bytes[index_of(tier)] > 0) work.links[index_of(tier)] = store_.link_cost_of(tier);
+  }
   return costs_.prefill_seconds(work);
 }
 

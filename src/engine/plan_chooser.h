@@ -29,8 +29,6 @@ struct ChooserOptions {
   DType input_dtype = DType::kF32;  // of layer inputs
 };
 
-enum class DiskUse { kAllowed, kAvoided };
-
 // A pure function over the candidates, by the rule above. `target_seconds` 0: none. Never empty.
 const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
                        double min_quality,
@@ -49,9 +47,13 @@ class PlanChooser {
   // What is wrong with an explicit sharing request: kInvalidArgument. Any thread.
   Result<void> validate(const SharingRequest& sharing, const Variant& receiver) const;
 
+  // Asks tiers that lie elsewhere for what the prompt may be read from, and waits for their
+  // answers, for a short while at most. Any thread; before the sequence is chosen for.
+  void ask_tiers(Sequence& sequence) const;
+
   // `num_waiting`: requests behind this one. A sequence that has generated tokens already keeps to
   // what it did the first time, so that preemption does not change its output.
-  PlanChoice choose(Sequence& sequence, size_t num_waiting, DiskUse disk = DiskUse::kAllowed) const;
+  PlanChoice choose(Sequence& sequence, size_t num_waiting, TierSet avoided = {}) const;
   // What computes the blocks of the variant's own cache that lack E which plan books want, and
   // leaves the others as `choice` has them. Nothing when none lacks any, or there is no time.
   std::optional<PlanChoice> refill_inputs(const Sequence& sequence, const PlanChoice& choice) const;
@@ -81,6 +83,9 @@ class PlanChooser {
                                   const Variant& writer,
                                   const std::string& provenance,
                                   size_t num_blocks) const;
+  const std::vector<Digest>& keys_of(Sequence& sequence,
+                                     const std::shared_ptr<const Variant>& sender) const;
+  std::vector<EntryId> all_entries(const Variant& writer) const;
   SenderCache look_up(Sequence& sequence, const std::shared_ptr<const Variant>& sender) const;
   void add_exact(Search& search) const;
   void add_auto(Search& search) const;
@@ -88,9 +93,9 @@ class PlanChooser {
   void add_entry(Search& search, const SenderCache& cache, const PlanEntry& entry) const;
   void add(Search& search, PlanChoice choice) const;
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
-  PlanChoice choose_again(Sequence& sequence, DiskUse disk) const;
-  PlanChoice choose_exact(Sequence& sequence, DiskUse disk) const;
-  PlanChoice choose_by_name(Sequence& sequence, DiskUse disk) const;
+  PlanChoice choose_again(Sequence& sequence, TierSet avoided) const;
+  PlanChoice choose_exact(Sequence& sequence, TierSet avoided) const;
+  PlanChoice choose_by_name(Sequence& sequence, TierSet avoided) const;
   PlanChoice compute(const Sequence& sequence) const;
   double target_seconds(const Sequence& sequence, size_t num_waiting) const;
   std::vector<Part> parts_of(const PlanChoice& choice) const;

@@ -46,13 +46,28 @@ TEST(PickPlan, ComputesWhenNothingReachesTheFloor) {
 
 TEST(CostModel, OverlapsLoadingAndRecomputing) {
   CostModel costs(
-      {.token_seconds = 1e-3, .attention_seconds = 0, .output_seconds = 0, .host_bandwidth = 1000},
+      {.token_seconds = 1e-3, .attention_seconds = 0, .output_seconds = 0, .bandwidths = {1000}},
       10);
   PrefillWork work{
-      .context_tokens = 100, .recompute_work = 4, .load_bytes = 100, .suffix_tokens = 10};
+      .context_tokens = 100, .recompute_work = 4, .load_bytes = {100}, .suffix_tokens = 10};
   EXPECT_NEAR(costs.prefill_seconds(work), 0.4 + 0.1, 1e-12);
-  work.load_bytes = 1000;
+  work.load_bytes = {1000};
   EXPECT_NEAR(costs.prefill_seconds(work), 1.0 + 0.1, 1e-12);
+}
+
+TEST(CostModel, CountsEachTierAndWhatItsLinkCarriesAlready) {
+  CostModel costs({.token_seconds = 0,
+                   .attention_seconds = 0,
+                   .output_seconds = 0,
+                   .bandwidths = {1000, 100, 10, 1}},
+                  10);
+  PrefillWork work{.context_tokens = 100, .load_bytes = {1000, 100, 10, 1}};
+  EXPECT_NEAR(costs.prefill_seconds(work), 4.0, 1e-12) << "one second each";
+  work.links[index_of(Tier::kRemote)] = LinkCost{0.5, 100, 299};
+  EXPECT_NEAR(costs.prefill_seconds(work), 3.0 + 0.5 + 3.0, 1e-12)
+      << "a round trip, and its turn behind others";
+  work.load_bytes[index_of(Tier::kRemote)] = 0;
+  EXPECT_NEAR(costs.prefill_seconds(work), 3.0, 1e-12) << "a link that is not used costs nothing";
 }
 
 TEST(CostModel, CountsWhatLookingAtTokensTakes) {
@@ -95,7 +110,7 @@ TEST(CostModel, IsCalibratedByComputing) {
   EXPECT_GT(costs.token_seconds, 0);
   EXPECT_GT(costs.attention_seconds, 0);
   EXPECT_GT(costs.output_seconds, 0);
-  EXPECT_GT(costs.host_bandwidth, 0);
+  EXPECT_GT(costs.bandwidths[index_of(Tier::kHost)], 0);
   int32_t num_written = 0;
   std::vector<std::byte> bytes(layout.layer_bytes());
   for (int32_t block = 0; block < kv_memory.pool().num_blocks(); ++block) {
@@ -151,7 +166,7 @@ class Choosing : public testing::Test {
   SteadyClock clock_;
   CacheStore store_{{.host_bytes = uint64_t{64} << 20}, clock_};
   // Computing is slow and loading is not.
-  CostModel costs_{{.token_seconds = 1e-3, .host_bandwidth = 1e10}, 4};
+  CostModel costs_{{.token_seconds = 1e-3, .bandwidths = {1e10, 5e8, 1e9, 1e8}}, 4};
   ChooserOptions options_;
 };
 

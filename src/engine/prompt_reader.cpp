@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
@@ -11,7 +12,9 @@
 namespace droidspeak {
 namespace {
 
-constexpr int kRestStalls = 10;          // as many times the stall limit the disk is left alone
+constexpr int kRestStalls = 10;  // as many times the stall limit a tier is left alone
+// A link says sooner than a disk whether it is worth waiting for.
+constexpr std::chrono::milliseconds kLinkStall{300};
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
@@ -46,10 +49,22 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
 // A disk that hangs would cost every request the stall limit, and a thread each.
 void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
-  if (std::chrono::steady_clock::now() >= disk_rests_until_) return;
-  if (parts_.chooser.tier_of(sequence.choice) != Tier::kDisk) return;
-  count_fallback(sequence, "disk_avoided", "a load from disk has stalled a moment ago");
-  sequence.choice = parts_.chooser.choose(sequence, num_waiting, DiskUse::kAvoided);
+  TierSet resting;
+  auto now = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < kNumTiers; ++i) resting[i] = now < rests_until_[i];
+  if (resting.none()) return;
+  Tier tier = parts_.chooser.tier_of(sequence.choice);
+  if (!resting[index_of(tier)]) return;
+  count_fallback(sequence, fmt::format("{}_avoided", tier_name(tier)),
+                 fmt::format("a load from {} has stalled a moment ago", tier_name(tier)));
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
+}
+
+LoadLimits PromptReader::limits_of(const PlanChoice& choice, int32_t context_tokens) const {
+  Tier tier = parts_.chooser.tier_of(choice);
+  bool has_link = tier == Tier::kPeer || tier == Tier::kRemote;
+  return {has_link ? std::min(parts_.load_stall, kLinkStall) : parts_.load_stall,
+          parts_.costs.compute_seconds(0, context_tokens, parts_.costs.num_layers())};
 }
 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
@@ -89,11 +104,10 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
                .blocks = {blocks.begin(), blocks.begin() + context / kBlockTokens},
-               .limits = {parts_.load_stall,
-                          parts_.costs.compute_seconds(0, context, parts_.costs.num_layers())},
+               .limits = limits_of(choice, context),
                .on_progress = parts_.on_progress};
-  bool is_on_disk = parts_.chooser.tier_of(choice) == Tier::kDisk;
-  TransferThreads& threads = is_on_disk ? parts_.disk_threads : parts_.host_threads;
+  bool is_in_memory = parts_.chooser.tier_of(choice) == Tier::kHost;
+  TransferThreads& threads = is_in_memory ? parts_.host_threads : parts_.slow_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
   sequence.num_computed = context;
@@ -174,8 +188,11 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
-  if (has_stalled)
-    disk_rests_until_ = std::chrono::steady_clock::now() + kRestStalls * parts_.load_stall;
+  Tier tier = parts_.chooser.tier_of(sequence.choice);
+  if (has_stalled && tier != Tier::kHost) {
+    auto limit = limits_of(sequence.choice, 0).stall;
+    rests_until_[index_of(tier)] = std::chrono::steady_clock::now() + kRestStalls * limit;
+  }
   sequence.reuse.reset();
   sequence.pass.reset();
   sequence.looking.reset();
@@ -232,6 +249,7 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   bool is_looking = choice.plan.look_permille > 0;
   report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();
   report.load_ms = reuse.load_ms();
+  report.tier = tier_name(reuse.slowest_tier());
   bool is_shared = choice.sender != nullptr;
   int32_t recomputed =
       choice.source == PlanChoice::Source::kSender ? choice.plan.recomputed_layers() : 0;
@@ -244,7 +262,7 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
     metrics.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
-    ++metrics.hits_by_tier[reuse.slowest_tier() == Tier::kHost ? "host" : "disk"];
+    ++metrics.hits_by_tier[report.tier];
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;

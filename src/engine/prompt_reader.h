@@ -31,7 +31,7 @@ class PromptReader {
     CostModel& costs;
     MetricsBoard& metrics;
     TransferThreads& host_threads;  // for what is in host memory, and cannot hang
-    TransferThreads& disk_threads;
+    TransferThreads& slow_threads;
     WriteBack& write_back;
     std::function<void()> on_progress;  // of a load, or of storing; any thread
     std::chrono::milliseconds load_stall{2000};
@@ -60,6 +60,7 @@ class PromptReader {
  private:
   void start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
+  LoadLimits limits_of(const PlanChoice& choice, int32_t context_tokens) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
@@ -72,8 +73,8 @@ class PromptReader {
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
 
   Parts parts_;
-  TimePoint disk_rests_until_ = {};  // after a load has stalled
-  std::set<Digest> refilled_;        // last blocks of contexts whose E was asked for again
+  PerTier<TimePoint> rests_until_ = {};  // after a load from there has stalled
+  std::set<Digest> refilled_;            // last blocks of contexts whose E was asked for again
 };
 
 }  // namespace droidspeak

@@ -55,6 +55,7 @@ struct PrefillReport {
   int32_t cached_tokens = 0;      // prompt tokens not prefilled in full: own prefix cache or sender
   int32_t recomputed_layers = 0;  // of the reused context
   int32_t looked_at_tokens = 0;   // of the reused context, read through all layers
+  std::string tier;               // the slowest that something was loaded from; empty: nothing was
   double load_ms = 0;
   double prefill_ms = 0;
   double queue_ms = 0;

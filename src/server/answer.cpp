@@ -186,6 +186,7 @@ std::string droidspeak_json(const PrefillReport& report) {
   json.key("reused_tokens").integer(report.reused_tokens);
   json.key("recomputed_layers").integer(report.recomputed_layers);
   json.key("looked_at_tokens").integer(report.looked_at_tokens);
+  json.key("tier").text_or_null(report.tier);
   json.key("ttft_ms").number(std::round(report.ttft_ms * 1000) / 1000);
   json.end_object();
   return std::move(json).take();

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "server/test_certificate.h"
+#include "base/test_certificate.h"
 
 namespace droidspeak {
 

@@ -92,22 +92,41 @@ void write_plan_book(JsonWriter& json, const PlanBook& book, double min_quality)
   json.end_object();
 }
 
-void write_tier(JsonWriter& json, const char* name, const StoreCounters::PerTier& tier) {
-  json.key(name).begin_object();
+void write_link(JsonWriter& json, const LinkReport& link) {
+  json.begin_object();
+  json.key("address").text(link.address);
+  json.key("up").boolean(link.is_up);
+  json.key("round_trip_ms").number(link.round_trip_seconds * 1e3);
+  json.key("bytes_per_second").number(link.bytes_per_second);
+  json.key("queued_bytes").unsigned_integer(link.queued_bytes);
+  json.key("failures").unsigned_integer(link.failures);
+  json.end_object();
+}
+
+void write_tier(JsonWriter& json, const TierReport& tier) {
+  json.begin_object();
+  json.key("name").text(std::string(tier_name(tier.tier)));
   json.key("entries").unsigned_integer(tier.entries);
   json.key("bytes").unsigned_integer(tier.bytes);
   json.key("capacity_bytes").unsigned_integer(tier.capacity_bytes);
   json.key("hits").unsigned_integer(tier.hits);
+  json.key("misses").unsigned_integer(tier.misses);
   json.key("bytes_read").unsigned_integer(tier.bytes_read);
   json.key("bytes_written").unsigned_integer(tier.bytes_written);
   json.key("evictions").unsigned_integer(tier.evictions);
-  json.end_object();
+  json.key("damaged").unsigned_integer(tier.damaged);
+  json.key("write_errors").unsigned_integer(tier.write_errors);
+  json.key("dropped_writes").unsigned_integer(tier.dropped_writes);
+  json.key("links").begin_array();
+  for (const LinkReport& link : tier.links) write_link(json, link);
+  json.end_array().end_object();
 }
 
 void write_caches(JsonWriter& json, const StoreCounters& store) {
   json.begin_object();
-  write_tier(json, "host", store.host);
-  write_tier(json, "disk", store.disk);
+  json.key("tiers").begin_array();
+  for (const TierReport& tier : store.tiers) write_tier(json, tier);
+  json.end_array();
   json.key("misses").unsigned_integer(store.misses);
   json.key("damaged").unsigned_integer(store.damaged);
   json.key("write_errors").unsigned_integer(store.write_errors);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "server/test_certificate.h"
+#include "base/test_certificate.h"
 #include "server/transport.h"
 #include "server/transport_test_support.h"
 

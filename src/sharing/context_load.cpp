@@ -44,7 +44,7 @@ ContextLoad::ContextLoad(Device& device,
 
 void ContextLoad::run() {
   try {
-    bool is_complete = job_.input_layer < 0 || load_inputs();
+    bool is_complete = begin_reading() && (job_.input_layer < 0 || load_inputs());
     for (size_t i = 0; is_complete && i < job_.layers.size(); ++i)
       is_complete = load_layer(job_.layers[i]);
     if (is_complete) finish();
@@ -81,6 +81,7 @@ bool ContextLoad::wait_for_copies() {
 void ContextLoad::stop() {
   MutexLock lock(mutex_);
   is_stopping_ = true;
+  if (ahead_) ahead_->stop();
   while (is_finishing_ || is_telling_) changed_.wait(mutex_);
   if (!lane_) return;
   try {
@@ -91,6 +92,22 @@ void ContextLoad::stop() {
   copying_.clear();
   layer_events_.clear();
   lane_.reset();  // the device may be gone before this object is
+}
+
+// E of the transition layer first, then layers in the order of need.
+bool ContextLoad::begin_reading() {
+  std::vector<EntryRead> wanted;
+  auto add = [&](EntryId id) {
+    for (size_t block = 0; block < job_.blocks.size(); ++block)
+      wanted.push_back({key_of(block, id), id});
+  };
+  if (job_.input_layer >= 0) add({EntryKind::kLayerInput, job_.input_layer});
+  for (int32_t layer : job_.layers) add({EntryKind::kKeyValue, layer});
+  std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted));
+  reading_ = ahead.get();
+  MutexLock lock(mutex_);
+  ahead_ = std::move(ahead);
+  return !is_stopping_;
 }
 
 bool ContextLoad::load_inputs() {
@@ -162,7 +179,7 @@ size_t ContextLoad::expected_bytes(EntryId id) const {
 // An entry of another size is a miss; its block is forgotten, so that it can be stored again.
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
   const Digest& key = key_of(block, id);
-  auto entry = store_->fetch(key, id);
+  auto entry = store_->fetch(key, id, *reading_);
   std::string what = "missing or damaged";
   if (entry && entry->bytes().size() != expected_bytes(id)) {
     what = fmt::format("{} bytes long: it should be {}", entry->bytes().size(), expected_bytes(id));
@@ -184,7 +201,7 @@ void ContextLoad::note_arrival(const PinnedEntry& entry) {
   last_arrival_ = std::chrono::steady_clock::now();
   ++arrived_entries_;
   loaded_bytes_ += entry.bytes().size();
-  if (entry.tier() == Tier::kDisk) slowest_tier_ = Tier::kDisk;
+  slowest_tier_ = std::max(slowest_tier_, entry.tier());
 }
 
 void ContextLoad::note_progress() {

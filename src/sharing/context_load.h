@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "kv/kv_cache.h"
 #include "store/cache_store.h"
+#include "store/read_ahead.h"
 
 namespace droidspeak {
 
@@ -88,6 +89,7 @@ class ContextLoad {
   bool load_layer(int32_t layer);
   bool copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries);
   const Digest& key_of(size_t block, EntryId id) const;
+  bool begin_reading();
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
   size_t expected_bytes(EntryId id) const;
   void note_arrival(const PinnedEntry& entry) REQUIRES(mutex_);
@@ -103,6 +105,10 @@ class ContextLoad {
   const size_t layer_bytes_;
   const TimePoint started_;
   Stopwatch watch_;
+
+  // Set by run() before it reads; stop() stops it.
+  std::unique_ptr<ReadAhead> ahead_ GUARDED_BY(mutex_);
+  ReadAhead* reading_ = nullptr;  // the same, for run()
 
   // Used under mutex_, and by wait_for_copies() while is_finishing_. Null after stop().
   std::unique_ptr<CopyLane> lane_;

@@ -24,7 +24,7 @@ std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
                                           std::span<const int32_t> tokens,
                                           const std::string& salt) const {
   CacheIdentity identity = exact_identity(variant, salt, kv_.layout(), ops_.activation_dtype());
-  identity.disk_format = store_.disk_format();
+  identity.formats = store_.formats();
   return block_keys(identity, tokens);
 }
 
@@ -218,6 +218,8 @@ double PromptRunner::ensure_cached(const Variant& variant,
   for (int32_t layer = 0; layer < kv_.layout().num_layers; ++layer)
     wanted.push_back({EntryKind::kKeyValue, layer});
   for (int32_t layer : layers) wanted.push_back({EntryKind::kLayerInput, layer});
+  store_.ask(keys, wanted);
+  store_.wait_for_answers();
   if (keys.empty() || store_.longest_prefix(keys, wanted) == keys.size()) return 0;
 
   Stopwatch watch;

@@ -16,6 +16,12 @@ namespace droidspeak {
 // How blocks lie on disk. What comes back from int8 and coded is not what was put.
 enum class DiskFormat { kRaw, kInt8, kCoded };
 
+// Where what is stored may lie, and how.
+struct StoredFormats {
+  DiskFormat disk = DiskFormat::kRaw;
+  DiskFormat remote = DiskFormat::kRaw;  // kRaw without a remote tier, too
+};
+
 // Who wrote a cache. Digests cover weights, not names.
 struct CacheIdentity {
   Digest model;            // base or full checkpoint
@@ -27,7 +33,7 @@ struct CacheIdentity {
   KvLayout layout;
   DType input_dtype = DType::kF32;  // of layer inputs (E)
   int32_t input_columns = 0;        // d_model
-  DiskFormat disk_format = DiskFormat::kRaw;
+  StoredFormats formats{};
 };
 
 // Keys of the full blocks of `tokens`, in order; a trailing part of fewer than kBlockTokens has

@@ -66,7 +66,9 @@ TEST(BlockKeys, DifferWhenAnyFieldOfTheIdentityDiffers) {
       [](CacheIdentity& i) { i.layout.dtype = DType::kF32; },
       [](CacheIdentity& i) { i.input_dtype = DType::kF16; },
       [](CacheIdentity& i) { i.input_columns = 577; },
-      [](CacheIdentity& i) { i.disk_format = DiskFormat::kInt8; },
+      [](CacheIdentity& i) { i.formats.disk = DiskFormat::kInt8; },
+      [](CacheIdentity& i) { i.formats.remote = DiskFormat::kInt8; },
+      [](CacheIdentity& i) { i.formats.remote = DiskFormat::kCoded; },
   };
   std::vector<int32_t> tokens = some_tokens(2 * kBlockTokens);
   std::set<Digest> first = {block_keys(some_identity(), tokens)[0]};

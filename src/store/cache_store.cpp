@@ -6,23 +6,19 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "store/host_memory.h"
+#include "store/read_ahead.h"
 #include "store/tiers/disk_tier.h"
 #include "store/tiers/file_system.h"
 #include "store/tiers/host_tier.h"
+#include "store/tiers/remote_tier.h"
 
 namespace droidspeak {
 namespace {
 
-EntryEncoding encoding_of(DiskFormat format) {
-  switch (format) {
-    case DiskFormat::kRaw:
-      return EntryEncoding::kRaw;
-    case DiskFormat::kInt8:
-      return EntryEncoding::kInt8;
-    case DiskFormat::kCoded:
-      return EntryEncoding::kCoded;
-  }
-  panic("a disk format that is none");
+uint64_t queue_bytes(const StoreOptions& options) {
+  constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
+  if (options.write_queue_bytes > 0) return options.write_queue_bytes;
+  return std::max(kMinQueueBytes, options.host_bytes / 2);
 }
 
 DiskTierOptions disk_options(const StoreOptions& options) {
@@ -32,12 +28,9 @@ DiskTierOptions disk_options(const StoreOptions& options) {
                   "--cache-format coded: codes K/V of f32, f16 or bf16, --kv-dtype is int8; use "
                   "--cache-format raw with it");
   }
-  constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
-  uint64_t queue_bytes = options.write_queue_bytes;
-  if (queue_bytes == 0) queue_bytes = std::max(kMinQueueBytes, options.host_bytes / 2);
   return {.folder = options.disk_folder,
           .budget_bytes = options.disk_bytes,
-          .queue_bytes = queue_bytes,
+          .queue_bytes = queue_bytes(options),
           .eviction = options.eviction,
           .encoding = {encoding_of(options.disk_format), options.kv_layout, options.input_bytes},
           .coded_model = options.coded_model};
@@ -52,52 +45,50 @@ struct CacheStore::State {
              clock),
         sizes{EntryEncoding::kRaw, options.kv_layout, options.input_bytes},
         close_stall(options.close_stall) {
-    if (options.disk_folder.empty()) return;
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
-    disk.emplace(disk_options(options), files, clock);
+    if (!options.disk_folder.empty())
+      below.push_back(std::make_unique<DiskTier>(disk_options(options), files, clock));
+    if (!options.remote.servers.empty())
+      below.push_back(
+          std::make_unique<RemoteTier>(options.remote, queue_bytes(options), sizes, clock));
   }
 
-  // The queue before the disk: a block leaves it only after it is in the index.
-  bool holds(const Digest& key, EntryId id) const {
-    return host.holds(key, id) || (disk && (disk->find_queued(key, id) || disk->holds(key, id)));
-  }
+  std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const;
+  std::optional<PinnedEntry> read(CacheTier& tier, const Digest& key, EntryId id);
+  void write_below(CacheTier& tier,
+                   const BlockLabel& label,
+                   std::span<const EntryId> ids,
+                   std::span<const HostEntry> filled) const;
 
-  bool holds_in_memory(const Digest& key, EntryId id) const {
-    return host.holds(key, id) || (disk && disk->find_queued(key, id));
-  }
-
-  std::optional<PinnedEntry> fetch_from_queue(const Digest& key, EntryId id);
-  std::optional<PinnedEntry> fetch_from_disk(const Digest& key, EntryId id);
-  void write_to_disk(const BlockLabel& label,
-                     std::span<const EntryId> ids,
-                     std::span<const HostEntry> filled);
-
-  // Host memory twice. Before the disk: who puts a block now either has it in the queue already,
-  // where it is cancelled, or sees the erasure after that and cancels it. After the disk: who has
-  // read the block's file does not promote it any more.
+  // Host memory twice. Before the others: who puts a block now either has it in their queues
+  // already, where it is cancelled, or sees the erasure after that and cancels it. After them: who
+  // has read the block there does not promote it any more.
   template <class Erase>
   void erase_everywhere(Erase erase_in) {
     erase_in(host);
-    if (!disk) return;
-    erase_in(*disk);
+    if (below.empty()) return;
+    for (const auto& tier : below) erase_in(*tier);
     erase_in(host);
   }
 
   FileSystem real_files;
   HostTier host;
-  std::optional<DiskTier> disk;
+  std::vector<std::unique_ptr<CacheTier>> below;  // from fast to slow
+  ArrivalTable arriving;
   const BlockEncoding sizes;
   std::atomic<uint64_t> misses = 0;
   const std::chrono::milliseconds close_stall;
 };
 
 CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
-    : disk_format_(options.disk_format), state_(std::make_shared<State>(options, clock)) {
-  if (state_->disk) state_->disk->start(state_);
+    : formats_{options.disk_format,
+               options.remote.servers.empty() ? DiskFormat::kRaw : options.remote.format},
+      state_(std::make_shared<State>(options, clock)) {
+  for (const auto& tier : state_->below) tier->start(state_);
 }
 
 CacheStore::~CacheStore() {
-  if (state_->disk) state_->disk->close(state_->close_stall);
+  for (const auto& tier : state_->below) tier->close(state_->close_stall);
 }
 
 uint64_t CacheStore::erase_count() const {
@@ -121,8 +112,9 @@ std::optional<EntryRoom> CacheStore::reserve(const BlockLabel& label,
   if (bytes == 0) return room;
   room.extent_ = state_->host.allocate(bytes);
   room.is_in_host_ = room.extent_ != nullptr;
-  if (!room.is_in_host_ && state_->disk && state_->disk->has_room_in_queue(bytes))
-    room.extent_ = HostMemory::allocate_outside(bytes);
+  bool can_write = std::ranges::any_of(
+      state_->below, [&](const auto& tier) { return tier->has_room_to_write(bytes); });
+  if (!room.is_in_host_ && can_write) room.extent_ = HostMemory::allocate_outside(bytes);
   if (room.extent_ == nullptr) return std::nullopt;
   return room;
 }
@@ -137,10 +129,11 @@ void CacheStore::put(EntryRoom room) {
   }
   if (room.erase_count_ != erase_count()) return;
   if (room.is_in_host_ && !state_->host.insert(room.label_, filled, room.erase_count_)) return;
-  if (!state_->disk) return;
-  state_->write_to_disk(room.label_, ids, filled);
-  // Erased on its way to the queue, where the erasure did not see it.
-  if (room.erase_count_ != erase_count()) state_->disk->erase(room.label_.key);
+  for (const auto& tier : state_->below) {
+    state_->write_below(*tier, room.label_, ids, filled);
+    // Erased on its way to the queue, where the erasure did not see it.
+    if (room.erase_count_ != erase_count()) tier->erase(room.label_.key);
+  }
 }
 
 std::span<std::byte> EntryRoom::bytes(size_t index) const {
@@ -149,142 +142,190 @@ std::span<std::byte> EntryRoom::bytes(size_t index) const {
   return extent_->bytes().subspan(place.offset, place.bytes);
 }
 
-void CacheStore::State::write_to_disk(const BlockLabel& label,
-                                      std::span<const EntryId> ids,
-                                      std::span<const HostEntry> filled) {
+void CacheStore::State::write_below(CacheTier& tier,
+                                    const BlockLabel& label,
+                                    std::span<const EntryId> ids,
+                                    std::span<const HostEntry> filled) const {
+  std::vector<Presence> there(ids.size(), Presence::kMiss);
+  tier.look_up(std::span(&label.key, 1), ids, there);
   std::vector<PendingEntry> pending;
   bool has_lost_one = false;
-  for (EntryId id : ids) {
-    if (!disk->lacks(label.key, id)) continue;
-    auto fresh = std::ranges::find(filled, id, &HostEntry::id);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (there[i] == Presence::kHit) continue;
+    auto fresh = std::ranges::find(filled, ids[i], &HostEntry::id);
     std::optional<HostEntry> found;
     if (fresh != filled.end()) {
       found = *fresh;
     } else {
-      found = host.find(label.key, id);
+      found = host.find(label.key, ids[i]);
     }
     has_lost_one |= !found;
     if (found) pending.push_back({found->id, found->bytes, std::move(found->owner)});
   }
-  if (has_lost_one) disk->count_dropped_write();
-  if (!pending.empty()) disk->write(label, std::move(pending));
+  if (has_lost_one) tier.count_dropped_write();
+  if (!pending.empty()) tier.write(label, std::move(pending));
 }
 
 size_t CacheStore::longest_prefix(std::span<const Digest> keys,
                                   std::span<const EntryId> wanted) const {
-  size_t count = 0;
-  auto has_all = [&](const Digest& key) {
-    return std::all_of(wanted.begin(), wanted.end(),
-                       [&](EntryId id) { return state_->holds(key, id); });
+  // Mostly there is nothing: one block first, then all of them.
+  auto count_leading = [&](std::span<const Digest> blocks) {
+    std::vector<Presence> found(blocks.size() * wanted.size(), Presence::kMiss);
+    state_->host.look_up(blocks, wanted, found);
+    for (const auto& tier : state_->below) tier->look_up(blocks, wanted, found);
+    auto first_miss =
+        std::ranges::find_if(found, [](Presence presence) { return presence != Presence::kHit; });
+    return wanted.empty() ? blocks.size()
+                          : static_cast<size_t>(first_miss - found.begin()) / wanted.size();
   };
-  while (count < keys.size() && has_all(keys[count])) ++count;
+  size_t count = keys.empty() ? 0 : count_leading(keys.first(1));
+  if (count > 0) count = count_leading(keys);
   for (size_t i = count; i-- > 0;) {
     state_->host.touch(keys[i]);
-    if (state_->disk) state_->disk->touch(keys[i]);
+    for (const auto& tier : state_->below) tier->touch(keys[i]);
   }
   return count;
 }
 
-Tier CacheStore::tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
-  if (!state_->disk) return Tier::kHost;
-  for (const Digest& key : keys) {
-    std::vector<EntryId> on_disk;
-    if (wanted.empty()) on_disk = state_->disk->entries(key);
-    for (EntryId id : wanted.empty() ? std::span<const EntryId>(on_disk) : wanted) {
-      if (!state_->holds_in_memory(key, id)) return Tier::kDisk;
-    }
+PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
+                                            std::span<const EntryId> wanted) const {
+  PerTier<uint64_t> counts{};
+  if (state_->below.empty()) {  // where else
+    counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
+    return counts;
   }
-  return Tier::kHost;
+  std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
+  state_->host.look_up(keys, wanted, found);
+  // What waits to be written is in memory.
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != Presence::kHit &&
+        state_->pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
+      found[i] = Presence::kHit;
+  }
+  auto num_found = [&] { return static_cast<uint64_t>(std::ranges::count(found, Presence::kHit)); };
+  uint64_t before = num_found();
+  counts[index_of(Tier::kHost)] = before;
+  for (const auto& tier : state_->below) {
+    tier->look_up(keys, wanted, found);
+    counts[index_of(tier->tier())] += num_found() - before;
+    before = num_found();
+  }
+  return counts;
+}
+
+Tier CacheStore::tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
+  PerTier<uint64_t> counts = count_by_tier(keys, wanted);
+  Tier slowest = Tier::kHost;
+  for (Tier tier : kAllTiers) {
+    if (counts[index_of(tier)] > 0) slowest = tier;
+  }
+  return slowest;
+}
+
+bool CacheStore::has_tiers_to_ask() const {
+  return std::ranges::any_of(
+      state_->below, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+}
+
+void CacheStore::ask(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
+  for (const auto& tier : state_->below) tier->ask(keys, wanted);
+}
+
+void CacheStore::wait_for_answers(std::chrono::milliseconds limit) const {
+  for (const auto& tier : state_->below) tier->wait_for_answers(limit);
+}
+
+std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
+  for (const auto& candidate : state_->below) {
+    if (candidate->tier() == tier) return link_cost(candidate->report().links);
+  }
+  return std::nullopt;
 }
 
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
-  std::optional<PinnedEntry> pinned;
-  if (std::optional<HostEntry> found = state_->host.find(key, id)) {
-    state_->host.count_hit(found->bytes.size());
-    pinned.emplace(std::move(found->owner), found->bytes, Tier::kHost);
-  } else if (state_->disk) {
-    pinned = state_->fetch_from_queue(key, id);
-    if (!pinned) pinned = state_->fetch_from_disk(key, id);
-  }
-  if (!pinned) {
+  std::optional<PinnedEntry> found = state_->pin(key, id);
+  if (found) state_->host.count_hit(found->bytes().size());
+  for (auto tier = state_->below.begin(); !found && tier != state_->below.end(); ++tier)
+    found = state_->read(**tier, key, id);
+  if (!found) {
     state_->misses.fetch_add(1, std::memory_order_relaxed);
     return std::nullopt;
   }
   state_->host.touch(key);
-  if (state_->disk) state_->disk->touch(key);
-  return pinned;
+  for (const auto& tier : state_->below) tier->touch(key);
+  return found;
 }
 
-// What host memory had no room for, until it is written.
-std::optional<PinnedEntry> CacheStore::State::fetch_from_queue(const Digest& key, EntryId id) {
-  std::optional<PendingEntry> found = disk->find_queued(key, id);
-  if (!found) return std::nullopt;
-  host.count_hit(found->bytes.size());
-  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
+std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_order_of_need) {
+  return std::make_unique<ReadAhead>(
+      ReadAheadParts{state_->host, state_->below, state_->arriving, state_->sizes},
+      std::move(in_order_of_need));
 }
 
-std::optional<PinnedEntry> CacheStore::State::fetch_from_disk(const Digest& key, EntryId id) {
-  uint64_t erase_count = host.erase_count();
-  std::optional<DiskEntry> found = disk->find(key, id);
-  if (!found) return std::nullopt;
-  size_t bytes = found->entry.bytes;
-  std::shared_ptr<HostExtent> extent = host.allocate(bytes);
-  bool is_in_host = extent != nullptr;
-  if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
-  if (!disk->read(*found, extent->bytes())) return std::nullopt;
-  HostEntry entry{id, extent->bytes(), extent};
-  const BlockFileHeader& header = found->file->header;
-  if (is_in_host)
-    host.insert({key, header.owner, header.position}, std::span(&entry, 1), erase_count);
-  return PinnedEntry(std::move(entry.owner), entry.bytes, Tier::kDisk);
+std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id, ReadAhead& ahead) {
+  std::optional<PinnedEntry> arrived = ahead.take({key, id});
+  return arrived ? std::move(arrived) : fetch(key, id);
+}
+
+// In host memory, or waiting to be written to another tier.
+std::optional<PinnedEntry> CacheStore::State::pin(const Digest& key, EntryId id) const {
+  std::optional<PinnedEntry> found = host.pin(key, id);
+  for (auto tier = below.begin(); !found && tier != below.end(); ++tier)
+    found = (*tier)->pin(key, id);
+  return found;
+}
+
+std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier, const Digest& key, EntryId id) {
+  Presence found = Presence::kMiss;
+  tier.look_up(std::span(&key, 1), std::span(&id, 1), std::span(&found, 1));
+  if (found != Presence::kHit) return std::nullopt;
+  auto arrivals =
+      std::make_shared<Arrivals>(host, sizes, tier.tier(), std::vector{EntryRead{key, id}});
+  arrivals->add_wanted();
+  tier.read(arrivals->entries(), arrivals);
+  static const std::atomic<bool> kNever = false;
+  return arrivals->wait(0, kNever);
 }
 
 void CacheStore::erase(std::span<const Digest> keys) {
-  for (const Digest& key : keys) state_->erase_everywhere([&](auto& tier) { tier.erase(key); });
+  for (const Digest& key : keys)
+    state_->erase_everywhere([&](CacheTier& tier) { tier.erase(key); });
 }
 
 void CacheStore::erase_owned_by(const Digest& owner) {
-  state_->erase_everywhere([&](auto& tier) { tier.erase_owned_by(owner); });
+  state_->erase_everywhere([&](CacheTier& tier) { tier.erase_owned_by(owner); });
 }
 
 void CacheStore::clear() {
-  state_->erase_everywhere([](auto& tier) { tier.clear(); });
+  state_->erase_everywhere([](CacheTier& tier) { tier.clear(); });
 }
 
 void CacheStore::flush() {
-  if (state_->disk) state_->disk->flush();
+  for (const auto& tier : state_->below) tier->drain();
 }
 
 StoreCounters CacheStore::counters() const {
   StoreCounters counters;
-  HostTierCounters host = state_->host.counters();
-  counters.host = {.hits = host.hits,
-                   .bytes_read = host.bytes_read,
-                   .bytes_written = host.bytes_written,
-                   .evictions = host.evictions,
-                   .entries = state_->host.num_blocks(),
-                   .bytes = state_->host.bytes(),
-                   .capacity_bytes = state_->host.budget_bytes()};
   counters.misses = state_->misses.load(std::memory_order_relaxed);
-  if (!state_->disk) return counters;
-  DiskTierCounters disk = state_->disk->counters();
-  counters.disk = {.hits = disk.hits,
-                   .bytes_read = disk.bytes_read,
-                   .bytes_written = disk.bytes_written,
-                   .evictions = disk.evictions,
-                   .entries = state_->disk->num_blocks(),
-                   .bytes = state_->disk->bytes(),
-                   .capacity_bytes = state_->disk->budget_bytes(),
-                   .read_seconds = static_cast<double>(disk.read_nanoseconds) * 1e-9};
-  counters.damaged = disk.damaged;
-  counters.write_errors = disk.write_errors;
-  counters.dropped_writes = disk.dropped_writes;
+  counters.tiers.push_back(state_->host.report());
+  for (const auto& tier : state_->below) counters.tiers.push_back(tier->report());
+  for (const TierReport& tier : counters.tiers) {
+    counters.damaged += tier.damaged;
+    counters.write_errors += tier.write_errors;
+    counters.dropped_writes += tier.dropped_writes;
+  }
   return counters;
+}
+
+const TierReport& StoreCounters::of(Tier tier) const {
+  static const TierReport kNone;
+  auto found = std::ranges::find(tiers, tier, &TierReport::tier);
+  return found == tiers.end() ? kNone : *found;
 }
 
 void CacheStore::check_integrity() const {
   state_->host.check_integrity();
-  if (state_->disk) state_->disk->check_integrity();
+  for (const auto& tier : state_->below) tier->check_integrity();
 }
 
 }  // namespace droidspeak

@@ -1,5 +1,6 @@
-// Cached blocks in tiers: host memory first, then disk. Entries are per block and layer, so that
-// layers load one by one. Bytes in, bytes out: the store knows keys and sizes, not models.
+// Cached blocks in a chain of tiers (tiers/tier.h): host memory first, then disk, then a remote
+// store. Entries are per block and layer, so that layers load one by one. Bytes in, bytes out: the
+// store knows keys and sizes, not models.
 //
 // Thread-safe. A missing, damaged, truncated or vanished entry is a miss and a counter, never an
 // error; a full or failing disk loses future hits, never an answer. What put() accepted for the
@@ -22,12 +23,15 @@
 #include "store/block_label.h"
 #include "store/cache_key.h"
 #include "store/coded_model.h"
+#include "store/pinned_entry.h"
+#include "store/remote_options.h"
+#include "store/tier_report.h"
 
 namespace droidspeak {
 
 class FileSystem;
-
-enum class Tier : uint8_t { kHost, kDisk };
+class ReadAhead;
+struct EntryRead;
 
 struct StoreOptions {
   uint64_t host_bytes = uint64_t{1} << 30;
@@ -45,48 +49,22 @@ struct StoreOptions {
   uint64_t write_queue_bytes = 0;
   // The destructor writes what is queued, but gives up a disk on which nothing moves for so long.
   std::chrono::milliseconds close_stall{10000};
+  RemoteOptions remote{};    // without servers: no remote tier
   Device* device = nullptr;  // whose pinned memory the host tier uses; none: plain memory
   // None: the real one. Both outlive the store, its pins and calls that hang.
   FileSystem* file_system = nullptr;
 };
 
 struct StoreCounters {
-  struct PerTier {
-    uint64_t hits = 0;
-    uint64_t bytes_read = 0;
-    uint64_t bytes_written = 0;
-    uint64_t evictions = 0;
-    uint64_t entries = 0;  // blocks held now
-    uint64_t bytes = 0;    // held now
-    uint64_t capacity_bytes = 0;
-    double read_seconds = 0;  // spent in reads, for estimates of bandwidth; 0 for host memory
-  };
+  std::vector<TierReport> tiers;  // those there are, from fast to slow
+  uint64_t misses = 0;            // in all of them
+  // Of all tiers together.
+  uint64_t damaged = 0;
+  uint64_t write_errors = 0;
+  uint64_t dropped_writes = 0;
 
-  PerTier host;
-  PerTier disk;
-  uint64_t misses = 0;
-  uint64_t damaged = 0;       // checksum, header or length was wrong
-  uint64_t write_errors = 0;  // disk full, read-only, ...
-  uint64_t dropped_writes =
-      0;  // blocks that never went to disk because the writer was too far behind
-};
-
-// Bytes of one entry, kept alive (and, in host memory, unevictable) while the handle lives.
-class PinnedEntry {
- public:
-  PinnedEntry() = default;
-
-  PinnedEntry(std::shared_ptr<const void> owner, std::span<const std::byte> bytes, Tier tier)
-      : owner_(std::move(owner)), bytes_(bytes), tier_(tier) {}
-
-  std::span<const std::byte> bytes() const { return bytes_; }
-
-  Tier tier() const { return tier_; }  // where it was found
-
- private:
-  std::shared_ptr<const void> owner_;
-  std::span<const std::byte> bytes_;
-  Tier tier_ = Tier::kHost;
+  // All zero for a tier that there is none of.
+  const TierReport& of(Tier tier) const;
 };
 
 struct EntrySize {
@@ -121,6 +99,9 @@ class EntryRoom {
 
 class CacheStore {
  public:
+  // Longer than any answer that is worth waiting for: what has none by then is a miss.
+  static constexpr std::chrono::milliseconds kAnswerLimit{100};
+
   // Throws Failure when the disk folder cannot be used at all (not a folder, cannot be created).
   CacheStore(const StoreOptions& options, const Clock& clock);
   ~CacheStore();  // flushes; see close_stall
@@ -143,7 +124,8 @@ class CacheStore {
   // happen on a writer thread; until they are done the entries are served from memory.
   void put(EntryRoom room);
 
-  DiskFormat disk_format() const { return disk_format_; }
+  // What is not raw gives back something else than was put: part of the keys.
+  StoredFormats formats() const { return formats_; }
 
   // Number of calls so far that erased something, or would have.
   uint64_t erase_count() const;
@@ -151,12 +133,28 @@ class CacheStore {
   // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these
   // blocks.
   size_t longest_prefix(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
-  // Slowest tier that `wanted` (empty: everything) of these blocks would be read from.
-  Tier tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted = {}) const;
+  // How many of `wanted` of these blocks, which are stored, would be read from each tier.
+  PerTier<uint64_t> count_by_tier(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted) const;
+  // The slowest of these.
+  Tier tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
 
-  // One entry. Reads from disk (verifying its checksum) and promotes the entry to host memory when
-  // it is not there. Nothing when it is missing or damaged.
+  // Whether a tier has to be asked before it knows what it has.
+  bool has_tiers_to_ask() const;
+  // Begins to ask these tiers; does not wait. What they have counts from their answer on.
+  void ask(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
+  void wait_for_answers(std::chrono::milliseconds limit = kAnswerLimit) const;
+
+  // One entry. Reads from the first tier that has it, verifies it, and promotes it to host memory
+  // when it is not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
+  // Begins to read what lies in tiers that read on threads of their own; fetch() then waits for it
+  // or reads the rest. The store outlives it.
+  std::unique_ptr<ReadAhead> read_ahead(std::vector<EntryRead> in_order_of_need);
+  std::optional<PinnedEntry> fetch(const Digest& key, EntryId id, ReadAhead& ahead);
+  // What reading from a tier costs that lies behind links; nothing for others, or while none of
+  // its links is measured.
+  std::optional<LinkCost> link_cost_of(Tier tier) const;
 
   // Forgets everything under these keys, or everything that `owner` has put: in this process, and
   // in those whose files were found at start. What is being put or read meanwhile does not come
@@ -166,7 +164,7 @@ class CacheStore {
   void erase_owned_by(const Digest& owner);
   void clear();
 
-  // Waits until accepted blocks are on disk and synced.
+  // Waits until accepted blocks are on disk and synced, and at the remote store.
   void flush();
 
   StoreCounters counters() const;
@@ -175,7 +173,7 @@ class CacheStore {
 
  private:
   struct State;
-  const DiskFormat disk_format_;
+  const StoredFormats formats_;
   std::shared_ptr<State> state_;  // with a writer that hangs
 };
 

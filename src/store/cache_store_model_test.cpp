@@ -260,7 +260,7 @@ TEST(StoreModel, StandsParallelLoad) {
           (void)store.longest_prefix(keys, std::vector{id});
           break;
         case 4:
-          (void)store.tier_of(keys);
+          (void)store.tier_of(keys, std::vector{kv(0), kv(1)});
           break;
         case 5:
           (void)store.counters();
@@ -291,7 +291,7 @@ TEST(StoreModel, StandsParallelLoad) {
   EXPECT_EQ(num_wrong, 0);
   EXPECT_EQ(store.counters().damaged, 0u);
   EXPECT_EQ(store.counters().write_errors, 0u);
-  EXPECT_GT(store.counters().disk.hits, 0u);
+  EXPECT_GT(store.counters().of(Tier::kDisk).hits, 0u);
   EXPECT_TRUE(inspect_cache_folder(folder.path()).damaged.empty());
 }
 

@@ -67,7 +67,7 @@ TEST_F(CacheStoreTest, GivesBackWhatWasPut) {
   EXPECT_FALSE(store.fetch(test_key(1), input(3)));
   EXPECT_FALSE(store.fetch(test_key(2), kv(3)));
   EXPECT_EQ(store.counters().misses, 3u);
-  EXPECT_EQ(store.counters().host.hits, 1u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).hits, 1u);
 }
 
 TEST_F(CacheStoreTest, MergesEntriesOfOneBlockAndKeepsTheFirst) {
@@ -77,7 +77,7 @@ TEST_F(CacheStoreTest, MergesEntriesOfOneBlockAndKeepsTheFirst) {
   put(store, 1, kv(0), test_bytes(3, 100));
   EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 100));
   EXPECT_EQ(fetched(store, 1, input(0)), test_bytes(2, 200));
-  EXPECT_EQ(store.counters().host.entries, 1u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).entries, 1u);
   store.check_integrity();
 }
 
@@ -105,15 +105,15 @@ TEST_F(CacheStoreTest, SurvivesARestartOnDisk) {
     put(store, 1, input(4), input_bytes);
   }
   CacheStore store(options(), clock_);
-  EXPECT_EQ(store.counters().host.entries, 0u);
-  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}), Tier::kDisk);
+  EXPECT_EQ(store.counters().of(Tier::kHost).entries, 0u);
+  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}, std::vector{kv(3)}), Tier::kDisk);
   auto entry = store.fetch(test_key(1), kv(3));
   ASSERT_TRUE(entry);
   EXPECT_EQ(entry->tier(), Tier::kDisk);
   EXPECT_EQ(fetched(store, 1, kv(3)), kv_bytes);
   EXPECT_EQ(fetched(store, 1, input(4)), input_bytes);
   EXPECT_EQ(store.fetch(test_key(1), kv(3))->tier(), Tier::kHost) << "promoted by the first fetch";
-  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}), Tier::kHost);
+  EXPECT_EQ(store.tier_of(std::vector{test_key(1)}, std::vector{kv(3)}), Tier::kHost);
   store.check_integrity();
 }
 
@@ -142,11 +142,11 @@ TEST_F(CacheStoreTest, KeepsTheHostBudgetAndEvictsOldBlocks) {
   CacheStore store(host_only(100 << 10), clock_);
   for (uint64_t k = 0; k < 50; ++k) {
     put(store, k, kv(0), test_bytes(k, 10 << 10));
-    EXPECT_LE(store.counters().host.bytes, 100u << 10);
+    EXPECT_LE(store.counters().of(Tier::kHost).bytes, 100u << 10);
     store.check_integrity();
   }
-  EXPECT_EQ(store.counters().host.entries, 10u);
-  EXPECT_EQ(store.counters().host.evictions, 40u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).entries, 10u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).evictions, 40u);
   EXPECT_TRUE(store.fetch(test_key(49), kv(0)));
   EXPECT_FALSE(store.fetch(test_key(0), kv(0)));
 }
@@ -159,7 +159,7 @@ TEST_F(CacheStoreTest, NeverEvictsPinnedBytes) {
   for (uint64_t k = 1; k < 50; ++k) put(store, k, kv(0), test_bytes(k, 10 << 10));
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), bytes));
   EXPECT_TRUE(store.fetch(test_key(0), kv(0)));
-  EXPECT_LE(store.counters().host.bytes, 100u << 10);
+  EXPECT_LE(store.counters().of(Tier::kHost).bytes, 100u << 10);
   store.check_integrity();
 }
 
@@ -169,12 +169,12 @@ TEST_F(CacheStoreTest, CountsPinnedBytesOfErasedBlocksUntilTheyAreLetGo) {
   put(store, 0, kv(0), bytes);
   auto pin = store.fetch(test_key(0), kv(0));
   store.erase(std::vector{test_key(0)});
-  EXPECT_EQ(store.counters().host.bytes, 60u << 10);
+  EXPECT_EQ(store.counters().of(Tier::kHost).bytes, 60u << 10);
   put(store, 1, kv(0), test_bytes(1, 60 << 10));
   EXPECT_FALSE(store.fetch(test_key(1), kv(0))) << "there is no room beside the pinned bytes";
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), bytes));
   pin.reset();
-  EXPECT_EQ(store.counters().host.bytes, 0u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).bytes, 0u);
   put(store, 1, kv(0), test_bytes(1, 60 << 10));
   EXPECT_TRUE(store.fetch(test_key(1), kv(0)));
 }
@@ -206,7 +206,7 @@ TEST_F(CacheStoreTest, ReadsFromDiskBesideAHostTierFullOfPins) {
   EXPECT_EQ(beside->tier(), Tier::kDisk);
   EXPECT_TRUE(std::ranges::equal(beside->bytes(), second));
   EXPECT_TRUE(std::ranges::equal(pin->bytes(), first));
-  EXPECT_LE(store.counters().host.bytes, 64u << 10);
+  EXPECT_LE(store.counters().of(Tier::kHost).bytes, 64u << 10);
 }
 
 TEST_F(CacheStoreTest, WorksWithoutAnyHostMemory) {
@@ -216,7 +216,7 @@ TEST_F(CacheStoreTest, WorksWithoutAnyHostMemory) {
   put(store, 1, kv(0), test_bytes(1, 1000));
   store.flush();
   EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 1000));
-  EXPECT_EQ(store.counters().host.bytes, 0u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).bytes, 0u);
 }
 
 TEST_F(CacheStoreTest, KeepsTheDiskBudget) {
@@ -227,10 +227,10 @@ TEST_F(CacheStoreTest, KeepsTheDiskBudget) {
     for (uint64_t k = 0; k < 40; ++k) {
       put(store, k, kv(0), test_bytes(k, 16 << 10));
       store.flush();
-      EXPECT_LE(store.counters().disk.bytes, 200u << 10);
+      EXPECT_LE(store.counters().of(Tier::kDisk).bytes, 200u << 10);
       store.check_integrity();
     }
-    EXPECT_EQ(store.counters().disk.entries, 10u);
+    EXPECT_EQ(store.counters().of(Tier::kDisk).entries, 10u);
     EXPECT_EQ(block_files().size(), 10u);
   }
   small.disk_bytes = 100 << 10;
@@ -246,7 +246,7 @@ TEST_F(CacheStoreTest, DropsWritesWhenTheQueueIsFull) {
   put(store, 1, kv(0), test_bytes(1, 2000));
   store.flush();
   EXPECT_EQ(store.counters().dropped_writes, 1u);
-  EXPECT_EQ(store.counters().disk.entries, 0u);
+  EXPECT_EQ(store.counters().of(Tier::kDisk).entries, 0u);
   EXPECT_EQ(fetched(store, 1, kv(0)), test_bytes(1, 2000)) << "host memory has it all the same";
 }
 
@@ -328,7 +328,7 @@ TEST_F(CacheStoreTest, RemovesFilesOfOlderVersionsAndLeavesNewerOnes) {
   CacheStore store(options(), clock_);
   EXPECT_FALSE(fs::exists(paths[0]));
   EXPECT_TRUE(fs::exists(paths[1]));
-  EXPECT_EQ(store.counters().disk.entries, 1u);
+  EXPECT_EQ(store.counters().of(Tier::kDisk).entries, 1u);
   EXPECT_EQ(store.counters().damaged, 0u);
 }
 

@@ -70,7 +70,7 @@ TEST_F(HangingDisk, ErasingDoesNotWaitAndLeavesOthersReadable) {
     store.erase(std::vector{test_key(2)});
     for (uint64_t number = 0; number < 3; ++number) EXPECT_FALSE(has(store, number));
     EXPECT_TRUE(has(store, 3));
-    EXPECT_EQ(store.counters().disk.entries, 1u);
+    EXPECT_EQ(store.counters().of(Tier::kDisk).entries, 1u);
   });
   expect_no_waiting([&] { store.clear(); });
   files_.open_gate();
@@ -125,7 +125,7 @@ TEST_F(HangingDisk, BlocksThatWaitForItAreServedFromMemory) {
     EXPECT_TRUE(has(store, 0));
     EXPECT_TRUE(has(store, 1));
   });
-  EXPECT_EQ(store.counters().host.hits, 2u);
+  EXPECT_EQ(store.counters().of(Tier::kHost).hits, 2u);
   store.erase(std::vector{test_key(0)});
   EXPECT_FALSE(has(store, 0)) << "erased while it was being written";
   files_.open_gate();

@@ -24,8 +24,8 @@ def _book(sender, receiver, chosen):
             "sensitivity": [{"layer": n, "kl": 0.01 * (n + 1), "spread": 0.002} for n in range(LAYERS)]}
 
 
-def _tier(entries, capacity):
-    return {"entries": entries, "bytes": entries << 20, "capacity_bytes": capacity, "hits": 7, "bytes_read": 1 << 30,
+def _tier(name, entries, capacity):
+    return {"name": name, "misses": 0, "damaged": 0, "write_errors": 0, "dropped_writes": 0, "links": [], "entries": entries, "bytes": entries << 20, "capacity_bytes": capacity, "hits": 7, "bytes_read": 1 << 30,
             "bytes_written": 3 << 20, "evictions": 1}
 
 
@@ -34,6 +34,6 @@ def known_state():
                 for name, parent in (("root", None), ("law", "root"), ("code", "root"))]
     family = {"name": "known", "device": "cpu", "num_layers": LAYERS, "max_model_len": 1024, "variants": variants}
     return {"families": [family], "plan_books": [_book("root", "law", "0,3,5"), _book("code", "law", None)],
-            "caches": {"host": _tier(48, 64 << 20), "disk": _tier(0, 0), "misses": 5, "damaged": 0, "write_errors": 0},
+            "caches": {"tiers": [_tier("host", 48, 64 << 20)], "misses": 5, "damaged": 0, "write_errors": 0},
             "queue": {"running": 3, "waiting": 2}, "kv": {"blocks_used": 25, "blocks_total": 100},
             "healthy": True, "draining": False}

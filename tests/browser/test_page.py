@@ -108,7 +108,7 @@ def test_family_shows_the_servers_variants_and_tiers(server, page):
     page.wait(lambda: page.all("#variants tbody tr"), "variants")
     names = [item.text for item in page.all("#variants tbody th")]
     assert names == [variant["name"] for variant in server.state()["families"][0]["variants"]]
-    assert [item.get_attribute("data-tier") for item in page.all(".tier")] == ["host", "disk"]
+    assert [item.get_attribute("data-tier") for item in page.all(".tier")] == ["host", "disk", "remote"]
     assert len(page.all('[role="meter"]')) == 3
 
 

@@ -231,9 +231,11 @@ TEST_F(EngineFaults, TwoEnginesOnOneFolder) {
       check_.expect_right_answers(round % 2 == 0 ? one : two);
       EXPECT_LE(bytes_on_disk(), 2 * kBudget);
     }
-    EXPECT_GT(one.metrics().store.disk.evictions + two.metrics().store.disk.evictions, 0u);
-    EXPECT_LE(one.metrics().store.disk.bytes, kBudget);
-    EXPECT_LE(two.metrics().store.disk.bytes, kBudget);
+    EXPECT_GT(one.metrics().store.of(Tier::kDisk).evictions +
+                  two.metrics().store.of(Tier::kDisk).evictions,
+              0u);
+    EXPECT_LE(one.metrics().store.of(Tier::kDisk).bytes, kBudget);
+    EXPECT_LE(two.metrics().store.of(Tier::kDisk).bytes, kBudget);
   }
   EXPECT_GT(check_.num_shared(), 0);
   expect_right_answers(small);

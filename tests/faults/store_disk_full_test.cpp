@@ -30,7 +30,7 @@ TEST_F(SmallDisk, MakesRoomByGivingUpItsOwnBlocks) {
     store.flush();
     EXPECT_TRUE(has_right_entry(store, number, kv(0))) << "block " << number;
   }
-  EXPECT_GT(store.counters().disk.evictions, 0u);
+  EXPECT_GT(store.counters().of(Tier::kDisk).evictions, 0u);
   store.check_integrity();
   EXPECT_TRUE(inspect_cache_folder(folder_.path()).damaged.empty());
 }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "codec/kv_codec.h"
 #include "store/tiers/int8_codec.h"
 #include "store/tiers/private_folder.h"
@@ -55,6 +56,18 @@ std::span<const std::byte> store_entry(const PendingEntry& entry,
 }
 
 }  // namespace
+
+EntryEncoding encoding_of(DiskFormat format) {
+  switch (format) {
+    case DiskFormat::kRaw:
+      return EntryEncoding::kRaw;
+    case DiskFormat::kInt8:
+      return EntryEncoding::kInt8;
+    case DiskFormat::kCoded:
+      return EntryEncoding::kCoded;
+  }
+  panic("a format that is none");
+}
 
 bool BlockEncoding::has_size(EntryId id, size_t bytes) const {
   if (id.layer < 0 || (layout.num_layers > 0 && id.layer >= layout.num_layers)) return false;

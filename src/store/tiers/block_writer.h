@@ -27,6 +27,8 @@ struct BlockImage {
   std::vector<std::vector<std::byte>> encoded;
 };
 
+EntryEncoding encoding_of(DiskFormat format);
+
 struct BlockEncoding {
   EntryEncoding encoding = EntryEncoding::kRaw;  // of K/V; layer inputs stay as they are
   KvLayout layout;                               // num_layers 0: not known

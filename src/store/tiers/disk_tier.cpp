@@ -75,23 +75,48 @@ void DiskTier::load_index() {
   }
 }
 
-bool DiskTier::lacks(const Digest& key, EntryId id) const {
-  // The queue first: a block leaves it only after it is in the index.
-  return !queue_.find(key, id) && !holds(key, id);
+// The queue first: a block leaves it only after it is in the index.
+void DiskTier::look_up(std::span<const Digest> keys,
+                       std::span<const EntryId> wanted,
+                       std::span<Presence> found) const {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == Presence::kHit) continue;
+    const Digest& key = keys[i / wanted.size()];
+    if (queue_.find(key, wanted[i % wanted.size()])) found[i] = Presence::kHit;
+  }
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == Presence::kHit) continue;
+    const Digest& key = keys[i / wanted.size()];
+    if (index_.find(key, wanted[i % wanted.size()]) != nullptr) found[i] = Presence::kHit;
+  }
+}
+
+std::optional<PinnedEntry> DiskTier::pin(const Digest& key, EntryId id) const {
+  std::optional<PendingEntry> found = queue_.find(key, id);
+  if (!found) return std::nullopt;
+  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
+}
+
+void DiskTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::optional<DiskEntry> found;
+    if (sink->is_wanted()) found = find(entries[i].key, entries[i].id);
+    std::span<std::byte> into = found ? sink->room(i, found->entry.bytes) : std::span<std::byte>();
+    bool is_read = found && into.size() == found->entry.bytes && read_entry(*found, into);
+    if (!is_read) {
+      add(counters_.misses, 1);
+      sink->done(i, nullptr);
+      continue;
+    }
+    const BlockFileHeader& header = found->file->header;
+    BlockLabel label{header.key, header.owner, header.position};
+    sink->done(i, &label);
+  }
 }
 
 void DiskTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
   if (!queue_.push(label, std::move(entries))) count_dropped_write();
-}
-
-bool DiskTier::holds(const Digest& key, EntryId id) const {
-  MutexLock lock(mutex_);
-  return index_.find(key, id) != nullptr;
-}
-
-std::vector<EntryId> DiskTier::entries(const Digest& key) const {
-  MutexLock lock(mutex_);
-  return index_.entries(key);
 }
 
 std::optional<DiskEntry> DiskTier::find(const Digest& key, EntryId id) {
@@ -130,7 +155,7 @@ bool DiskTier::is_as_expected(const BlockFileHeader& header, const BlockFileEntr
   return is_our_layout && ours.has_size(entry.id, entry.bytes);
 }
 
-bool DiskTier::read(const DiskEntry& found, std::span<std::byte> bytes) {
+bool DiskTier::read_entry(const DiskEntry& found, std::span<std::byte> bytes) {
   check(bytes.size() == found.entry.bytes, "the buffer has the entry's size");
   std::chrono::nanoseconds start = clock_.now();
   ReadResult result = read_decoded(found, bytes);
@@ -324,16 +349,22 @@ void DiskTier::publish(const PendingWrite& write, const BlockImage& image) {
   (void)files_.remove(path);
 }
 
-DiskTierCounters DiskTier::counters() const {
-  return {get(counters_.hits),           get(counters_.bytes_read),
-          get(counters_.bytes_written),  get(counters_.evictions),
-          get(counters_.damaged),        get(counters_.write_errors),
-          get(counters_.dropped_writes), get(counters_.read_nanoseconds)};
-}
-
-uint64_t DiskTier::num_blocks() const {
+TierReport DiskTier::report() const {
+  TierReport report{.tier = Tier::kDisk,
+                    .hits = get(counters_.hits),
+                    .misses = get(counters_.misses),
+                    .bytes_read = get(counters_.bytes_read),
+                    .bytes_written = get(counters_.bytes_written),
+                    .evictions = get(counters_.evictions),
+                    .capacity_bytes = options_.budget_bytes,
+                    .damaged = get(counters_.damaged),
+                    .write_errors = get(counters_.write_errors),
+                    .dropped_writes = get(counters_.dropped_writes),
+                    .read_seconds = static_cast<double>(get(counters_.read_nanoseconds)) * 1e-9};
   MutexLock lock(mutex_);
-  return index_.num_blocks();
+  report.entries = index_.num_blocks();
+  report.bytes = index_.bytes();
+  return report;
 }
 
 uint64_t DiskTier::bytes() const {

@@ -25,6 +25,7 @@
 #include "store/tiers/file_system.h"
 #include "store/tiers/open_files.h"
 #include "store/tiers/table_folder.h"
+#include "store/tiers/tier.h"
 #include "store/tiers/write_queue.h"
 
 namespace droidspeak {
@@ -38,17 +39,6 @@ struct DiskTierOptions {
   CodedModel coded_model{};  // whose K/V kCoded codes
 };
 
-struct DiskTierCounters {
-  uint64_t hits = 0;
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t evictions = 0;
-  uint64_t damaged = 0;
-  uint64_t write_errors = 0;
-  uint64_t dropped_writes = 0;
-  uint64_t read_nanoseconds = 0;
-};
-
 // An entry that was found: its bytes can be read even if the file is removed meanwhile.
 struct DiskEntry {
   std::shared_ptr<const OpenBlockFile> file;
@@ -57,66 +47,63 @@ struct DiskEntry {
   uint64_t serial = 0;  // of the file in the index
 };
 
-class DiskTier {
+class DiskTier final : public CacheTier {
  public:
   // Reads the headers of the folder's files. Throws Failure when the folder cannot be used at all.
   DiskTier(const DiskTierOptions& options, FileSystem& files, const Clock& clock);
-  ~DiskTier();  // after close(), if it was started
-  DiskTier(const DiskTier&) = delete;
-  DiskTier& operator=(const DiskTier&) = delete;
+  ~DiskTier() override;  // after close(), if it was started
 
   // Starts writing. `owner` keeps this tier alive for a writer that hangs.
-  void start(std::shared_ptr<const void> owner);
+  void start(std::shared_ptr<const void> owner) override;
   // Writes what is queued. A disk on which nothing moves for `stall` is given up: its writer is
   // left behind with what it uses, and parks should it ever wake up.
-  void close(std::chrono::milliseconds stall);
+  void close(std::chrono::milliseconds stall) override;
 
-  // Whether the entry is neither on disk nor on its way there.
-  bool lacks(const Digest& key, EntryId id) const;
+  Tier tier() const override { return Tier::kDisk; }
 
-  bool has_room_in_queue(uint64_t bytes) const { return queue_.has_room(bytes); }
+  ReadThread read_thread() const override { return ReadThread::kCaller; }
 
-  // Drops and counts when the queue is full.
-  void write(const BlockLabel& label, std::vector<PendingEntry> entries);
-
-  void count_dropped_write() { counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed); }
-
-  bool holds(const Digest& key, EntryId id) const;
-  std::vector<EntryId> entries(const Digest& key) const;
+  void look_up(std::span<const Digest> keys,
+               std::span<const EntryId> wanted,
+               std::span<Presence> found) const override;
 
   // An entry on its way to the disk, in memory still.
-  std::optional<PendingEntry> find_queued(const Digest& key, EntryId id) const {
-    return queue_.find(key, id);
+  std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const override;
+  void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override;
+
+  bool has_room_to_write(uint64_t bytes) const override { return queue_.has_room(bytes); }
+
+  // Drops and counts when the queue is full.
+  void write(const BlockLabel& label, std::vector<PendingEntry> entries) override;
+
+  void count_dropped_write() override {
+    counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed);
   }
 
-  std::optional<DiskEntry> find(const Digest& key, EntryId id);
-  // Reads, verifies and decodes into `bytes` (of entry.bytes). False when it cannot be read now, or
-  // is damaged: then the block is dropped.
-  bool read(const DiskEntry& found, std::span<std::byte> bytes);
-  void touch(const Digest& key);
+  void touch(const Digest& key) override;
 
   // Gone at once; the files follow before anything else is written.
-  void erase(const Digest& key);
-  void erase_owned_by(const Digest& owner);
-  void clear();
+  void erase(const Digest& key) override;
+  void erase_owned_by(const Digest& owner) override;
+  void clear() override;
 
-  void flush() { queue_.wait_until_done(); }
+  void drain() override { queue_.wait_until_done(); }
 
-  DiskTierCounters counters() const;
-  uint64_t num_blocks() const;
-  uint64_t bytes() const;
-
-  uint64_t budget_bytes() const { return options_.budget_bytes; }
-
-  void check_integrity() const;
+  TierReport report() const override;
+  void check_integrity() const override;
 
  private:
   struct AtomicCounters {
-    std::atomic<uint64_t> hits, bytes_read, bytes_written, evictions;
+    std::atomic<uint64_t> hits, misses, bytes_read, bytes_written, evictions;
     std::atomic<uint64_t> damaged, write_errors, dropped_writes, read_nanoseconds;
   };
 
   void load_index();
+  uint64_t bytes() const;
+  std::optional<DiskEntry> find(const Digest& key, EntryId id);
+  // Reads, verifies and decodes into `bytes` (of entry.bytes). False when it cannot be read now, or
+  // is damaged: then the block is dropped.
+  bool read_entry(const DiskEntry& found, std::span<std::byte> bytes);
   void run_writer();
   void write_batch(std::span<const std::shared_ptr<PendingWrite>> batch);
   void publish(const PendingWrite& write, const BlockImage& image);

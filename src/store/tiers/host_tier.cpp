@@ -51,7 +51,7 @@ bool HostTier::insert(const BlockLabel& label,
   Block& block = found->second;
   if (is_new) {
     policy_->add({label.key, label.position});
-    block.owner = label.owner;
+    block.label = label;
     block.last_use = clock_.now();
   }
   size_t num_before = block.entries.size();
@@ -97,6 +97,62 @@ bool HostTier::holds(const Digest& key, EntryId id) const {
   return found != blocks_.end() && find_entry(found->second, id) != nullptr;
 }
 
+void HostTier::look_up(std::span<const Digest> keys,
+                       std::span<const EntryId> wanted,
+                       std::span<Presence> found) const {
+  MutexLock lock(mutex_);
+  for (size_t k = 0; k < keys.size(); ++k) {
+    auto block = blocks_.find(keys[k]);
+    if (block == blocks_.end()) continue;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (find_entry(block->second, wanted[i]) != nullptr)
+        found[k * wanted.size() + i] = Presence::kHit;
+    }
+  }
+}
+
+std::optional<PinnedEntry> HostTier::pin(const Digest& key, EntryId id) const {
+  std::optional<HostEntry> found = find(key, id);
+  if (!found) return std::nullopt;
+  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
+}
+
+void HostTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::optional<PinnedEntry> found = pin(entries[i].key, entries[i].id);
+    BlockLabel label{entries[i].key};
+    {
+      MutexLock lock(mutex_);
+      auto block = blocks_.find(entries[i].key);
+      if (block != blocks_.end()) label = block->second.label;
+    }
+    std::span<std::byte> into =
+        found ? sink->room(i, found->bytes().size()) : std::span<std::byte>();
+    bool is_read = found && into.size() == found->bytes().size();
+    if (is_read) {
+      std::ranges::copy(found->bytes(), into.begin());
+      count_hit(into.size());
+    }
+    sink->done(i, is_read ? &label : nullptr);
+  }
+}
+
+void HostTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
+  uint64_t erase_count = this->erase_count();
+  for (const PendingEntry& entry : entries) {
+    std::shared_ptr<HostExtent> extent = allocate(entry.bytes.size());
+    if (extent == nullptr) return count_dropped_write();
+    std::ranges::copy(entry.bytes, extent->bytes().begin());
+    HostEntry copied{entry.id, extent->bytes(), extent};
+    insert(label, std::span(&copied, 1), erase_count);
+  }
+}
+
+void HostTier::count_dropped_write() {
+  MutexLock lock(mutex_);
+  ++counters_.dropped_writes;
+}
+
 void HostTier::touch(const Digest& key) {
   std::chrono::nanoseconds now = clock_.now();
   MutexLock lock(mutex_);
@@ -118,7 +174,7 @@ void HostTier::erase_owned_by(const Digest& owner) {
   MutexLock lock(mutex_);
   ++erase_count_;
   for (auto block = blocks_.begin(); block != blocks_.end();) {
-    if (block->second.owner != owner) {
+    if (block->second.label.owner != owner) {
       ++block;
       continue;
     }
@@ -134,14 +190,14 @@ void HostTier::clear() {
   blocks_.clear();
 }
 
-HostTierCounters HostTier::counters() const {
+TierReport HostTier::report() const {
+  uint64_t used = memory_->used_bytes();
   MutexLock lock(mutex_);
-  return counters_;
-}
-
-uint64_t HostTier::num_blocks() const {
-  MutexLock lock(mutex_);
-  return blocks_.size();
+  TierReport report = counters_;
+  report.entries = blocks_.size();
+  report.bytes = used;
+  report.capacity_bytes = memory_->budget_bytes();
+  return report;
 }
 
 void HostTier::check_integrity() const {

@@ -19,6 +19,7 @@
 #include "store/cache_key.h"
 #include "store/eviction/eviction_policy.h"
 #include "store/host_memory.h"
+#include "store/tiers/tier.h"
 
 namespace droidspeak {
 
@@ -29,14 +30,7 @@ struct HostEntry {
   std::shared_ptr<HostExtent> owner;
 };
 
-struct HostTierCounters {
-  uint64_t hits = 0;
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t evictions = 0;
-};
-
-class HostTier {
+class HostTier final : public CacheTier {
  public:
   HostTier(std::shared_ptr<HostMemory> memory,
            std::unique_ptr<EvictionPolicy> policy,
@@ -54,21 +48,31 @@ class HostTier {
   std::optional<HostEntry> find(const Digest& key, EntryId id) const;
   void count_hit(uint64_t bytes);
   bool holds(const Digest& key, EntryId id) const;
-  void touch(const Digest& key);
 
-  void erase(const Digest& key);
-  void erase_owned_by(const Digest& owner);
-  void clear();
+  Tier tier() const override { return Tier::kHost; }
 
-  HostTierCounters counters() const;
-  uint64_t num_blocks() const;
+  ReadThread read_thread() const override { return ReadThread::kCaller; }
 
-  // Extents of blocks, and of blocks that are gone but still pinned.
-  uint64_t bytes() const { return memory_->used_bytes(); }
+  void look_up(std::span<const Digest> keys,
+               std::span<const EntryId> wanted,
+               std::span<Presence> found) const override;
+  std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const override;
+  void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override;
 
-  uint64_t budget_bytes() const { return memory_->budget_bytes(); }
+  bool has_room_to_write(uint64_t bytes) const override {
+    return HostMemory::rounded(bytes) <= memory_->budget_bytes();
+  }
 
-  void check_integrity() const;
+  // Copies; allocate() and insert() do without.
+  void write(const BlockLabel& label, std::vector<PendingEntry> entries) override;
+  void count_dropped_write() override;
+  void touch(const Digest& key) override;
+  void erase(const Digest& key) override;
+  void erase_owned_by(const Digest& owner) override;
+  void clear() override;
+  // `bytes`: extents of blocks, and of blocks that are gone but still pinned.
+  TierReport report() const override;
+  void check_integrity() const override;
 
  private:
   struct Entry {
@@ -78,7 +82,7 @@ class HostTier {
   };
 
   struct Block {
-    Digest owner;
+    BlockLabel label;
     std::vector<std::shared_ptr<HostExtent>>
         extents;                 // one share each, so that pins can be counted
     std::vector<Entry> entries;  // by id
@@ -95,7 +99,7 @@ class HostTier {
   std::unique_ptr<EvictionPolicy> policy_ GUARDED_BY(mutex_);
   std::unordered_map<Digest, Block, DigestHash> blocks_ GUARDED_BY(mutex_);
   uint64_t erase_count_ GUARDED_BY(mutex_) = 0;
-  HostTierCounters counters_ GUARDED_BY(mutex_);
+  TierReport counters_ GUARDED_BY(mutex_);  // what is counted, not what is held
 };
 
 }  // namespace droidspeak

@@ -142,6 +142,18 @@ void WriteQueue::wait_until_done() {
   while (num_done_ < target) changed_.wait(mutex_);
 }
 
+bool WriteQueue::is_done() const {
+  MutexLock lock(mutex_);
+  return num_done_ == num_pushed_;
+}
+
+void WriteQueue::abandon() {
+  MutexLock lock(mutex_);
+  is_closed_ = true;
+  is_abandoned_ = true;
+  changed_.notify_all();
+}
+
 void WriteQueue::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;

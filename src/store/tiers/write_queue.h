@@ -19,14 +19,9 @@
 #include "base/mutex.h"
 #include "store/block_label.h"
 #include "store/cache_key.h"
+#include "store/tiers/tier.h"
 
 namespace droidspeak {
-
-struct PendingEntry {
-  EntryId id;
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  // of the bytes, shared with the host tier
-};
 
 struct PendingWrite {
   BlockLabel label;
@@ -72,7 +67,10 @@ class WriteQueue {
   void cancel_all();
   // Waits for everything that was pushed before.
   void wait_until_done();
+  bool is_done() const;
   void close();
+  // take() gives nothing any more, whatever still waits.
+  void abandon();
 
   // The writing thread has put some bytes on the disk, or removed a file.
   void note_progress() { num_steps_.fetch_add(1, std::memory_order_relaxed); }

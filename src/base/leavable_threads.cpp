@@ -1,0 +1,80 @@
+#include "base/leavable_threads.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+struct LeavableThreads::State {
+  Mutex mutex;
+  Condition changed;
+  size_t num_running GUARDED_BY(mutex) = 0;
+  bool is_abandoned GUARDED_BY(mutex) = false;
+};
+
+LeavableThreads::LeavableThreads() : state_(std::make_shared<State>()) {}
+
+LeavableThreads::~LeavableThreads() {
+  MutexLock lock(mutex_);
+  check(threads_.empty(), "threads are ended before they go");
+}
+
+bool LeavableThreads::start(std::shared_ptr<const void> owner, std::function<void()> body) {
+  MutexLock lock(mutex_);
+  if (has_ended_) return false;
+  {
+    MutexLock state_lock(state_->mutex);
+    ++state_->num_running;
+  }
+  threads_.emplace_back([state = state_, kept = std::move(owner), run = std::move(body)] {
+    run();
+    MutexLock state_lock(state->mutex);
+    while (state->is_abandoned) state->changed.wait(state->mutex);
+    --state->num_running;
+    state->changed.notify_all();
+  });
+  return true;
+}
+
+bool LeavableThreads::end(std::chrono::milliseconds stall,
+                          const std::function<uint64_t()>& num_steps) {
+  constexpr std::chrono::milliseconds kLookAgain{20};  // nobody tells of steps or of the time
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(mutex_);
+    has_ended_ = true;
+    threads.swap(threads_);
+  }
+  bool is_ended = true;
+  {
+    MutexLock lock(state_->mutex);
+    uint64_t seen = num_steps();
+    auto last_step = std::chrono::steady_clock::now();
+    while (state_->num_running > 0) {
+      // The time first: a step between the two counts for the threads, never against them.
+      auto now = std::chrono::steady_clock::now();
+      uint64_t steps = num_steps();
+      if (steps != seen) {
+        seen = steps;
+        last_step = now;
+      }
+      if (now - last_step >= stall) {
+        state_->is_abandoned = true;
+        is_ended = false;
+        break;
+      }
+      state_->changed.wait_for(state_->mutex, kLookAgain);
+    }
+  }
+  for (std::thread& thread : threads) {
+    if (is_ended) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+  return is_ended;
+}
+
+}  // namespace droidspeak

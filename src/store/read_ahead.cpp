@@ -1,0 +1,202 @@
+#include "store/read_ahead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace droidspeak {
+namespace {
+
+// Begun and not taken yet: enough for the fastest link, little beside the host tier's memory.
+constexpr uint64_t kMostBytes = uint64_t{256} << 20;
+constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
+constexpr size_t kUnknownBytes = size_t{1} << 20;
+constexpr std::chrono::milliseconds kLook{20};  // how often a waiting reader looks whether to stop
+
+// What lies together is read together: in the order in which the first of it is needed.
+std::vector<EntryRead> put_together(std::vector<EntryRead> entries) {
+  std::map<std::pair<EntryKind, int32_t>, size_t> first_of_group;
+  std::unordered_map<Digest, size_t, DigestHash> first_of_key;
+  auto group_of = [](EntryId id) {
+    bool is_kv = id.kind == EntryKind::kKeyValue;
+    return std::pair(id.kind, is_kv ? id.layer / kLayersTogether : id.layer);
+  };
+  for (size_t i = 0; i < entries.size(); ++i) {
+    first_of_group.try_emplace(group_of(entries[i].id), i);
+    first_of_key.try_emplace(entries[i].key, i);
+  }
+  std::ranges::stable_sort(entries, {}, [&](const EntryRead& entry) {
+    return std::tuple(first_of_group.at(group_of(entry.id)), first_of_key.at(entry.key));
+  });
+  return entries;
+}
+
+}  // namespace
+
+Arrivals::Arrivals(HostTier& host, BlockEncoding sizes, Tier tier, std::vector<EntryRead> entries)
+    : host_(host),
+      sizes_(std::move(sizes)),
+      tier_(tier),
+      entries_(std::move(entries)),
+      erase_count_(host.erase_count()),
+      places_(entries_.size()) {}
+
+std::span<std::byte> Arrivals::room(size_t index, size_t bytes) {
+  if (!sizes_.has_size(entries_[index].id, bytes)) return {};
+  std::shared_ptr<HostExtent> extent = host_.allocate(bytes);
+  bool is_in_host = extent != nullptr;
+  if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
+  MutexLock lock(mutex_);
+  places_[index].extent = extent;
+  places_[index].is_in_host = is_in_host;
+  return extent->bytes();
+}
+
+void Arrivals::done(size_t index, const BlockLabel* label) {
+  std::shared_ptr<HostExtent> extent;
+  bool is_in_host = false;
+  {
+    MutexLock lock(mutex_);
+    extent = places_[index].extent;
+    is_in_host = places_[index].is_in_host;
+  }
+  if (label != nullptr && is_in_host) {
+    HostEntry entry{entries_[index].id, extent->bytes(), extent};
+    host_.insert(*label, std::span(&entry, 1), erase_count_);
+  }
+  MutexLock lock(mutex_);
+  places_[index].stage = label != nullptr ? Stage::kArrived : Stage::kFailed;
+  if (label == nullptr) places_[index].extent.reset();
+  changed_.notify_all();
+}
+
+bool Arrivals::has_failed(size_t index) const {
+  MutexLock lock(mutex_);
+  return places_[index].stage == Stage::kFailed;
+}
+
+std::optional<PinnedEntry> Arrivals::wait(size_t index, const std::atomic<bool>& is_stopped) {
+  MutexLock lock(mutex_);
+  Place& place = places_[index];
+  while (place.stage == Stage::kOnItsWay && !is_stopped) changed_.wait_for(mutex_, kLook);
+  if (place.stage != Stage::kArrived) return std::nullopt;
+  return PinnedEntry(place.extent, place.extent->bytes(), tier_);
+}
+
+std::optional<Arriving> ArrivalTable::find(const EntryRead& entry) const {
+  MutexLock lock(mutex_);
+  auto found = places_.find(entry);
+  if (found == places_.end()) return std::nullopt;
+  std::shared_ptr<Arrivals> arrivals = found->second.arrivals.lock();
+  size_t index = found->second.index;
+  // One that nobody waits for any more may end without its entries.
+  if (!arrivals || !arrivals->is_wanted() || arrivals->has_failed(index)) return std::nullopt;
+  return Arriving{std::move(arrivals), index};
+}
+
+void ArrivalTable::add(const std::shared_ptr<Arrivals>& arrivals) {
+  MutexLock lock(mutex_);
+  if (places_.size() + arrivals->entries().size() > limit_) forget_ended();
+  for (size_t i = 0; i < arrivals->entries().size(); ++i)
+    places_.insert_or_assign(arrivals->entries()[i], Place{arrivals, i});
+}
+
+void ArrivalTable::forget_ended() {
+  std::erase_if(places_, [](const auto& place) { return place.second.arrivals.expired(); });
+  limit_ = std::max<size_t>(4096, 2 * places_.size());
+}
+
+ReadAhead::ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_order_of_need)
+    : parts_(parts) {
+  bool has_own_threads = std::ranges::any_of(
+      parts.tiers, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+  if (!has_own_threads) return;
+  MutexLock lock(mutex_);
+  for (EntryRead& entry : put_together(std::move(in_order_of_need))) waiting_.push_back(entry);
+  begin_more();
+}
+
+ReadAhead::~ReadAhead() {
+  stop();
+}
+
+size_t ReadAhead::bytes_of(EntryId id) const {
+  bool is_kv = id.kind == EntryKind::kKeyValue;
+  if (is_kv && parts_.sizes.layout.num_layers > 0) return parts_.sizes.layout.layer_bytes();
+  if (!is_kv && parts_.sizes.input_bytes > 0) return parts_.sizes.input_bytes;
+  return kUnknownBytes;
+}
+
+// The first tier that has the entry, when it reads on threads of its own.
+CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
+  if (parts_.host.holds(entry.key, entry.id)) return nullptr;
+  for (const auto& tier : parts_.tiers) {
+    if (tier->pin(entry.key, entry.id)) return nullptr;
+  }
+  for (const auto& tier : parts_.tiers) {
+    Presence found = Presence::kMiss;
+    tier->look_up(std::span(&entry.key, 1), std::span(&entry.id, 1), std::span(&found, 1));
+    if (found != Presence::kHit) continue;
+    return tier->read_thread() == ReadThread::kOwn ? tier.get() : nullptr;
+  }
+  return nullptr;
+}
+
+void ReadAhead::begin_more() {
+  while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes) {
+    std::map<CacheTier*, std::vector<EntryRead>> by_tier;
+    uint64_t bytes = 0;
+    while (!waiting_.empty() && bytes < kPieceBytes) {
+      EntryRead entry = waiting_.front();
+      waiting_.pop_front();
+      if (std::optional<Arriving> shared = parts_.table.find(entry)) {
+        shared->arrivals->add_wanted();
+        arriving_.insert_or_assign(entry, std::move(*shared));
+        bytes += bytes_of(entry.id);
+      } else if (CacheTier* tier = tier_of(entry)) {
+        by_tier[tier].push_back(entry);
+        bytes += bytes_of(entry.id);
+      }
+    }
+    arriving_bytes_ += bytes;
+    for (auto& [tier, entries] : by_tier) {
+      auto arrivals =
+          std::make_shared<Arrivals>(parts_.host, parts_.sizes, tier->tier(), std::move(entries));
+      for (size_t i = 0; i < arrivals->entries().size(); ++i) {
+        arrivals->add_wanted();
+        arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
+      }
+      parts_.table.add(arrivals);
+      tier->read(arrivals->entries(), arrivals);
+    }
+  }
+}
+
+std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
+  Arriving arriving;
+  {
+    MutexLock lock(mutex_);
+    auto found = arriving_.find(entry);
+    if (found == arriving_.end()) return std::nullopt;
+    arriving = std::move(found->second);
+    arriving_.erase(found);
+  }
+  std::optional<PinnedEntry> taken = arriving.arrivals->wait(arriving.index, is_stopped_);
+  arriving.arrivals->remove_wanted();
+  MutexLock lock(mutex_);
+  arriving_bytes_ -= bytes_of(entry.id);
+  if (!is_stopped_) begin_more();
+  return taken;
+}
+
+void ReadAhead::stop() {
+  is_stopped_ = true;
+  MutexLock lock(mutex_);
+  waiting_.clear();
+  for (const auto& [entry, arriving] : arriving_) arriving.arrivals->remove_wanted();
+  arriving_.clear();
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,133 @@
+// Entries that are read beside the thread that waits for them: from tiers with threads of their
+// own, straight into host memory, in the order of need. Two readers that want the same entry at a
+// time share one read of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "store/pinned_entry.h"
+#include "store/tiers/block_writer.h"
+#include "store/tiers/host_tier.h"
+#include "store/tiers/tier.h"
+
+namespace droidspeak {
+
+struct EntryReadHash {
+  size_t operator()(const EntryRead& entry) const {
+    return DigestHash()(entry.key) ^ (static_cast<size_t>(entry.id.layer) * 2 +
+                                      static_cast<size_t>(entry.id.kind) * 0x9e3779b97f4a7c15);
+  }
+};
+
+// Entries that one tier was asked for. Thread-safe.
+class Arrivals final : public ReadSink {
+ public:
+  // `host` outlives the last done(); `sizes` says what an entry of the layout looks like.
+  Arrivals(HostTier& host, BlockEncoding sizes, Tier tier, std::vector<EntryRead> entries);
+
+  const std::vector<EntryRead>& entries() const { return entries_; }
+
+  std::span<std::byte> room(size_t index, size_t bytes) override;
+  void done(size_t index, const BlockLabel* label) override;
+
+  bool is_wanted() const override { return num_wanted_.load(std::memory_order_relaxed) > 0; }
+
+  // How many readers wait for entries of it, each counted once for each entry.
+  void add_wanted() { num_wanted_.fetch_add(1, std::memory_order_relaxed); }
+
+  void remove_wanted() { num_wanted_.fetch_sub(1, std::memory_order_relaxed); }
+
+  bool has_failed(size_t index) const;
+  // Waits until the entry is there or known not to come, or is_stopped.
+  std::optional<PinnedEntry> wait(size_t index, const std::atomic<bool>& is_stopped);
+
+ private:
+  enum class Stage : uint8_t { kOnItsWay, kArrived, kFailed };
+
+  struct Place {
+    Stage stage = Stage::kOnItsWay;
+    bool is_in_host = false;
+    std::shared_ptr<HostExtent> extent{};
+  };
+
+  HostTier& host_;
+  const BlockEncoding sizes_;
+  const Tier tier_;
+  const std::vector<EntryRead> entries_;
+  const uint64_t erase_count_;  // of the host tier when the read began
+  std::atomic<int64_t> num_wanted_ = 0;
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::vector<Place> places_ GUARDED_BY(mutex_);
+};
+
+struct Arriving {
+  std::shared_ptr<Arrivals> arrivals;
+  size_t index = 0;
+};
+
+// What is on its way in the whole store. Thread-safe.
+class ArrivalTable {
+ public:
+  // A read of the entry that has not failed.
+  std::optional<Arriving> find(const EntryRead& entry) const;
+  void add(const std::shared_ptr<Arrivals>& arrivals);
+
+ private:
+  struct Place {
+    std::weak_ptr<Arrivals> arrivals;
+    size_t index = 0;
+  };
+
+  void forget_ended() REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::unordered_map<EntryRead, Place, EntryReadHash> places_ GUARDED_BY(mutex_);
+  size_t limit_ GUARDED_BY(mutex_) = 4096;
+};
+
+struct ReadAheadParts {
+  HostTier& host;
+  std::span<const std::unique_ptr<CacheTier>> tiers;  // below the host tier
+  ArrivalTable& table;
+  const BlockEncoding& sizes;
+};
+
+// The reads of one context. One thread takes; any thread stops. Does not outlive the store.
+class ReadAhead {
+ public:
+  ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_order_of_need);
+  ~ReadAhead();
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // Waits for an entry that is on its way. Nothing when it is not, or does not come.
+  std::optional<PinnedEntry> take(const EntryRead& entry);
+  // take() gives nothing from now on; what has not begun does not begin.
+  void stop();
+
+ private:
+  void begin_more() REQUIRES(mutex_);
+  size_t bytes_of(EntryId id) const;
+  CacheTier* tier_of(const EntryRead& entry) const;
+
+  const ReadAheadParts parts_;
+  std::atomic<bool> is_stopped_ = false;
+
+  Mutex mutex_;
+  std::deque<EntryRead> waiting_ GUARDED_BY(mutex_);  // not begun
+  std::unordered_map<EntryRead, Arriving, EntryReadHash> arriving_ GUARDED_BY(mutex_);
+  uint64_t arriving_bytes_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace droidspeak

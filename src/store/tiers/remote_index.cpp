@@ -1,0 +1,159 @@
+#include "store/tiers/remote_index.h"
+
+#include <algorithm>
+
+#include "store/tiers/remote_value.h"
+
+namespace droidspeak {
+
+const RemoteIndex::Value* RemoteIndex::find(const Block& block, EntryId id) {
+  auto found = std::ranges::find(block.values, first_of_value(id), &Value::first);
+  return found == block.values.end() ? nullptr : &*found;
+}
+
+RemoteIndex::Value& RemoteIndex::value_of(Block& block, EntryId id) {
+  EntryId first = first_of_value(id);
+  auto found = std::ranges::find(block.values, first, &Value::first);
+  if (found != block.values.end()) return *found;
+  block.values.push_back({.first = first});
+  return block.values.back();
+}
+
+RemoteIndex::Block& RemoteIndex::block_of(const Digest& key) {
+  auto [found, is_new] = blocks_.try_emplace(key);
+  if (!is_new) return found->second;
+  by_age_.push_back(key);
+  while (by_age_.size() > kMaxBlocks) {
+    if (by_age_.front() != key) blocks_.erase(by_age_.front());
+    by_age_.pop_front();
+  }
+  return blocks_.at(key);
+}
+
+void RemoteIndex::look_up(std::span<const Digest> keys,
+                          std::span<const EntryId> wanted,
+                          std::span<Presence> found) const {
+  MutexLock lock(mutex_);
+  for (size_t k = 0; k < keys.size(); ++k) {
+    auto block = blocks_.find(keys[k]);
+    if (block == blocks_.end()) continue;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const Value* value = find(block->second, wanted[i]);
+      Presence& presence = found[k * wanted.size() + i];
+      if (value != nullptr) presence = std::max(presence, value->presence);
+    }
+  }
+}
+
+std::vector<RemoteQuestion> RemoteIndex::questions(std::span<const Digest> keys,
+                                                   std::span<const EntryId> wanted,
+                                                   Time now) {
+  std::vector<EntryId> values;
+  for (EntryId id : wanted) values.push_back(first_of_value(id));
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  std::vector<RemoteQuestion> questions;
+  MutexLock lock(mutex_);
+  for (const Digest& key : keys) {
+    RemoteQuestion question{key, {}};
+    Block& block = block_of(key);
+    for (EntryId id : values) {
+      Value& value = value_of(block, id);
+      bool is_fresh = value.presence == Presence::kHit && now - value.known_since < kFresh;
+      if (is_fresh || value.is_damaged || value.presence == Presence::kOnItsWay) continue;
+      if (value.presence == Presence::kMiss) value.presence = Presence::kOnItsWay;
+      question.values.push_back(id);
+    }
+    if (!question.values.empty()) questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
+void RemoteIndex::set_there(const Digest& key, EntryId id, Time now) {
+  MutexLock lock(mutex_);
+  Value& value = value_of(block_of(key), id);
+  if (value.is_damaged) return;
+  value.presence = Presence::kHit;
+  value.known_since = now;
+}
+
+void RemoteIndex::set_damaged(const Digest& key, EntryId id) {
+  MutexLock lock(mutex_);
+  Value& value = value_of(block_of(key), id);
+  value.presence = Presence::kMiss;
+  value.is_damaged = true;
+}
+
+void RemoteIndex::set_gone(const Digest& key, EntryId id) {
+  MutexLock lock(mutex_);
+  auto block = blocks_.find(key);
+  if (block == blocks_.end()) return;
+  std::erase_if(block->second.values,
+                [&](const Value& value) { return value.first == first_of_value(id); });
+  if (block->second.values.empty()) blocks_.erase(block);
+}
+
+void RemoteIndex::set_written(const BlockLabel& label, EntryId id, Time now) {
+  MutexLock lock(mutex_);
+  Block& block = block_of(label.key);
+  block.owner = label.owner;
+  block.is_written = true;
+  Value& value = value_of(block, id);
+  value = {.first = value.first, .presence = Presence::kHit, .known_since = now};
+}
+
+void RemoteIndex::append_names(const Digest& key,
+                               const Block& block,
+                               std::vector<std::string>& names) {
+  for (const Value& value : block.values) {
+    if (value.presence == Presence::kHit) names.push_back(remote_name(key, value.first));
+  }
+}
+
+template <class Wanted>
+std::vector<std::string> RemoteIndex::remove_if(Wanted is_wanted) {
+  std::vector<std::string> names;
+  MutexLock lock(mutex_);
+  std::erase_if(blocks_, [&](const auto& block) {
+    if (!is_wanted(block.first, block.second)) return false;
+    append_names(block.first, block.second, names);
+    return true;
+  });
+  return names;
+}
+
+std::vector<std::string> RemoteIndex::remove(const Digest& key) {
+  std::vector<std::string> names;
+  MutexLock lock(mutex_);
+  auto block = blocks_.find(key);
+  if (block == blocks_.end()) return names;
+  append_names(key, block->second, names);
+  blocks_.erase(block);
+  return names;
+}
+
+std::vector<std::string> RemoteIndex::remove_owned_by(const Digest& owner) {
+  return remove_if([&](const Digest& /*key*/, const Block& block) {
+    return block.is_written && block.owner == owner;
+  });
+}
+
+std::vector<std::string> RemoteIndex::remove_written() {
+  std::vector<std::string> names =
+      remove_if([](const Digest& /*key*/, const Block& block) { return block.is_written; });
+  forget_all();
+  return names;
+}
+
+void RemoteIndex::forget_all() {
+  MutexLock lock(mutex_);
+  blocks_.clear();
+  by_age_.clear();
+}
+
+size_t RemoteIndex::num_blocks() const {
+  MutexLock lock(mutex_);
+  return blocks_.size();
+}
+
+}  // namespace droidspeak

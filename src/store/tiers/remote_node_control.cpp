@@ -1,0 +1,265 @@
+// The thread of a RemoteNode that asks: whether the server is there, how far away it is, and which
+// values it has.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "store/tiers/remote_node.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr size_t kMostQuestions = 512;  // in one go
+constexpr std::chrono::milliseconds kPingEvery{1000};
+constexpr size_t kMeasureBytes = size_t{256} << 10;
+constexpr double kUnmeasuredBandwidth = 1e8;
+constexpr int kRoundTrips = 3;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Error unexpected(std::string_view command, const RedisReply& reply) {
+  return {ErrorCode::kUnavailable,
+          fmt::format("the answer to {} is {}", command,
+                      reply.is_error() ? reply.text : std::string("of another kind"))};
+}
+
+}  // namespace
+
+void RemoteNode::run_control() {
+  std::chrono::milliseconds pause = parts_.options.first_pause;
+  while (true) {
+    Result<std::unique_ptr<Connection>> connection = connect();
+    Result<void> state = connection ? greet(***connection) : Result<void>(connection.error());
+    if (state) {
+      pause = parts_.options.first_pause;
+      set_up();
+      state = serve(***connection);
+    }
+    if (!state) lost(state.error());
+    connection = Error{};
+    MutexLock lock(mutex_);
+    auto until = std::chrono::steady_clock::now() + pause;
+    while (!is_closing_ && std::chrono::steady_clock::now() < until)
+      changed_.wait_for(mutex_, until - std::chrono::steady_clock::now());
+    if (is_closing_) return;
+    pause = std::min(2 * pause, parts_.options.longest_pause);
+  }
+}
+
+Result<void> RemoteNode::greet(RedisConnection& connection) {
+  if (Result<void> slots = read_slots(connection); !slots) return slots;
+  for (int i = 0; i < kRoundTrips; ++i) {
+    if (Result<void> answered = ping(connection); !answered) return answered;
+  }
+  if (meter_.bytes_per_second() == 0) measure(connection);
+  return {};
+}
+
+Result<void> RemoteNode::ping(RedisConnection& connection) {
+  auto start = std::chrono::steady_clock::now();
+  std::string command;
+  append_command(command, {"PING"});
+  if (Result<void> sent = connection.send(command); !sent) return sent;
+  Result<RedisReply> reply = connection.read_reply();
+  if (!reply) return reply.error();
+  if (reply->kind != RedisReply::Kind::kStatus) return unexpected("PING", *reply);
+  meter_.note_round_trip(seconds_since(start));
+  return {};
+}
+
+// A server that is no part of a cluster says so by an error.
+Result<void> RemoteNode::read_slots(RedisConnection& connection) {
+  std::string command;
+  append_command(command, {"CLUSTER", "SLOTS"});
+  if (Result<void> sent = connection.send(command); !sent) return sent;
+  Result<RedisReply> reply = connection.read_reply();
+  if (!reply) return reply.error();
+  if (reply->is_error()) return {};
+  Result<std::vector<RedisSlotRange>> ranges = parse_cluster_slots(*reply, address_);
+  if (!ranges) return ranges.error();
+  {
+    MutexLock lock(mutex_);
+    own_slots_.clear();
+    std::ranges::copy_if(*ranges, std::back_inserter(own_slots_),
+                         [&](const RedisSlotRange& range) { return range.master == address_; });
+  }
+  parts_.learn_slots(*ranges);
+  return {};
+}
+
+std::string RemoteNode::name_for_measuring() const {
+  MutexLock lock(mutex_);
+  for (int i = 0; i < 200000; ++i) {
+    std::string name = fmt::format("ds1:measure:{}", i);
+    uint16_t slot = redis_slot(name);
+    bool is_own =
+        own_slots_.empty() || std::ranges::any_of(own_slots_, [&](const RedisSlotRange& range) {
+          return range.first <= slot && slot <= range.last;
+        });
+    if (is_own) return name;
+  }
+  return "ds1:measure";
+}
+
+// A first look at the bandwidth. What goes wrong here goes wrong again where it matters.
+void RemoteNode::measure(RedisConnection& connection) {
+  meter_.note_first_look(kUnmeasuredBandwidth);
+  std::string name = name_for_measuring();
+  std::string command;
+  append_command(command, {"SET", name, std::string(kMeasureBytes, 'x'), "EX", "60"});
+  if (!connection.send(command)) return;
+  Result<RedisReply> stored = connection.read_reply();
+  if (!stored || stored->is_error()) return;
+  command.clear();
+  append_command(command, {"GET", name});
+  append_command(command, {"GET", name});
+  auto start = std::chrono::steady_clock::now();
+  if (!connection.send(command)) return;
+  for (int i = 0; i < 2; ++i) {
+    Result<RedisReply> reply = connection.read_reply();
+    if (!reply || reply->text.size() != kMeasureBytes) return;
+  }
+  double elapsed = std::max(seconds_since(start) - meter_.round_trip_seconds(), 1e-6);
+  meter_.note_first_look(2.0 * kMeasureBytes / elapsed);
+}
+
+void RemoteNode::set_up() {
+  {
+    MutexLock lock(mutex_);
+    if (is_closing_) return;
+    is_up_ = true;
+    has_warned_ = false;
+  }
+  spdlog::info("remote cache {}: there, round trip {:.2f} ms", address_.text(),
+               meter_.round_trip_seconds() * 1e3);
+}
+
+void RemoteNode::refresh_slots() {
+  MutexLock lock(mutex_);
+  wants_slots_ = true;
+  changed_.notify_all();
+}
+
+void RemoteNode::ask(ValueQuestion question) {
+  {
+    MutexLock lock(mutex_);
+    if (is_up_ && !is_closing_) {
+      questions_.push_back(std::move(question));
+      changed_.notify_all();
+      return;
+    }
+  }
+  for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
+  parts_.on_answer(question.ticket);
+}
+
+void RemoteNode::drop_questions() {
+  std::deque<ValueQuestion> dropped;
+  {
+    MutexLock lock(mutex_);
+    dropped.swap(questions_);
+  }
+  for (const ValueQuestion& question : dropped) {
+    for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
+    parts_.on_answer(question.ticket);
+  }
+}
+
+// Until the server is lost or the tier closes.
+Result<void> RemoteNode::serve(RedisConnection& connection) {
+  auto last_ping = std::chrono::steady_clock::now();
+  while (true) {
+    std::deque<ValueQuestion> questions;
+    bool wants_slots = false;
+    {
+      MutexLock lock(mutex_);
+      if (questions_.empty() && !wants_slots_ && is_up_) changed_.wait_for(mutex_, kPingEvery);
+      if (is_closing_) return {};
+      if (!is_up_) return Error{ErrorCode::kUnavailable, "a connection was lost"};
+      while (!questions_.empty() && questions.size() < kMostQuestions) {
+        questions.push_back(std::move(questions_.front()));
+        questions_.pop_front();
+      }
+      wants_slots = std::exchange(wants_slots_, false);
+    }
+    if (wants_slots) {
+      if (Result<void> state = read_slots(connection); !state) return state;
+    }
+    if (!questions.empty()) {
+      if (Result<void> state = answer(connection, std::move(questions)); !state) return state;
+    } else if (std::chrono::steady_clock::now() - last_ping >= kPingEvery) {
+      last_ping = std::chrono::steady_clock::now();
+      if (Result<void> state = ping(connection); !state) return state;
+    }
+  }
+}
+
+// K/V of a block counts only as a whole; inputs of layers one by one.
+Result<void> RemoteNode::answer(RedisConnection& connection, std::deque<ValueQuestion> questions) {
+  std::string commands;
+  for (const ValueQuestion& asked : questions) {
+    std::vector<std::string> names = {"EXISTS"};
+    auto flush = [&] {
+      if (names.size() == 1) return;
+      if (asked.is_asking) append_command(commands, {"ASKING"});
+      std::vector<std::string_view> arguments(names.begin(), names.end());
+      append_command(commands, arguments);
+      names.resize(1);
+    };
+    for (EntryId id : asked.question.values) {
+      if (id.kind != EntryKind::kKeyValue) flush();
+      names.push_back(remote_name(asked.question.key, id));
+      if (id.kind != EntryKind::kKeyValue) flush();
+    }
+    flush();
+  }
+  Result<void> state = connection.send(commands);
+  while (state && !questions.empty()) {
+    state = read_answer(connection, questions.front());
+    if (state) questions.pop_front();
+  }
+  for (const ValueQuestion& asked : questions) {
+    for (EntryId id : asked.question.values) parts_.index.set_gone(asked.question.key, id);
+    parts_.on_answer(asked.ticket);
+  }
+  return state;
+}
+
+Result<void> RemoteNode::read_answer(RedisConnection& connection, ValueQuestion& asked) {
+  const std::vector<EntryId>& values = asked.question.values;
+  auto now = std::chrono::steady_clock::now();
+  std::optional<RedisRedirect> redirect;
+  for (size_t begin = 0; begin < values.size();) {
+    size_t end = begin + 1;
+    if (values[begin].kind == EntryKind::kKeyValue) {
+      while (end < values.size() && values[end].kind == EntryKind::kKeyValue) ++end;
+    }
+    for (int skipped = asked.is_asking ? 1 : 0; skipped > 0; --skipped) {
+      if (Result<RedisReply> reply = connection.read_reply(); !reply) return reply.error();
+    }
+    Result<RedisReply> reply = connection.read_reply();
+    if (!reply) return reply.error();
+    if (reply->is_error() && !redirect) redirect = parse_redirect(reply->text, address_);
+    bool is_there = reply->kind == RedisReply::Kind::kInteger &&
+                    reply->integer == static_cast<int64_t>(end - begin);
+    for (; begin < end; ++begin) {
+      if (is_there) parts_.index.set_there(asked.question.key, values[begin], now);
+      if (!is_there && !redirect) parts_.index.set_gone(asked.question.key, values[begin]);
+    }
+  }
+  if (redirect && asked.num_redirects < kMostRedirects) {
+    parts_.redirect_question(std::move(asked), *redirect);
+    return {};
+  }
+  if (redirect) {
+    for (EntryId id : values) parts_.index.set_gone(asked.question.key, id);
+  }
+  parts_.on_answer(asked.ticket);
+  return {};
+}
+
+}  // namespace droidspeak

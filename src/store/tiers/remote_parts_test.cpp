@@ -1,0 +1,174 @@
+// The parts of the remote tier that need no server.
+#include <chrono>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/leavable_threads.h"
+#include "store/test_entries.h"
+#include "store/tiers/link_meter.h"
+#include "store/tiers/remote_index.h"
+#include "store/tiers/remote_value.h"
+
+namespace droidspeak {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(RemoteName, HoldsTheKeyAsItsSlot) {
+  std::string hex = test_key(1).hex();
+  EXPECT_EQ(remote_name(test_key(1), kv(0)), "ds1:{" + hex + "}:k0");
+  EXPECT_EQ(remote_name(test_key(1), kv(3)), "ds1:{" + hex + "}:k0");
+  EXPECT_EQ(remote_name(test_key(1), kv(4)), "ds1:{" + hex + "}:k4");
+  EXPECT_EQ(remote_name(test_key(1), input(3)), "ds1:{" + hex + "}:e3");
+}
+
+SealTag tag_of(const ValueSeal& seal, std::string_view name, const SealTag& salt, size_t bytes) {
+  ValueSeal::Mac mac = seal.begin(name, salt);
+  mac.add(test_bytes(bytes, bytes));
+  return mac.finish();
+}
+
+TEST(ValueSeal, DependsOnSecretNameSaltAndBytes) {
+  ValueSeal seal(test_bytes(1, 32));
+  SealTag salt{};
+  SealTag tag = tag_of(seal, "name", salt, 100);
+  EXPECT_TRUE(is_same_tag(tag, tag_of(seal, "name", salt, 100)));
+  EXPECT_FALSE(is_same_tag(tag, tag_of(ValueSeal(test_bytes(2, 32)), "name", salt, 100)));
+  EXPECT_FALSE(is_same_tag(tag, tag_of(seal, "nam", salt, 100)));
+  EXPECT_FALSE(is_same_tag(tag, tag_of(seal, "name", SealTag{std::byte{1}}, 100)));
+  EXPECT_FALSE(is_same_tag(tag, tag_of(seal, "name", salt, 101)));
+}
+
+// RFC 8439, 2.5.2: what OpenSSL calls Poly1305 is that; pieces do not matter.
+TEST(ValueSeal, IsTheSameInPieces) {
+  ValueSeal seal(test_bytes(1, 32));
+  std::vector<std::byte> bytes = test_bytes(7, 1000);
+  ValueSeal::Mac whole = seal.begin("n", {});
+  whole.add(bytes);
+  ValueSeal::Mac pieces = seal.begin("n", {});
+  for (size_t at = 0; at < bytes.size(); at += 13)
+    pieces.add(std::span(bytes).subspan(at, std::min<size_t>(13, bytes.size() - at)));
+  EXPECT_TRUE(is_same_tag(whole.finish(), pieces.finish()));
+}
+
+class KnownValues : public ::testing::Test {
+ protected:
+  std::vector<Presence> look_up(uint64_t number, const std::vector<EntryId>& wanted) {
+    std::vector<Presence> found(wanted.size(), Presence::kMiss);
+    Digest key = test_key(number);
+    index_.look_up(std::span(&key, 1), wanted, found);
+    return found;
+  }
+
+  std::vector<RemoteQuestion> ask(uint64_t number, const std::vector<EntryId>& wanted) {
+    Digest key = test_key(number);
+    return index_.questions(std::span(&key, 1), wanted, now_);
+  }
+
+  RemoteIndex index_;
+  RemoteIndex::Time now_{};
+};
+
+TEST_F(KnownValues, KnowsWhatItWasTold) {
+  EXPECT_THAT(look_up(1, {kv(0)}), ElementsAre(Presence::kMiss));
+  std::vector<RemoteQuestion> questions = ask(1, {kv(0), kv(1), kv(5), input(2)});
+  ASSERT_EQ(questions.size(), 1u);
+  EXPECT_THAT(questions[0].values, ElementsAre(kv(0), kv(4), input(2)));
+  EXPECT_THAT(look_up(1, {kv(3), input(2)}), ElementsAre(Presence::kOnItsWay, Presence::kOnItsWay));
+  EXPECT_THAT(ask(1, {kv(0)}), IsEmpty()) << "asked already";
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_gone(test_key(1), input(2));
+  EXPECT_THAT(look_up(1, {kv(3), input(2)}), ElementsAre(Presence::kHit, Presence::kMiss));
+  EXPECT_THAT(ask(1, {kv(0)}), IsEmpty()) << "fresh";
+  now_ += RemoteIndex::kFresh;
+  EXPECT_EQ(ask(1, {kv(0)}).size(), 1u);
+  EXPECT_THAT(look_up(1, {kv(3)}), ElementsAre(Presence::kHit)) << "meanwhile it stays a hit";
+}
+
+TEST_F(KnownValues, WhatIsDamagedStaysAMissUntilItIsWritten) {
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_damaged(test_key(1), kv(0));
+  EXPECT_THAT(ask(1, {kv(0)}), IsEmpty());
+  index_.set_there(test_key(1), kv(0), now_);
+  EXPECT_THAT(look_up(1, {kv(0)}), ElementsAre(Presence::kMiss));
+  index_.set_written({test_key(1), test_owner(1)}, kv(0), now_);
+  EXPECT_THAT(look_up(1, {kv(0)}), ElementsAre(Presence::kHit));
+}
+
+TEST_F(KnownValues, NamesWhatIsRemoved) {
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_written({test_key(2), test_owner(2)}, kv(4), now_);
+  index_.set_written({test_key(3), test_owner(3)}, kv(4), now_);
+  EXPECT_THAT(index_.remove_owned_by(test_owner(2)), ElementsAre(remote_name(test_key(2), kv(4))));
+  EXPECT_THAT(index_.remove(test_key(1)), ElementsAre(remote_name(test_key(1), kv(0))));
+  EXPECT_THAT(index_.remove(test_key(1)), IsEmpty());
+  EXPECT_THAT(index_.remove_written(), ElementsAre(remote_name(test_key(3), kv(4))));
+  EXPECT_EQ(index_.num_blocks(), 0u);
+}
+
+TEST(LinkMeter, MeasuresAllLoadsTogether) {
+  LinkMeter meter;
+  LinkMeter::Time now{};
+  meter.note_round_trip(1e-3);
+  meter.note_first_look(5e6);
+  EXPECT_NEAR(meter.bytes_per_second(), 5e6, 1);
+  // Two loads of 100 MB/s each, at the same time: the link carries 200 MB/s.
+  const uint64_t piece = uint64_t{1} << 20;
+  meter.begin(100 * piece, now);
+  meter.begin(100 * piece, now);
+  EXPECT_EQ(meter.queued_bytes(), 200 * piece);
+  for (int i = 0; i < 100; ++i) {
+    now += std::chrono::nanoseconds(static_cast<int64_t>(piece * 2 / 200e6 * 1e9));
+    meter.arrive(piece, now);
+    meter.arrive(piece, now);
+  }
+  EXPECT_EQ(meter.queued_bytes(), 0u);
+  EXPECT_NEAR(meter.bytes_per_second() / 200e6, 1, 0.1);
+  // Nothing is on its way: this time does not count.
+  now += std::chrono::seconds(100);
+  meter.begin(10 * piece, now);
+  for (int i = 0; i < 10; ++i) {
+    now += milliseconds(5);
+    meter.arrive(piece, now);
+  }
+  EXPECT_NEAR(meter.bytes_per_second() / 205e6, 1, 0.15);
+  meter.begin(7, now);
+  meter.give_up(7);
+  EXPECT_EQ(meter.queued_bytes(), 0u);
+}
+
+TEST(LinkMeter, TheLeastRoundTripCounts) {
+  LinkMeter meter;
+  meter.note_round_trip(2e-3);
+  meter.note_round_trip(1e-3);
+  EXPECT_NEAR(meter.round_trip_seconds(), 1e-3, 1e-9);
+  meter.note_round_trip(11e-3);
+  EXPECT_NEAR(meter.round_trip_seconds(), 2e-3, 1e-9) << "slowly, if it stays so";
+}
+
+TEST(LeavableThreads, EndOrAreLeftBehind) {
+  auto flag = std::make_shared<std::atomic<bool>>(false);
+  LeavableThreads quick;
+  quick.start(nullptr, [flag] { *flag = true; });
+  EXPECT_TRUE(quick.end(milliseconds(10000), [] { return uint64_t{0}; }));
+  EXPECT_TRUE(*flag);
+  EXPECT_FALSE(quick.start(nullptr, [] {}));
+
+  auto release = std::make_shared<std::atomic<bool>>(false);
+  auto owned = std::make_shared<int>(7);
+  std::weak_ptr<int> seen = owned;
+  LeavableThreads hanging;
+  hanging.start(std::move(owned), [release] {
+    while (!*release) std::this_thread::sleep_for(milliseconds(1));
+  });
+  EXPECT_FALSE(hanging.end(milliseconds(30), [] { return uint64_t{0}; }));
+  *release = true;
+  std::this_thread::sleep_for(milliseconds(30));
+  EXPECT_FALSE(seen.expired()) << "it parks with what it owns";
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,329 @@
+#include "store/tiers/remote_tier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+namespace {
+
+constexpr size_t kLeastSecretBytes = 16;
+constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
+constexpr size_t kMostNodes = 256;
+constexpr uint64_t kUnknownBytes = uint64_t{1} << 20;
+
+BlockEncoding remote_encoding(const RemoteOptions& options, const BlockEncoding& sizes) {
+  if (options.format == DiskFormat::kCoded) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "--remote-format coded: the tables of coded K/V lie in cache folders only; use "
+                  "int8 or raw");
+  }
+  BlockEncoding encoding = sizes;
+  encoding.encoding = encoding_of(options.format);
+  return encoding;
+}
+
+std::unique_ptr<TlsClient> tls_client(const RemoteOptions& options) {
+  if (options.servers.transport == RedisTransport::kPlain) return nullptr;
+  return std::make_unique<TlsClient>(options.servers.ca_file);
+}
+
+}  // namespace
+
+std::vector<std::byte> read_remote_secret(const std::filesystem::path& file) {
+  std::string text = read_file(file);
+  if (text.size() < kLeastSecretBytes) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: a secret of {} bytes; it takes {} or more, the same on all "
+                              "machines: head -c 32 /dev/urandom > FILE",
+                              file.string(), text.size(), kLeastSecretBytes));
+  }
+  auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+RemoteTier::RemoteTier(const RemoteOptions& options,
+                       uint64_t queue_bytes,
+                       const BlockEncoding& sizes,
+                       const Clock& clock)
+    : options_(options),
+      encoding_(remote_encoding(options, sizes)),
+      tls_(tls_client(options)),
+      seal_(options.secret),
+      parts_{
+          .options = options_,
+          .tls = tls_.get(),
+          .seal = seal_,
+          .encoding = encoding_,
+          .index = index_,
+          .counters = counters_,
+          .redirect_read =
+              [this](ValueRead read, const RedisRedirect& redirect) {
+                redirect_read(std::move(read), redirect);
+              },
+          .redirect_question =
+              [this](ValueQuestion question, const RedisRedirect& redirect) {
+                redirect_question(std::move(question), redirect);
+              },
+          .learn_slots = [this](const std::vector<RedisSlotRange>& ranges) { learn_slots(ranges); },
+          .on_answer = [this](uint64_t ticket) { on_answer(ticket); },
+          .on_lost = [this] { on_lost(); }},
+      queue_(queue_bytes, clock),
+      writer_(
+          parts_,
+          [this](const std::string& name) { return node_of(name); },
+          [this](const RedisRedirect& redirect) { return node_at(redirect.address); }) {
+  if (options_.secret.size() < kLeastSecretBytes) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "a remote cache needs a secret of 16 bytes or more (--remote-secret-file)");
+  }
+}
+
+RemoteTier::~RemoteTier() = default;
+
+void RemoteTier::start(std::shared_ptr<const void> owner) {
+  owner_ = std::move(owner);
+  threads_.start(owner_, [this] { run_writer(); });
+  for (const RedisAddress& address : options_.servers.addresses) {
+    RemoteNode* node = node_at(address);
+    MutexLock lock(nodes_mutex_);
+    if (only_ == nullptr) only_ = node;
+  }
+}
+
+void RemoteTier::close(std::chrono::milliseconds stall) {
+  queue_.close();
+  auto num_steps = [this] { return counters_.num_steps.load(std::memory_order_relaxed); };
+  uint64_t seen = num_steps();
+  auto last_step = std::chrono::steady_clock::now();
+  // What is queued goes out first, as long as it does go.
+  while (!queue_.is_done() && std::chrono::steady_clock::now() - last_step < stall) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (uint64_t steps = num_steps(); steps != seen) {
+      seen = steps;
+      last_step = std::chrono::steady_clock::now();
+    }
+  }
+  queue_.abandon();
+  {
+    MutexLock lock(nodes_mutex_);
+    is_closing_ = true;
+    for (const auto& [address, node] : nodes_) node->close();
+  }
+  threads_.end(stall, num_steps);
+  owner_.reset();
+}
+
+RemoteNode* RemoteTier::node_at(const RedisAddress& address) {
+  MutexLock lock(nodes_mutex_);
+  auto found = nodes_.find(address);
+  if (found != nodes_.end()) return found->second.get();
+  if (is_closing_ || nodes_.size() >= kMostNodes) return nullptr;
+  auto node = std::make_unique<RemoteNode>(address, parts_);
+  node->start(threads_, owner_);
+  return nodes_.emplace(address, std::move(node)).first->second.get();
+}
+
+RemoteNode* RemoteTier::node_of(const std::string& name) const {
+  MutexLock lock(nodes_mutex_);
+  return by_slot_.empty() ? only_ : by_slot_[redis_slot(name)];
+}
+
+bool RemoteTier::is_any_up() const {
+  MutexLock lock(nodes_mutex_);
+  return std::ranges::any_of(nodes_, [](const auto& node) { return node.second->is_up(); });
+}
+
+void RemoteTier::learn_slots(const std::vector<RedisSlotRange>& ranges) {
+  std::vector<RemoteNode*> by_slot(kRedisSlots, nullptr);
+  for (const RedisSlotRange& range : ranges) {
+    RemoteNode* node = node_at(range.master);
+    std::fill(by_slot.begin() + range.first, by_slot.begin() + range.last + 1, node);
+  }
+  MutexLock lock(nodes_mutex_);
+  by_slot_ = std::move(by_slot);
+}
+
+void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
+  RemoteNode* node = node_at(redirect.address);
+  if (node == nullptr) return read.fail();
+  ++read.num_redirects;
+  read.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
+  if (!read.is_asking) node->refresh_slots();
+  node->read(std::move(read));
+}
+
+void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& redirect) {
+  RemoteNode* node = node_at(redirect.address);
+  if (node == nullptr) return on_answer(question.ticket);
+  ++question.num_redirects;
+  question.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
+  if (!question.is_asking) node->refresh_slots();
+  node->ask(std::move(question));
+}
+
+// Of a cluster the others say who takes its place.
+void RemoteTier::on_lost() {
+  index_.forget_all();
+  MutexLock lock(nodes_mutex_);
+  if (nodes_.size() < 2) return;
+  for (const auto& [address, node] : nodes_) node->refresh_slots();
+}
+
+void RemoteTier::look_up(std::span<const Digest> keys,
+                         std::span<const EntryId> wanted,
+                         std::span<Presence> found) const {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != Presence::kHit && pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
+      found[i] = Presence::kHit;
+  }
+  index_.look_up(keys, wanted, found);
+}
+
+void RemoteTier::ask(std::span<const Digest> keys, std::span<const EntryId> wanted) {
+  if (!is_any_up()) return;
+  std::vector<RemoteQuestion> questions =
+      index_.questions(keys, wanted, std::chrono::steady_clock::now());
+  if (questions.empty()) return;
+  uint64_t ticket = 0;
+  {
+    MutexLock lock(answers_mutex_);
+    ticket = next_ticket_++;
+    unanswered_[ticket] = questions.size();
+  }
+  for (RemoteQuestion& question : questions) {
+    RemoteNode* node = node_of(remote_name(question.key, question.values.front()));
+    if (node != nullptr) {
+      node->ask({std::move(question), ticket});
+      continue;
+    }
+    for (EntryId id : question.values) index_.set_gone(question.key, id);
+    on_answer(ticket);
+  }
+}
+
+void RemoteTier::on_answer(uint64_t ticket) {
+  MutexLock lock(answers_mutex_);
+  auto found = unanswered_.find(ticket);
+  if (found == unanswered_.end() || --found->second > 0) return;
+  unanswered_.erase(found);
+  answered_.notify_all();
+}
+
+void RemoteTier::wait_for_answers(std::chrono::milliseconds limit) {
+  auto until = std::chrono::steady_clock::now() + limit;
+  MutexLock lock(answers_mutex_);
+  uint64_t last = next_ticket_ - 1;
+  while (!unanswered_.empty() && unanswered_.begin()->first <= last) {
+    auto now = std::chrono::steady_clock::now();
+    if (now >= until) return;
+    answered_.wait_for(answers_mutex_, until - now);
+  }
+}
+
+std::optional<PinnedEntry> RemoteTier::pin(const Digest& key, EntryId id) const {
+  std::optional<PendingEntry> found = queue_.find(key, id);
+  if (!found) return std::nullopt;
+  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
+}
+
+uint64_t RemoteTier::bytes_of(EntryId id) const {
+  bool is_kv = id.kind == EntryKind::kKeyValue;
+  if (is_kv && encoding_.layout.num_layers > 0) return encoding_.layout.layer_bytes();
+  if (!is_kv && encoding_.input_bytes > 0) return encoding_.input_bytes;
+  return kUnknownBytes;
+}
+
+// One read for each value, in the order in which the first of its entries is wanted.
+void RemoteTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
+  std::vector<ValueRead> reads;
+  std::map<EntryRead, size_t> by_value;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const EntryRead& entry = entries[i];
+    auto [found, is_new] =
+        by_value.try_emplace({entry.key, first_of_value(entry.id)}, reads.size());
+    if (is_new)
+      reads.push_back(
+          {.name = remote_name(entry.key, entry.id), .key = entry.key, .wanted = {}, .sink = sink});
+    ValueRead& read = reads[found->second];
+    read.wanted.push_back({i, entry.id});
+    read.bytes += bytes_of(entry.id);
+  }
+  for (ValueRead& read : reads) {
+    RemoteNode* node = node_of(read.name);
+    if (node == nullptr) {
+      read.fail();
+    } else {
+      node->read(std::move(read));
+    }
+  }
+}
+
+bool RemoteTier::has_room_to_write(uint64_t bytes) const {
+  return is_any_up() && queue_.has_room(bytes);
+}
+
+void RemoteTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
+  bool is_resting = std::chrono::steady_clock::now() < writer_.rests_until();
+  if (is_resting || !is_any_up() || !queue_.push(label, std::move(entries))) count_dropped_write();
+}
+
+void RemoteTier::count_dropped_write() {
+  counters_.dropped_writes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void RemoteTier::run_writer() {
+  while (true) {
+    DiskWork work = queue_.take(kBatchBytes);
+    if (work.is_empty()) return;
+    writer_.remove(work.removals);
+    writer_.write(work.writes);
+    counters_.num_steps.fetch_add(1, std::memory_order_relaxed);
+    queue_.done(std::move(work));
+  }
+}
+
+void RemoteTier::erase(const Digest& key) {
+  queue_.cancel(key);
+  queue_.push_removals(index_.remove(key));
+}
+
+void RemoteTier::erase_owned_by(const Digest& owner) {
+  queue_.cancel_owned_by(owner);
+  queue_.push_removals(index_.remove_owned_by(owner));
+}
+
+void RemoteTier::clear() {
+  queue_.cancel_all();
+  queue_.push_removals(index_.remove_written());
+}
+
+void RemoteTier::drain() {
+  queue_.wait_until_done();
+}
+
+TierReport RemoteTier::report() const {
+  auto get = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  TierReport report{.tier = Tier::kRemote,
+                    .hits = get(counters_.hits),
+                    .misses = get(counters_.misses),
+                    .bytes_read = get(counters_.bytes_read),
+                    .bytes_written = get(counters_.bytes_written),
+                    .entries = index_.num_blocks(),
+                    .damaged = get(counters_.damaged),
+                    .write_errors = get(counters_.write_errors),
+                    .dropped_writes = get(counters_.dropped_writes),
+                    .read_seconds = static_cast<double>(get(counters_.read_nanoseconds)) * 1e-9};
+  MutexLock lock(nodes_mutex_);
+  for (const auto& [address, node] : nodes_) report.links.push_back(node->report());
+  return report;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,184 @@
+#include "store/tiers/remote_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace droidspeak {
+namespace {
+
+constexpr std::chrono::seconds kRest{1};
+constexpr uint64_t kAheadBytes = uint64_t{8} << 20;  // sent before the replies are read
+
+void add(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+RedisConnection* RemoteWriter::connection_to(RemoteNode& node) {
+  std::unique_ptr<RemoteNode::Connection>& connection = connections_[&node];
+  if (connection && !connection->is_usable()) connection.reset();
+  if (!node.is_up()) return nullptr;
+  if (!connection) {
+    Result<std::unique_ptr<RemoteNode::Connection>> opened = node.connect();
+    if (!opened) {
+      node.lost(opened.error());
+      return nullptr;
+    }
+    connection = std::move(*opened);
+  }
+  return &**connection;
+}
+
+void RemoteWriter::remove(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    RemoteNode* node = find_node_(name);
+    RedisConnection* connection = node != nullptr ? connection_to(*node) : nullptr;
+    if (connection == nullptr) continue;  // it leaves by eviction
+    std::string command;
+    append_command(command, {"UNLINK", name});
+    Result<void> state = connection->send(command);
+    if (state) {
+      Result<RedisReply> reply = connection->read_reply();
+      if (!reply) state = reply.error();
+    }
+    if (!state) {
+      connections_.erase(node);
+      node->lost(state.error());
+    }
+    add(parts_.counters.num_steps, 1);
+  }
+}
+
+RemoteWriter::Jobs RemoteWriter::make_jobs(
+    std::span<const std::shared_ptr<PendingWrite>> batch) const {
+  Jobs jobs;
+  for (const std::shared_ptr<PendingWrite>& write : batch) {
+    if (write->is_cancelled) continue;
+    std::map<EntryId, std::unique_ptr<Job>> by_value;
+    for (const PendingEntry& entry : write->entries) {
+      std::unique_ptr<Job>& job = by_value[first_of_value(entry.id)];
+      if (!job) {
+        job = std::make_unique<Job>();
+        job->part.label = write->label;
+        job->whole = write;
+      }
+      job->part.entries.push_back(entry);
+    }
+    for (auto& [first, job] : by_value) jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void RemoteWriter::write(std::span<const std::shared_ptr<PendingWrite>> batch) {
+  Jobs next;
+  uint64_t bytes = 0;
+  for (std::unique_ptr<Job>& job : make_jobs(batch)) {
+    if (std::chrono::steady_clock::now() < rests_until()) {
+      add(parts_.counters.dropped_writes, 1);
+      continue;
+    }
+    job->value = seal_value(job->part, parts_.encoding, parts_.seal);
+    bytes += job->value->bytes;
+    next.push_back(std::move(job));
+    if (bytes < kAheadBytes) continue;
+    route(std::exchange(next, {}));
+    bytes = 0;
+  }
+  route(std::move(next));
+}
+
+void RemoteWriter::drop(const Jobs& jobs) {
+  add(parts_.counters.dropped_writes, jobs.size());
+}
+
+void RemoteWriter::route(Jobs jobs) {
+  std::map<RemoteNode*, Jobs> by_node;
+  for (std::unique_ptr<Job>& job : jobs)
+    by_node[find_node_(job->value->name)].push_back(std::move(job));
+  for (auto& [node, own_jobs] : by_node) {
+    if (node == nullptr) {
+      drop(own_jobs);
+    } else {
+      send(*node, std::move(own_jobs));
+    }
+  }
+}
+
+void RemoteWriter::send(RemoteNode& node, Jobs jobs) {
+  RedisConnection* connection = connection_to(node);
+  if (connection == nullptr) return drop(jobs);
+  Result<void> state = send(*connection, jobs);
+  if (state) state = read_replies(*connection, node, jobs);
+  add(parts_.counters.num_steps, 1);
+  if (!state) {
+    connections_.erase(&node);
+    node.lost(state.error());
+    drop(jobs);
+  }
+}
+
+Result<void> RemoteWriter::send(RedisConnection& connection, const Jobs& jobs) const {
+  std::vector<std::string> heads;
+  for (const std::unique_ptr<Job>& job : jobs) {
+    std::string& head = heads.emplace_back();
+    if (job->is_asking) append_command(head, {"ASKING"});
+    append_command_head(head, {"SET", job->value->name}, job->value->bytes);
+  }
+  static constexpr std::string_view kEnd = "\r\n";
+  std::vector<std::span<const std::byte>> pieces;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    pieces.push_back(std::as_bytes(std::span(heads[i])));
+    const auto& value = jobs[i]->value->pieces;
+    pieces.insert(pieces.end(), value.begin(), value.end());
+    pieces.push_back(std::as_bytes(std::span(kEnd)));
+  }
+  return connection.send(pieces);
+}
+
+Result<void> RemoteWriter::read_replies(RedisConnection& connection, RemoteNode& node, Jobs& jobs) {
+  std::map<RemoteNode*, Jobs> elsewhere;
+  while (!jobs.empty()) {
+    std::unique_ptr<Job>& job = jobs.front();
+    if (job->is_asking) {
+      if (Result<RedisReply> asking = connection.read_reply(); !asking) return asking.error();
+    }
+    Result<RedisReply> reply = connection.read_reply();
+    if (!reply) return reply.error();
+    std::optional<RedisRedirect> redirect;
+    if (reply->is_error()) redirect = parse_redirect(reply->text, node.address());
+    RemoteNode* other =
+        redirect && job->num_redirects < kMostRedirects ? follow_(*redirect) : nullptr;
+    if (other != nullptr) {
+      ++job->num_redirects;
+      job->is_asking = redirect->kind == RedisRedirect::Kind::kAsk;
+      elsewhere[other].push_back(std::move(job));
+    } else {
+      finish(*job, *reply);
+    }
+    jobs.erase(jobs.begin());
+  }
+  for (auto& [other, moved] : elsewhere) send(*other, std::move(moved));
+  return {};
+}
+
+void RemoteWriter::finish(Job& job, const RedisReply& reply) {
+  if (reply.kind != RedisReply::Kind::kStatus) {
+    add(parts_.counters.write_errors, 1);
+    auto now = std::chrono::steady_clock::now();
+    if (now >= rests_until()) spdlog::warn("remote cache: a write was refused: {}", reply.text);
+    rests_until_ = now + kRest;
+    return;
+  }
+  add(parts_.counters.bytes_written, job.value->bytes);
+  parts_.index.set_written(job.part.label, job.part.entries.front().id,
+                           std::chrono::steady_clock::now());
+  // Erased meanwhile: whoever erased it did not see it there.
+  if (!job.whole->is_cancelled) return;
+  std::vector<std::string> names = parts_.index.remove(job.part.label.key);
+  remove(names);
+}
+
+}  // namespace droidspeak
