@@ -156,7 +156,7 @@ TEST(Peer, AServerThatGoesLosesWhatWasAsked) {
 }
 
 TEST(Peer, AClientThatGoesHasDoneEveryEntryOnce) {
-  std::vector<size_t> sizes(2000, 50000);
+  std::vector<size_t> sizes(600, 50000);
   PeerServer server(server_options(), test_source(sizes));
   auto sink = std::make_shared<WaitingSink>(sizes.size());
   {
