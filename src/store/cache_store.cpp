@@ -10,6 +10,7 @@
 #include "store/tiers/disk_tier.h"
 #include "store/tiers/file_system.h"
 #include "store/tiers/host_tier.h"
+#include "store/tiers/peer_tier.h"
 #include "store/tiers/remote_tier.h"
 
 namespace droidspeak {
@@ -48,6 +49,8 @@ struct CacheStore::State {
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     if (!options.disk_folder.empty())
       below.push_back(std::make_unique<DiskTier>(disk_options(options), files, clock));
+    if (!options.peer.listen.empty())
+      below.push_back(std::make_unique<PeerTier>(options.peer, host, sizes));
     if (!options.remote.servers.empty())
       below.push_back(
           std::make_unique<RemoteTier>(options.remote, queue_bytes(options), sizes, clock));

@@ -23,6 +23,7 @@
 #include "store/block_label.h"
 #include "store/cache_key.h"
 #include "store/coded_model.h"
+#include "store/peer_options.h"
 #include "store/pinned_entry.h"
 #include "store/remote_options.h"
 #include "store/tier_report.h"
@@ -49,6 +50,7 @@ struct StoreOptions {
   uint64_t write_queue_bytes = 0;
   // The destructor writes what is queued, but gives up a disk on which nothing moves for so long.
   std::chrono::milliseconds close_stall{10000};
+  PeerOptions peer{};        // without an address to listen on: no peers
   RemoteOptions remote{};    // without servers: no remote tier
   Device* device = nullptr;  // whose pinned memory the host tier uses; none: plain memory
   // None: the real one. Both outlive the store, its pins and calls that hang.

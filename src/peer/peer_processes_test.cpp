@@ -1,0 +1,185 @@
+// A server in a process of its own that is killed, stopped and continued while it is read from,
+// over TCP and over shared memory.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "peer/test_nodes.h"
+
+extern char** environ;  // NOLINT(readability-redundant-declaration)
+
+namespace droidspeak {
+namespace {
+
+using Status = PeerReadStatus;
+
+constexpr auto kSecret = "what the family knows";
+constexpr size_t kEntryBytes = 50000;
+constexpr size_t kNumEntries = 400;
+constexpr auto kSays = "DROIDSPEAK_TEST_PEER_SAYS";  // descriptor for the child's address
+
+// The child's part: not a test, run by ServerProcess.
+TEST(PeerProcess, DISABLED_ServesUntilKilled) {
+  int says = std::atoi(std::getenv(kSays));
+  std::vector<size_t> sizes(kNumEntries, kEntryBytes);
+  PeerServer server({.listen = "127.0.0.1:0", .secret = kSecret}, test_source(sizes));
+  std::string line = server.address() + "\n";
+  check(write(says, line.data(), line.size()) == static_cast<ssize_t>(line.size()), "is heard");
+  while (true) pause();
+}
+
+class ServerProcess {
+ public:
+  ServerProcess() {
+    int pipe_ends[2];
+    check(pipe(pipe_ends) == 0, "a pipe");
+    setenv(kSays, std::to_string(pipe_ends[1]).c_str(), 1);
+    std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    std::vector<std::string> words = {self, "--gtest_also_run_disabled_tests", "--gtest_brief=1",
+                                      "--gtest_filter=PeerProcess.DISABLED_ServesUntilKilled"};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    check(posix_spawn(&pid_, self.c_str(), nullptr, nullptr, arguments.data(), environ) == 0,
+          "a process");
+    ::close(pipe_ends[1]);
+    char letter = 0;
+    while (read(pipe_ends[0], &letter, 1) == 1 && letter != '\n') address_ += letter;
+    ::close(pipe_ends[0]);
+  }
+
+  ~ServerProcess() { end(); }
+
+  void signal(int number) const { ::kill(pid_, number); }
+
+  void end() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_ = 0;
+  std::string address_;
+};
+
+class PeerProcesses : public testing::TestWithParam<const char*> {
+ protected:
+  // UCX leaves shared memory out where it has to notice that the other is gone, unless told so.
+  void SetUp() override {
+    setenv("UCX_TLS", GetParam() == std::string("tcp") ? "tcp" : "all", 1);
+    setenv("UCX_MM_ERROR_HANDLING", GetParam() == std::string("tcp") ? "n" : "y", 1);
+  }
+
+  void TearDown() override {
+    unsetenv("UCX_TLS");
+    unsetenv("UCX_MM_ERROR_HANDLING");
+  }
+
+  static PeerClientOptions hurried_options() {
+    PeerClientOptions options = patient_options(kSecret);
+    options.connect_deadline = std::chrono::milliseconds(300);
+    options.stall = std::chrono::milliseconds(300);
+    return options;
+  }
+
+  static void expect_all_here(const std::vector<WaitingSink::Answer>& answers) {
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i].times, 1);
+      EXPECT_TRUE(answers[i].bytes == test_entry(i, kEntryBytes)) << "entry " << i;
+    }
+  }
+
+  // Each done once, and right where it is here.
+  static void expect_right_or_lost(const std::vector<WaitingSink::Answer>& answers) {
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i].times, 1);
+      if (answers[i].status == Status::kHere) {
+        EXPECT_TRUE(answers[i].bytes == test_entry(i, kEntryBytes));
+      } else {
+        EXPECT_EQ(answers[i].status, Status::kLost);
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         PeerProcesses,
+                         testing::Values("tcp", "shared_memory"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_P(PeerProcesses, ReadFromEachOther) {
+  ServerProcess server;
+  PeerClient client(patient_options(kSecret));
+  expect_all_here(read_and_wait(client, {server.address(), test_items(kNumEntries, kEntryBytes)}));
+}
+
+TEST_P(PeerProcesses, KilledWhileItIsReadFrom) {
+  for (size_t after : {size_t{0}, size_t{1}, size_t{50}}) {
+    ServerProcess server;
+    PeerClient client(patient_options(kSecret));
+    auto sink = std::make_shared<WaitingSink>(kNumEntries);
+    client.read(server.address(), test_items(kNumEntries, kEntryBytes), std::chrono::minutes(10),
+                sink);
+    while (sink->num_done() < after) std::this_thread::yield();
+    server.end();
+    expect_right_or_lost(sink->wait());
+  }
+}
+
+TEST_P(PeerProcesses, StoppedWhileItIsReadFromAndContinued) {
+  ServerProcess server;
+  PeerClient client(hurried_options());
+  auto sink = std::make_shared<WaitingSink>(kNumEntries);
+  client.read(server.address(), test_items(kNumEntries, kEntryBytes), std::chrono::minutes(10),
+              sink);
+  while (sink->num_done() == 0) std::this_thread::yield();
+  server.signal(SIGSTOP);
+  expect_right_or_lost(sink->wait());
+  // Stopped still: each read costs no more than its deadline.
+  for (int i = 0; i < 3; ++i) {
+    auto answers = read_and_wait(
+        client, {server.address(), test_items(2, kEntryBytes), std::chrono::milliseconds(50)});
+    for (const auto& answer : answers) EXPECT_EQ(answer.status, Status::kLost);
+  }
+  server.signal(SIGCONT);
+  expect_all_here(
+      read_until_answered(client, {server.address(), test_items(kNumEntries, kEntryBytes)}));
+}
+
+TEST_P(PeerProcesses, AClientOfAStoppedServerCanGo) {
+  ServerProcess server;
+  auto sink = std::make_shared<WaitingSink>(kNumEntries);
+  {
+    PeerClient client(patient_options(kSecret));
+    expect_all_here(read_and_wait(client, {server.address(), test_items(1, kEntryBytes)}));
+    server.signal(SIGSTOP);
+    client.read(server.address(), test_items(kNumEntries, kEntryBytes), std::chrono::minutes(5),
+                sink);
+  }
+  EXPECT_EQ(sink->num_done(), kNumEntries);
+}
+
+TEST_P(PeerProcesses, AServerThatIsStoppedBeforeItIsMetIsLost) {
+  ServerProcess server;
+  server.signal(SIGSTOP);
+  PeerClient client(hurried_options());
+  auto answers = read_and_wait(
+      client, {server.address(), test_items(2, kEntryBytes), std::chrono::milliseconds(100)});
+  for (const auto& answer : answers) EXPECT_EQ(answer.status, Status::kLost);
+  server.signal(SIGCONT);
+  expect_all_here(read_until_answered(client, {server.address(), test_items(9, kEntryBytes)}));
+}
+
+}  // namespace
+}  // namespace droidspeak

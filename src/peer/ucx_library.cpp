@@ -1,0 +1,66 @@
+#include "peer/ucx_library.h"
+
+#include <cstdlib>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace droidspeak {
+namespace {
+
+// What the environment says already, stays.
+void set_quiet_defaults() {
+  setenv("UCX_HANDLE_ERRORS", "none", 0);
+  setenv("UCX_ERROR_SIGNALS", "", 0);
+  setenv("UCX_DEBUG_SIGNO", "0", 0);
+  setenv("UCX_LOG_LEVEL", "fatal", 0);
+  setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+}
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) {
+    throw Failure(ErrorCode::kUnavailable,
+                  fmt::format("UCX: libucp.so.0 has no {}; version 1.13 or later is needed", name));
+  }
+  function = reinterpret_cast<Function>(symbol);
+}
+
+}  // namespace
+
+UcxLibrary UcxLibrary::load() {
+  set_quiet_defaults();
+  void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Failure(ErrorCode::kUnavailable,
+                  fmt::format("UCX cannot be loaded ({}); peers need the package libucx0",
+                              dlerror()));  // NOLINT(concurrency-mt-unsafe)
+  }
+  UcxLibrary ucx{};
+  find(library, "ucp_config_read", ucx.config_read);
+  find(library, "ucp_config_release", ucx.config_release);
+  find(library, "ucp_init_version", ucx.init_version);
+  find(library, "ucp_cleanup", ucx.cleanup);
+  find(library, "ucp_worker_create", ucx.worker_create);
+  find(library, "ucp_worker_destroy", ucx.worker_destroy);
+  find(library, "ucp_worker_get_efd", ucx.worker_get_efd);
+  find(library, "ucp_worker_arm", ucx.worker_arm);
+  find(library, "ucp_worker_progress", ucx.worker_progress);
+  find(library, "ucp_worker_set_am_recv_handler", ucx.worker_set_am_recv_handler);
+  find(library, "ucp_listener_create", ucx.listener_create);
+  find(library, "ucp_listener_query", ucx.listener_query);
+  find(library, "ucp_listener_reject", ucx.listener_reject);
+  find(library, "ucp_listener_destroy", ucx.listener_destroy);
+  find(library, "ucp_ep_create", ucx.ep_create);
+  find(library, "ucp_ep_close_nbx", ucx.ep_close_nbx);
+  find(library, "ucp_am_send_nbx", ucx.am_send_nbx);
+  find(library, "ucp_am_recv_data_nbx", ucx.am_recv_data_nbx);
+  find(library, "ucp_request_free", ucx.request_free);
+  find(library, "ucs_status_string", ucx.status_string);
+  return ucx;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,245 @@
+#include "peer/ucx_worker.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace droidspeak {
+
+struct UcxWorker::Operation {
+  UcxWorker* worker;
+  std::vector<std::byte> head;
+  std::shared_ptr<const void> keep;
+  Done done;
+};
+
+struct UcxWorker::Handler {
+  UcxWorker* worker;
+  OnMessage on_message;
+};
+
+namespace {
+
+void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) {
+  if (status == UCS_OK) return;
+  throw Failure(ErrorCode::kUnavailable,
+                fmt::format("UCX cannot {}: {}", what, ucx.text_of(status)));
+}
+
+ucp_context_h make_context(const UcxLibrary& ucx) {
+  ucp_config_t* config = nullptr;
+  require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h context = nullptr;
+  ucs_status_t status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  ucx.config_release(config);
+  require(ucx, status, "begin");
+  return context;
+}
+
+}  // namespace
+
+UcxWorker::UcxWorker() : ucx_(UcxLibrary::load()), context_(make_context(ucx_)) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucx_.worker_create(context_, &params, &worker_);
+  if (status == UCS_OK) {
+    status = ucx_.worker_get_efd(worker_, &ucx_events_);
+    if (status != UCS_OK) ucx_.worker_destroy(worker_);
+  }
+  if (status != UCS_OK) ucx_.cleanup(context_);
+  require(ucx_, status, "make a worker that sleeps");
+  wake_events_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  check(wake_events_ >= 0, "a descriptor for waking up a thread");
+}
+
+// What ends only now has nobody to be told to.
+UcxWorker::~UcxWorker() {
+  on_error_ = nullptr;
+  for (auto& handler : handlers_) handler->on_message = nullptr;
+  for (auto& [pointer, operation] : pending_) operation->done = nullptr;
+  if (listener_ != nullptr) ucx_.listener_destroy(listener_);
+  ucx_.worker_destroy(worker_);
+  ucx_.cleanup(context_);
+  ::close(wake_events_);
+}
+
+void UcxWorker::on_message(PeerMessage message, OnMessage handler) {
+  handlers_.push_back(std::make_unique<Handler>(Handler{this, std::move(handler)}));
+  ucp_am_handler_param_t params{};
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.id = static_cast<unsigned>(message);
+  params.flags = UCP_AM_FLAG_WHOLE_MSG;
+  params.cb = arrived;
+  params.arg = handlers_.back().get();
+  require(ucx_, ucx_.worker_set_am_recv_handler(worker_, &params), "receive messages");
+}
+
+ucs_status_t UcxWorker::arrived(void* handler,
+                                const void* head,
+                                size_t head_bytes,
+                                void* body,
+                                size_t body_bytes,
+                                const ucp_am_recv_param_t* param) {
+  ArrivedPeerMessage message;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.from = param->reply_ep;
+  if (head_bytes > 0) message.head = {static_cast<const std::byte*>(head), head_bytes};
+  message.body_bytes = body_bytes;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    message.to_fetch = body;
+  } else if (body_bytes > 0) {
+    message.body = {static_cast<const std::byte*>(body), body_bytes};
+  }
+  auto* self = static_cast<Handler*>(handler);
+  if (self->on_message) self->on_message(message);
+  return UCS_OK;
+}
+
+PeerAddress UcxWorker::listen(const PeerAddress& address, OnConnection handler) {
+  on_connection_ = std::move(handler);
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {address.get(), address.length};
+  params.conn_handler = {connected, this};
+  require(ucx_, ucx_.listener_create(worker_, &params, &listener_),
+          fmt::format("listen for peers on {}", address.text()));
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  require(ucx_, ucx_.listener_query(listener_, &attributes), "tell where it listens");
+  return {attributes.sockaddr, address.length};
+}
+
+void UcxWorker::connected(ucp_conn_request_h connection, void* worker) {
+  static_cast<UcxWorker*>(worker)->on_connection_(connection);
+}
+
+void UcxWorker::failed(void* worker, ucp_ep_h endpoint, ucs_status_t status) {
+  auto* self = static_cast<UcxWorker*>(worker);
+  if (self->on_error_) self->on_error_(endpoint, status);
+}
+
+Result<ucp_ep_h> UcxWorker::create_endpoint(ucp_ep_params_t params) {
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {failed, this};
+  ucp_ep_h endpoint = nullptr;
+  ucs_status_t status = ucx_.ep_create(worker_, &params, &endpoint);
+  if (status != UCS_OK) return Error{ErrorCode::kUnavailable, ucx_.text_of(status)};
+  return endpoint;
+}
+
+Result<ucp_ep_h> UcxWorker::connect(const PeerAddress& address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {address.get(), address.length};
+  return create_endpoint(params);
+}
+
+Result<ucp_ep_h> UcxWorker::accept(ucp_conn_request_h connection) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = connection;
+  return create_endpoint(params);
+}
+
+void UcxWorker::reject(ucp_conn_request_h connection) {
+  ucx_.listener_reject(listener_, connection);
+}
+
+UcxWorker::Operation& UcxWorker::add_operation(std::shared_ptr<const void> keep, Done done) {
+  auto operation =
+      std::make_unique<Operation>(Operation{this, {}, std::move(keep), std::move(done)});
+  Operation* pointer = operation.get();
+  pending_.emplace(pointer, std::move(operation));
+  return *pointer;
+}
+
+void UcxWorker::finish(Operation* operation, ucs_status_t status) {
+  auto found = pending_.extract(operation);
+  check(!found.empty(), "an operation of UCX ends once");
+  if (found.mapped()->done) found.mapped()->done(status);
+}
+
+// What ended at once has no request, and its callback is not called.
+void UcxWorker::begin(Operation& operation, ucs_status_ptr_t request) {
+  if (!UCS_PTR_IS_PTR(request)) finish(&operation, UCS_PTR_RAW_STATUS(request));
+}
+
+void UcxWorker::sent(void* request, ucs_status_t status, void* operation) {
+  auto* self = static_cast<Operation*>(operation)->worker;
+  self->finish(static_cast<Operation*>(operation), status);
+  self->ucx_.request_free(request);
+}
+
+void UcxWorker::received(void* request, ucs_status_t status, size_t /*bytes*/, void* operation) {
+  sent(request, status, operation);
+}
+
+void UcxWorker::send(ucp_ep_h endpoint, Message message, Done done) {
+  Operation& operation = add_operation(std::move(message.keep), std::move(done));
+  operation.head = std::move(message.head);
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = message.flags | UCP_AM_SEND_FLAG_REPLY;
+  params.cb.send = sent;
+  params.user_data = &operation;
+  begin(operation,
+        ucx_.am_send_nbx(endpoint, static_cast<unsigned>(message.id), operation.head.data(),
+                         operation.head.size(), message.body.data(), message.body.size(), &params));
+}
+
+void UcxWorker::receive(void* to_fetch,
+                        std::span<std::byte> room,
+                        std::shared_ptr<void> keep,
+                        Done done) {
+  Operation& operation = add_operation(std::move(keep), std::move(done));
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.recv_am = received;
+  params.user_data = &operation;
+  begin(operation, ucx_.am_recv_data_nbx(worker_, to_fetch, room.data(), room.size(), &params));
+}
+
+void UcxWorker::close(ucp_ep_h endpoint) {
+  Operation& operation = add_operation(nullptr, nullptr);
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  params.cb.send = sent;
+  params.user_data = &operation;
+  begin(operation, ucx_.ep_close_nbx(endpoint, &params));
+}
+
+bool UcxWorker::progress() {
+  constexpr int kRounds = 32;  // then the caller has its turn
+  bool happened = false;
+  for (int i = 0; i < kRounds && ucx_.worker_progress(worker_) != 0; ++i) happened = true;
+  return happened;
+}
+
+void UcxWorker::wait(std::chrono::milliseconds timeout) {
+  if (ucx_.worker_arm(worker_) != UCS_OK) return;
+  pollfd events[] = {{ucx_events_, POLLIN, 0}, {wake_events_, POLLIN, 0}};
+  poll(events, 2, static_cast<int>(timeout.count()));
+  eventfd_t count = 0;
+  if ((events[1].revents & POLLIN) != 0) eventfd_read(wake_events_, &count);
+}
+
+void UcxWorker::wake() {
+  eventfd_write(wake_events_, 1);
+}
+
+}  // namespace droidspeak

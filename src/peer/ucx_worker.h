@@ -1,0 +1,109 @@
+// A UCX worker: endpoints, active messages, and a wait that sleeps until something happens. All of
+// it is for one thread at a time but wake(). Callbacks run inside progress() (or inside the call
+// that begins the operation, when it ends at once) and must not close endpoints.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "peer/frames.h"
+#include "peer/peer_address.h"
+#include "peer/ucx_library.h"
+
+namespace droidspeak {
+
+// A message as it came.
+struct ArrivedPeerMessage {
+  ucp_ep_h from = nullptr;  // null: the sender did not say
+  std::span<const std::byte> head;
+  std::span<const std::byte> body;  // empty when it must be fetched
+  void* to_fetch = nullptr;         // for UcxWorker::receive(), only within the callback
+  size_t body_bytes = 0;
+};
+
+class UcxWorker {
+ public:
+  using Done = std::function<void(ucs_status_t)>;
+  using OnMessage = std::function<void(const ArrivedPeerMessage&)>;
+  using OnError = std::function<void(ucp_ep_h, ucs_status_t)>;
+  using OnConnection = std::function<void(ucp_conn_request_h)>;
+
+  UcxWorker();  // throws Failure
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  void on_message(PeerMessage message, OnMessage handler);
+
+  void on_error(OnError handler) { on_error_ = std::move(handler); }
+
+  // The address that is really listened on (port 0: any free one). Throws Failure.
+  PeerAddress listen(const PeerAddress& address, OnConnection handler);
+
+  Result<ucp_ep_h> connect(const PeerAddress& address);
+  Result<ucp_ep_h> accept(ucp_conn_request_h connection);
+  void reject(ucp_conn_request_h connection);
+  // At once, without the other's consent. What is under way ends with an error, now or in
+  // progress().
+  void close(ucp_ep_h endpoint);
+
+  struct Message {
+    PeerMessage id;
+    std::vector<std::byte> head{};
+    std::span<const std::byte> body{};
+    std::shared_ptr<const void> keep{};  // whose the body is
+    unsigned flags = 0;                  // of ucp_send_am_flags
+  };
+
+  void send(ucp_ep_h endpoint, Message message, Done done);
+  // `keep` owns the room until UCX writes there no more, whatever else happens.
+  void receive(void* to_fetch, std::span<std::byte> room, std::shared_ptr<void> keep, Done done);
+
+  // True when something happened.
+  bool progress();
+  // Until there is something to progress, wake() is called, or the time is over.
+  void wait(std::chrono::milliseconds timeout);
+  // From any thread.
+  void wake();
+
+  // Operations that have not ended, closing endpoints among them.
+  size_t num_pending() const { return pending_.size(); }
+
+ private:
+  struct Operation;
+  struct Handler;
+
+  void begin(Operation& operation, ucs_status_ptr_t request);
+  Operation& add_operation(std::shared_ptr<const void> keep, Done done);
+  void finish(Operation* operation, ucs_status_t status);
+  static void sent(void* request, ucs_status_t status, void* operation);
+  static void received(void* request, ucs_status_t status, size_t bytes, void* operation);
+  static ucs_status_t arrived(void* handler,
+                              const void* head,
+                              size_t head_bytes,
+                              void* body,
+                              size_t body_bytes,
+                              const ucp_am_recv_param_t* param);
+  static void failed(void* worker, ucp_ep_h endpoint, ucs_status_t status);
+  static void connected(ucp_conn_request_h connection, void* worker);
+  Result<ucp_ep_h> create_endpoint(ucp_ep_params_t params);
+
+  const UcxLibrary ucx_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  int ucx_events_ = -1;   // UCX's
+  int wake_events_ = -1;  // ours
+  std::vector<std::unique_ptr<Handler>> handlers_;
+  OnError on_error_;
+  OnConnection on_connection_;
+  std::unordered_map<Operation*, std::unique_ptr<Operation>> pending_;
+};
+
+}  // namespace droidspeak
