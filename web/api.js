@@ -47,7 +47,7 @@ const api = (() => {
     const {status} = response;
     let message = body?.error?.message || `The server answered with status ${status}.`;
     if (status === 401 || (status === 403 && asAdmin)) {
-      message += asAdmin ? ' Enter the admin key in the Family view.' : ' Enter the API key at the top of the page.';
+      message += asAdmin && (adminKey || status === 403) ? ' Enter the admin key in the Family view.' : ' Enter the API key at the top of the page.';
     }
     const wait = Number(response.headers.get('Retry-After'));
     if (wait > 0) message += ` Try again in ${wait} s.`;

@@ -10,9 +10,7 @@ const tierCards = (() => {
     disk: 'Start the server with --cache-dir and --cache-disk to keep caches on disk too.',
   };
 
-  // A list of tiers, or an object that has one under each name.
-  function tiersOf(caches) {
-    const listed = caches.tiers || ['host', 'disk'].map((name) => ({...caches[name], name}));
+  function tiersOf({tiers: listed = []}) {
     const missing = Object.keys(kAdvice).filter((name) => !listed.some((tier) => tier.name === name));
     return [...listed, ...missing.map((name) => ({name}))];
   }

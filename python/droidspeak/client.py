@@ -66,9 +66,14 @@ class Client:
         self._endpoint.call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
     def state(self) -> Dict[str, Any]:
-        """Families, plan books, caches by tier, queue; docs/http_api.md, State."""
+        """Families, caches by tier, queue; docs/http_api.md, State."""
         state: Dict[str, Any] = self._endpoint.call("GET", "/v1/droidspeak/state")
         return state
+
+    def plan_books(self) -> List[Dict[str, Any]]:
+        """What was measured for each pair; docs/http_api.md, State."""
+        books: List[Dict[str, Any]] = self._endpoint.call("GET", "/v1/droidspeak/plan_books")["plan_books"]
+        return books
 
     def version(self) -> Version:
         raw = self._endpoint.call("GET", "/version")

@@ -143,11 +143,14 @@ void Engine::Loop::run() {
   try {
     while (turn()) {
     }
-    end_all({ErrorCode::kUnavailable, "the engine is shutting down"});
+    Error stopped{ErrorCode::kUnavailable, "the engine is shutting down"};
+    end_all(stopped, stopped);
   } catch (const std::exception& exception) {
     spdlog::error("the engine has failed: {}", exception.what());
     is_healthy_ = false;
-    end_all({ErrorCode::kUnavailable, fmt::format("the engine has failed: {}", exception.what())});
+    std::string message = fmt::format("the engine has failed: {}", exception.what());
+    // Nobody should try elsewhere what may have been the cause.
+    end_all({ErrorCode::kUnavailable, message}, {ErrorCode::kInternal, message});
   }
 }
 
@@ -385,16 +388,16 @@ void Engine::Loop::publish() {
 }
 
 // Whoever sees a stream fail must already be refused when trying again.
-void Engine::Loop::end_all(const Error& error) {
-  inbox_.break_down(error);
+void Engine::Loop::end_all(const Error& waiting, const Error& running) {
+  inbox_.break_down(waiting);
   auto everyone = [](const Sequence&) { return true; };
   size_t ended = 0;
   for (auto& sequence : line_.remove_if(everyone)) {
-    abandon(*sequence, error, metrics_);
+    abandon(*sequence, waiting, metrics_);
     ++ended;
   }
   for (auto& sequence : scheduler_.remove_if(everyone)) {
-    abandon(*sequence, error, metrics_);
+    abandon(*sequence, running, metrics_);
     ++ended;
   }
   publish();

@@ -67,7 +67,7 @@ class Engine::Loop {
   void settle(const Batch& batch, BatchRunner::Sampled sampled);
   void judge_drafts(Sequence& sequence, int32_t num_right);
   void publish();
-  void end_all(const Error& error);
+  void end_all(const Error& waiting, const Error& running);
 
   Ops& ops_;
   const EngineOptions options_;

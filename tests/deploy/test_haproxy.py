@@ -153,7 +153,13 @@ def test_a_dead_server_costs_nothing_but_its_caches(front):
 
 
 def test_metrics_are_those_of_haproxy_alone(front):
-    assert request(front.port, "GET", "/metrics")[0] == 404
+    for path in ("/metrics", "/%6detrics"):
+        assert request(front.port, "GET", path)[0] == 404, path
     status, _, text = request(front.stats_port, "GET", "/metrics")
     assert status == 200 and b"haproxy_server_status" in text
     assert request(front.stats_port, "GET", "/health")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/%6coad_lora_adapter"])
+def test_adapters_are_not_changed_on_one_server_only(front, path):
+    assert request(front.port, "POST", path)[0] == 403

@@ -54,7 +54,7 @@ def built_commit(source, tmp_path, **environment):
 def test_commit_comes_from_environment_archive_or_nowhere(tmp_path):
     (tmp_path / "cmake").mkdir()
     archived = tmp_path / "cmake" / "archived_commit.txt"
-    archived.write_text((ROOT / "cmake" / "archived_commit.txt").read_text())
+    archived.write_text("$Format:%H$\n")
     assert built_commit(tmp_path, tmp_path) == "unknown"
     archived.write_text("0123456789abcdef0123456789abcdef01234567\n")
     assert built_commit(tmp_path, tmp_path) == "0123456789ab"
