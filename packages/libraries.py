@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+
 # The C and C++ run-time and zlib are on every machine that has a package manager.
 EVERYWHERE = re.compile(r"^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|libz)\.so(\..*)?$")
 # One name and one ABI in Debian 12 and Ubuntu 24.04, and better with the distribution's security updates.
@@ -63,3 +65,9 @@ def copy_notices(libraries, folder):
         notice = Path("/usr/share/doc") / package / "copyright"
         if notice.exists():
             shutil.copyfile(notice, folder / f"{package}.txt")
+    for source in ROOT.glob(".cache/xgrammar/source-*"):
+        for notice in ("LICENSE", "NOTICE"):
+            shutil.copyfile(source / notice, folder / f"xgrammar-{notice}.txt")
+        shutil.copyfile(source / "3rdparty/dlpack/LICENSE", folder / "dlpack.txt")
+        header = (source / "3rdparty/picojson/picojson.h").read_text()
+        (folder / "picojson.txt").write_text(header[:header.index("*/") + 2] + "\n")

@@ -24,10 +24,12 @@ void add_output_options(CLI::App& command, CommonOptions& options) {
 namespace {
 
 void add_remote_options(CLI::App& command, CommonOptions& options) {
-  auto* remote = command.add_option(
-      "--remote-cache", options.remote_cache,
-      "Remote tier in Redis or Valkey: redis://[user:password@]host:port[,host:port...], or "
-      "rediss:// with TLS (none: no remote tier)");
+  auto* remote = command
+                     .add_option("--remote-cache", options.remote_cache,
+                                 "Remote tier in Redis or Valkey: "
+                                 "redis://[user:password@]host:port[,host:port...], or "
+                                 "rediss:// with TLS (none: no remote tier)")
+                     ->envname("DROIDSPEAK_REMOTE_CACHE");
   command
       .add_option(
           "--remote-secret-file", options.remote_secret_file,
