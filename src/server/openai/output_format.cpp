@@ -25,11 +25,8 @@ std::optional<OutputFormat> read_response_format(Fields& fields) {
     return read_schema(*members, "schema");
   }
   if (!format->has_failed() && type != "text") {
-    format->fail(bad_field(
-        fmt::format("Invalid value: '{}'. Supported values are: 'text', 'json_object', and "
-                    "'json_schema'.",
-                    abbreviated(type)),
-        format->path_of("type")));
+    format->invalid("type", fmt::format("'{}' is not 'text', 'json_object' or 'json_schema'",
+                                        abbreviated(type)));
   }
   return std::nullopt;
 }
