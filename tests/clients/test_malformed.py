@@ -150,7 +150,7 @@ BOTH = [
     ("sharing", {"sender": "base", "plan": "sideways"}, "sharing*"),
     ("ttft_slo_ms", "soon", "ttft_slo_ms"), ("ttft_slo_ms", -1, "ttft_slo_ms"),
     ("min_quality", 2, "min_quality"), ("min_quality", "good", "min_quality"),
-    ("tools", [{"type": "function"}], "tools"), ("tools", "x", "tools"),
+    ("tools", [{"type": "function"}], "tools*"), ("tools", "x", "tools"),
     ("response_format", {"type": "json_schema"}, "response_format*"), ("response_format", {"type": 1}, "response_format*"),
     ("tool_choice", "required", "tool_choice"), ("ignore_eos", "x", "ignore_eos"),
     ("stop_token_ids", ["x"], "stop_token_ids"), ("stop_token_ids", [10**9], "stop_token_ids"),
@@ -448,12 +448,14 @@ def test_wrong_keys(family):
     try:
         for header in ["", "Authorization: right", "Authorization: Bearer", "Authorization: Bearer ", "Authorization: Bearer wrong",
                        "Authorization: Bearer right ", "Authorization: Bearer rightright", "Authorization: Basic cmlnaHQ=",
-                       "Authorization: Bearer " + "x" * 5000, "X-Api-Key: right"]:
+                       "Authorization: Bearer " + "x" * 5000, "X-Api-Key: wrong", "X-Api-Key: Bearer right",
+                       "X-Api-Key: right\r\nAuthorization: Bearer wrong"]:
             request = f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n\r\n" if header else "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
             answer = Raw(server.port).send(request).answer()
             if header.endswith("right "):
                 continue  # HTTP drops blanks at the end of a header
             check_error(answer, 401, None, "invalid_api_key")
-        assert Raw(server.port).send("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer right\r\n\r\n").answer()[0] == 200
+        for header in ["Authorization: Bearer right", "X-Api-Key: right"]:
+            assert Raw(server.port).send(f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n\r\n").answer()[0] == 200
     finally:
         assert server.terminate() == 0

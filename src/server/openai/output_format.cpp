@@ -25,8 +25,8 @@ std::optional<OutputFormat> read_response_format(Fields& fields) {
     return read_schema(*members, "schema");
   }
   if (!format->has_failed() && type != "text") {
-    format->invalid("type",
-                    fmt::format("'{}' is not text, json_object or json_schema", abbreviated(type)));
+    format->invalid("type", fmt::format("'{}' is not 'text', 'json_object' or 'json_schema'",
+                                        abbreviated(type)));
   }
   return std::nullopt;
 }

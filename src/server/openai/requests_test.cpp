@@ -69,7 +69,7 @@ TEST(ChatRequest, ReadsAllGenerationFields) {
   EXPECT_EQ(fields.sharing.mode, SharingRequest::Mode::kExplicit);
   EXPECT_EQ(fields.sharing.sender, "base");
   EXPECT_EQ(fields.sharing.plan, "0,2,3r");
-  EXPECT_EQ(request->prompt.template_arguments, R"({"enable_thinking": false})");
+  EXPECT_EQ(request->prompt.template_arguments, R"({"enable_thinking":false})");
 }
 
 TEST(ChatRequest, JoinsTextPartsByLines) {
@@ -244,17 +244,17 @@ TEST(ChatRequest, ReadsWhatTheAnswerMustLookLike) {
             (OutputFormat{Kind::kJsonObject, ""}));
   GenerationFields schema = read_format(
       R"("response_format": {"json_schema": {"schema": {"z": 1, "a": [2 ]}, "name": "n", "strict": true}, "type": "json_schema"})");
-  EXPECT_EQ(schema.output_format, (OutputFormat{Kind::kJsonSchema, R"({"z": 1, "a": [2 ]})"}));
+  EXPECT_EQ(schema.output_format, (OutputFormat{Kind::kJsonSchema, R"({"z":1,"a":[2]})"}));
   EXPECT_EQ(schema.output_param, "response_format");
   GenerationFields text = read_format(R"("structured_outputs": {"json": "{\"b\": 1}"})");
   EXPECT_EQ(text.output_format, (OutputFormat{Kind::kJsonSchema, R"({"b": 1})"}));
   EXPECT_EQ(text.output_param, "structured_outputs");
   EXPECT_EQ(read_format(R"("structured_outputs": {"json": {"b": 1, "a": 2}})").output_format,
-            (OutputFormat{Kind::kJsonSchema, R"({"b": 1, "a": 2})"}));
+            (OutputFormat{Kind::kJsonSchema, R"({"b":1,"a":2})"}));
   EXPECT_EQ(read_format(R"("structured_outputs": {"regex": "a\\d"})").output_format,
             (OutputFormat{Kind::kRegex, "a\\d"}));
   EXPECT_EQ(read_format(R"("structured_outputs": {"choice": ["x", "y"]})").output_format,
-            (OutputFormat{Kind::kChoice, R"(["x", "y"])"}));
+            (OutputFormat{Kind::kChoice, R"(["x","y"])"}));
   EXPECT_EQ(read_format(R"("structured_outputs": {"grammar": "root ::= \"a\""})").output_format,
             (OutputFormat{Kind::kEbnf, "root ::= \"a\""}));
   GenerationFields other = read_format(R"("min_tokens": 5, "prompt_logprobs": 3)");
