@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,7 @@ class RedisProcess {
       std::vector<char*> arguments;
       for (std::string& word : words) arguments.push_back(word.data());
       arguments.push_back(nullptr);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no server behind
       int nowhere = open("/dev/null", O_WRONLY);
       dup2(nowhere, 1);
       dup2(nowhere, 2);
