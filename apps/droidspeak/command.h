@@ -29,6 +29,7 @@ struct CommonOptions {
   std::string remote_secret_file;
   std::string remote_ca_file;
   std::string remote_format = "int8";
+  std::string peer_listen;
   std::string kv_dtype = "auto";
 };
 

@@ -45,6 +45,12 @@ void add_remote_options(CLI::App& command, CommonOptions& options) {
                   "K/V in the remote tier: as it is, or in 8 bits (half the size)")
       ->check(CLI::IsMember({"raw", "int8", "coded"}))
       ->capture_default_str();
+  command
+      .add_option("--peer-listen", options.peer_listen,
+                  "HOST:PORT by which other nodes of the family reach this one: they read from its "
+                  "memory, and it from theirs; who has what is said in --remote-cache (none: no "
+                  "peers)")
+      ->needs(remote);
 }
 
 }  // namespace

@@ -92,6 +92,11 @@ StoreOptions store_options(const CommonOptions& options, Device& device) {
   if (options.cache_format == "int8") store.disk_format = DiskFormat::kInt8;
   if (options.cache_format == "coded") store.disk_format = DiskFormat::kCoded;
   if (!options.remote_cache.empty()) store.remote = remote_options(options);
+  if (!options.peer_listen.empty()) {
+    store.peer = {.listen = options.peer_listen,
+                  .directory = store.remote.servers,
+                  .secret = store.remote.secret};
+  }
   return store;
 }
 
