@@ -481,7 +481,7 @@ TEST(Engine, FailureOfTheDeviceFailsEverythingAndShowsInTheState) {
   ops.fail_from_now_on();
   Outcome outcome = collect(**stream);
   ASSERT_TRUE(outcome.error);
-  EXPECT_EQ(outcome.error->code, ErrorCode::kUnavailable);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kInternal);
   EXPECT_FALSE(engine.state().is_healthy);
   EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(engine.unload_adapter("alpha").error().code, ErrorCode::kUnavailable);
