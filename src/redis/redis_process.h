@@ -34,7 +34,9 @@ inline std::string redis_server_program() {
 #define SKIP_WITHOUT_REDIS() \
   if (redis_server_program().empty()) GTEST_SKIP() << "no redis-server on this machine"
 
+// Low enough that a server of a cluster has its second port, which is 10000 above.
 inline uint16_t free_port() {
+  constexpr uint16_t kHighest = 55535;
   int made = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -42,8 +44,10 @@ inline uint16_t free_port() {
   socklen_t size = sizeof(address);
   EXPECT_EQ(bind(made, reinterpret_cast<sockaddr*>(&address), size), 0);
   EXPECT_EQ(getsockname(made, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  uint16_t port = ntohs(address.sin_port);
+  uint16_t chosen = port <= kHighest ? port : free_port();  // while this one is taken
   close(made);
-  return ntohs(address.sin_port);
+  return chosen;
 }
 
 class RedisProcess {

@@ -123,6 +123,32 @@ TEST_F(RemoteStores, AServerThatLiesIsNotUsed) {
   }
 }
 
+// Replies to writes are on their way when what is written is erased.
+TEST_F(RemoteStores, WhatIsErasedWhileItIsWrittenIsRemoved) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  StoreOptions patient = options(server.servers());
+  patient.remote.stall = std::chrono::seconds(20);
+  auto store = open_and_find(patient);
+  for (int round = 0; round < 5; ++round) {
+    server.signal(SIGSTOP);
+    begin_to_put(*store, 6);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they are being sent
+    store->erase(keys(5));
+    server.signal(SIGCONT);
+    store->flush();
+    EXPECT_EQ(server.command({"DBSIZE"}).integer, 4 + 1) << "block 5, and one to measure";
+    EXPECT_EQ(find(*store, 5), 0u);
+    EXPECT_EQ(remote(*store).links.at(0).failures, 0u);
+    store->clear();
+    store->flush();
+  }
+  put(*store, 6);
+  auto two = open_and_find(options(server.servers()));
+  ASSERT_EQ(find(*two, 6), 6u);
+  EXPECT_EQ(read_right(*two, 6, Tier::kRemote), 6 * kPerBlock);
+}
+
 // Two that read the same context at a time share its reads.
 TEST_F(RemoteStores, WhatIsOnItsWayIsReadOnce) {
   SKIP_WITHOUT_REDIS();

@@ -84,6 +84,11 @@ class RemoteStores : public ::testing::Test {
   }
 
   static void put(CacheStore& store, uint64_t num_blocks) {
+    begin_to_put(store, num_blocks);
+    store.flush();
+  }
+
+  static void begin_to_put(CacheStore& store, uint64_t num_blocks) {
     for (uint64_t block = 0; block < num_blocks; ++block) {
       std::vector<std::vector<std::byte>> contents;
       std::vector<EntryBytes> entries;
@@ -93,7 +98,6 @@ class RemoteStores : public ::testing::Test {
       ASSERT_TRUE(put_entries(
           store, {test_key(block), test_owner(block), static_cast<uint32_t>(block)}, entries));
     }
-    store.flush();
   }
 
   static size_t find(CacheStore& store, uint64_t num_blocks) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds kRest{1};
 constexpr uint64_t kAheadBytes = uint64_t{8} << 20;  // sent before the replies are read
+constexpr size_t kMostRemovals = 256;                // the same
 
 void add(std::atomic<uint64_t>& counter, uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
@@ -33,23 +34,30 @@ RedisConnection* RemoteWriter::connection_to(RemoteNode& node) {
 }
 
 void RemoteWriter::remove(std::span<const std::string> names) {
-  for (const std::string& name : names) {
-    RemoteNode* node = find_node_(name);
-    RedisConnection* connection = node != nullptr ? connection_to(*node) : nullptr;
-    if (connection == nullptr) continue;  // it leaves by eviction
-    std::string command;
-    append_command(command, {"UNLINK", name});
-    Result<void> state = connection->send(command);
-    if (state) {
-      Result<RedisReply> reply = connection->read_reply();
-      if (!reply) state = reply.error();
+  std::map<RemoteNode*, std::vector<std::string_view>> by_node;
+  for (const std::string& name : names) by_node[find_node_(name)].push_back(name);
+  for (const auto& [node, own_names] : by_node) {
+    std::span<const std::string_view> left(own_names);
+    while (node != nullptr && !left.empty()) {
+      size_t count = std::min(left.size(), kMostRemovals);
+      remove(*node, left.first(count));
+      left = left.subspan(count);
+      add(parts_.counters.num_steps, 1);
     }
-    if (!state) {
-      connections_.erase(node);
-      node->lost(state.error());
-    }
-    add(parts_.counters.num_steps, 1);
   }
+}
+
+// Of what cannot be removed the server rids itself by eviction.
+void RemoteWriter::remove(RemoteNode& node, std::span<const std::string_view> names) {
+  RedisConnection* connection = connection_to(node);
+  if (connection == nullptr) return;
+  std::string commands;
+  for (std::string_view name : names) append_command(commands, {"UNLINK", name});
+  Result<void> state = connection->send(commands);
+  for (size_t i = 0; state && i < names.size(); ++i) {
+    if (Result<RedisReply> reply = connection->read_reply(); !reply) state = reply.error();
+  }
+  if (!state) connections_.erase(&node);
 }
 
 RemoteWriter::Jobs RemoteWriter::make_jobs(
@@ -88,6 +96,7 @@ void RemoteWriter::write(std::span<const std::shared_ptr<PendingWrite>> batch) {
     bytes = 0;
   }
   route(std::move(next));
+  remove(std::exchange(erased_, {}));
 }
 
 void RemoteWriter::drop(const Jobs& jobs) {
@@ -175,10 +184,11 @@ void RemoteWriter::finish(Job& job, const RedisReply& reply) {
   add(parts_.counters.bytes_written, job.value->bytes);
   parts_.index.set_written(job.part.label, job.part.entries.front().id,
                            std::chrono::steady_clock::now());
-  // Erased meanwhile: whoever erased it did not see it there.
+  std::erase(erased_, job.value->name);  // written anew behind what was erased
+  // Erased meanwhile: whoever erased it did not see it there. The connection is busy until all
+  // replies are read, so that it is removed after that.
   if (!job.whole->is_cancelled) return;
-  std::vector<std::string> names = parts_.index.remove(job.part.label.key);
-  remove(names);
+  std::ranges::move(parts_.index.remove(job.part.label.key), std::back_inserter(erased_));
 }
 
 }  // namespace droidspeak

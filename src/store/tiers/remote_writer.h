@@ -44,6 +44,7 @@ class RemoteWriter {
 
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
+  void remove(RemoteNode& node, std::span<const std::string_view> names);
   Jobs make_jobs(std::span<const std::shared_ptr<PendingWrite>> batch) const;
   void send(RemoteNode& node, Jobs jobs);
   Result<void> send(RedisConnection& connection, const Jobs& jobs) const;
@@ -58,6 +59,7 @@ class RemoteWriter {
   const FindNode find_node_;
   const FollowRedirect follow_;
   std::map<RemoteNode*, std::unique_ptr<RemoteNode::Connection>> connections_;
+  std::vector<std::string> erased_;  // names of values that were erased while they were written
   std::atomic<std::chrono::steady_clock::time_point> rests_until_{};
 };
 
