@@ -63,13 +63,14 @@ std::string explain(const std::exception& exception) {
 }  // namespace
 
 std::string grammar_of(const OutputFormat& format) {
+  GrammarBudget budget;
   switch (format.kind) {
     case OutputFormat::Kind::kJsonObject:
       return json_object_grammar();
     case OutputFormat::Kind::kJsonSchema:
-      return schema_to_grammar(format.text);
+      return schema_to_grammar(format.text, budget);
     case OutputFormat::Kind::kRegex: {
-      GrammarText grammar{GrammarLimits{}};
+      GrammarText grammar(budget);
       return "root ::= " + regex_to_grammar(format.text, RegexPlace::kWholeAnswer, grammar) + "\n";
     }
     case OutputFormat::Kind::kChoice:
@@ -121,19 +122,26 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const OutputFormat& format) {
+  bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
   std::string text;
   try {
     text = grammar_of(format);
+    if (begins_with_reasoning) text = tag_after_reasoning(format, std::move(text));
   } catch (const Failure& failure) {
     return failure.error();
   }
   try {
-    bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag;
+    bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
     xgrammar::GrammarCompiler& compiler =
         library_->get(is_tagged ? SpecialTokens::kAsText : SpecialTokens::kParse);
     auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
-    return std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
+    auto grammar =
+        std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
+    if (grammar->bytes() <= kMostBytes) return grammar;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
+                             grammar->bytes(), kMostBytes)};
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInvalidArgument, explain(exception)};
   }
