@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kMostItems = 4096;      // of an array or an object whose size is bounded
 constexpr size_t kMostNameBytes = 1024;  // of a property
+// Behind each property any of the later ones may follow, and all are looked at.
+constexpr size_t kOptionsPerState = 32;
 
 // Names that an object must have, in their order.
 std::vector<std::string> required_of(const SchemaJson& schema, const std::string& path) {
@@ -231,6 +233,7 @@ GrammarText::RuleId SchemaWalk::named_members(const SchemaJson& schema, const st
     const auto& [name, value] = ordered[i];
     std::string key = literal_text(SchemaJson(name).dump() + ":");
     grammar_.charge_literal(key.size());
+    grammar_.charge(1 + ordered.size() / kOptionsPerState);
     // Kept by the document, or by the list that lives as long as the walk.
     const SchemaJson* stable = schema.contains("properties") && schema["properties"].contains(name)
                                    ? &schema["properties"][name]
