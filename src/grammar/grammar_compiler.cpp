@@ -64,13 +64,14 @@ std::string explain(const std::exception& exception) {
 }  // namespace
 
 std::string grammar_of(const OutputFormat& format) {
+  GrammarBudget budget;
   switch (format.kind) {
     case OutputFormat::Kind::kJsonObject:
       return json_object_grammar();
     case OutputFormat::Kind::kJsonSchema:
-      return schema_to_grammar(format.text);
+      return schema_to_grammar(format.text, budget);
     case OutputFormat::Kind::kRegex: {
-      GrammarText grammar{GrammarLimits{}};
+      GrammarText grammar(budget);
       return "root ::= " + regex_to_grammar(format.text, RegexPlace::kWholeAnswer, grammar) + "\n";
     }
     case OutputFormat::Kind::kChoice:
@@ -121,15 +122,17 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const OutputFormat& format) {
+  bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
   std::string text;
   try {
     text = grammar_of(format);
+    if (begins_with_reasoning) text = tag_after_reasoning(format, std::move(text));
   } catch (const Failure& failure) {
     return failure.error();
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInvalidArgument, exception.what()};
   }
-  const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag;
+  const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
   const std::string known_by = (is_tagged ? "t" : "g") + text;
   if (auto known = library_->cache.find(known_by)) return known;
   try {
@@ -139,6 +142,11 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
     auto grammar =
         std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
+    if (grammar->bytes() > kMostBytes) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
+                               grammar->bytes(), kMostBytes)};
+    }
     library_->cache.put(known_by, grammar);
     return grammar;
   } catch (const std::exception& exception) {

@@ -17,6 +17,7 @@ namespace droidspeak {
 class GrammarCompiler {
  public:
   static constexpr size_t kCacheBytes = size_t{128} << 20;
+  static constexpr size_t kMostBytes = size_t{64} << 20;  // of one compiled grammar
 
   // `vocab_size` is the model's: ids that the tokenizer does not know are never allowed, nor are
   // special tokens but those that end an answer. `tokenizer` outlives this.

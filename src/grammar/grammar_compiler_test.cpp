@@ -250,6 +250,41 @@ TEST_F(GrammarCompilerTest, FreeTextWithTaggedParts) {
       std::string::npos);
 }
 
+TEST_F(GrammarCompilerTest, TaggedPartsAreOnlyThoseThatAreKnown) {
+  auto refused = [&](const std::string& part) {
+    return refusal(Kind::kStructuralTag, R"({"type":"structural_tag","format":)" + part + "}");
+  };
+  const std::string grammar = R"({"type":"grammar","grammar":"root ::= [a-z]{999999}"})";
+  EXPECT_NE(refused(grammar).find("'grammar'"), std::string::npos);
+  EXPECT_NE(refused(R"({"type":"or","elements":[{"type":"any_text"}]})").find("'any_text'"),
+            std::string::npos);
+  EXPECT_NE(
+      refused(R"({"type":"tag","begin":"","end":"","content":)" + grammar + "}").find("'grammar'"),
+      std::string::npos);
+  EXPECT_NE(refused(R"({"type":"or","elements":7})").find("'elements'"), std::string::npos);
+  EXPECT_NE(refused(R"({"type":"json_schema","json_schema":{"not":{}},"label":"tools[3] 'f'"})")
+                .find("tools[3] 'f': "),
+            std::string::npos);
+}
+
+TEST_F(GrammarCompilerTest, MayBeginBehindReasoning) {
+  auto begins = OutputFormat::Begins::kAfterReasoning;
+  const std::string tag = R"({"type":"structural_tag","format":{"type":"json_schema",)"
+                          R"("json_schema":{"type":"integer","minimum":3,"maximum":4}}})";
+  for (const OutputFormat& format :
+       {OutputFormat{Kind::kRegex, "4|3", begins}, OutputFormat{Kind::kStructuralTag, tag, begins},
+        OutputFormat{Kind::kChoice, R"(["4","3"])", begins}}) {
+    auto grammar = GrammarCompiler(tokenizer_, tokenizer_.vocab_size()).compile(format);
+    ASSERT_TRUE(grammar) << grammar.error().message;
+    GrammarMatcher matcher(*grammar);
+    for (char c : std::string("so {5 </th is </think>\n\n")) ASSERT_TRUE(matcher.accept(c)) << c;
+    EXPECT_FALSE(matcher.allows('5'));
+    EXPECT_FALSE(matcher.allows(ByteTokenizer::kEnd));
+    EXPECT_TRUE(matcher.accept('4'));
+    EXPECT_TRUE(matcher.allows(ByteTokenizer::kEnd));
+  }
+}
+
 TEST_F(GrammarCompilerTest, FollowsGrammarsOfClients) {
   for (const std::string& text :
        texts(Kind::kEbnf, "root ::= \"a\" (b | [0-9]{2})\nb ::= \"(\" root \")\"\n"))

@@ -19,6 +19,20 @@ constexpr CharacterRange kSurrogates = {0xD800, 0xDFFF};
 
 }  // namespace
 
+void GrammarBudget::take_rule() {
+  if (++rules_ > limits_.rules) too_large("rules", limits_.rules);
+}
+
+void GrammarBudget::take_bytes(size_t bytes) {
+  bytes_ += bytes;
+  if (bytes_ > limits_.bytes) too_large("bytes as a grammar", limits_.bytes);
+}
+
+void GrammarBudget::take_eighths(size_t eighths) {
+  eighths_ += eighths;
+  if (eighths_ / 8 > limits_.states) too_large("states", limits_.states);
+}
+
 CharacterSet normalized(CharacterSet set) {
   std::sort(set.begin(), set.end(),
             [](const CharacterRange& a, const CharacterRange& b) { return a.first < b.first; });
@@ -100,17 +114,17 @@ GrammarText::Alternative GrammarText::sequence(const std::vector<Part>& parts) {
 }
 
 GrammarText::RuleId GrammarText::declare() {
-  if (rules_.size() >= limits_.rules) too_large("rules", limits_.rules);
+  budget_.take_rule();
   rules_.emplace_back();
   return static_cast<RuleId>(rules_.size() - 1);
 }
 
 void GrammarText::define(RuleId rule, std::vector<Alternative> alternatives) {
   for (const Alternative& alternative : alternatives) {
-    bytes_ += alternative.text.size() + 16;
-    charge(1);
+    budget_.take_bytes(alternative.text.size() + 16);
+    bool has_class = alternative.text.find('[') != std::string::npos;
+    budget_.take_literal(has_class ? 8 : 1);
   }
-  if (bytes_ > limits_.bytes) too_large("bytes as a grammar", limits_.bytes);
   rules_[static_cast<size_t>(rule)] = std::move(alternatives);
 }
 
@@ -122,11 +136,6 @@ GrammarText::RuleId GrammarText::add(std::vector<Alternative> alternatives) {
 
 std::string GrammarText::name(RuleId rule) {
   return fmt::format("r{}", rule);
-}
-
-void GrammarText::charge(size_t states) {
-  states_ += states;
-  if (states_ > limits_.states) too_large("states", limits_.states);
 }
 
 bool GrammarText::can_finish(const Alternative& alternative,

@@ -11,12 +11,35 @@
 
 namespace droidspeak {
 
-// How large a grammar may become. A state costs up to a look at the whole vocabulary when the
-// grammar is compiled.
+// How large the grammars of one answer may become together. A state stands for a place in a run of
+// characters of a class: with a vocabulary of 50,000 tokens one costs some 10 KB and a quarter of a
+// millisecond when the grammar is compiled.
 struct GrammarLimits {
-  size_t rules = 16384;
-  size_t bytes = size_t{1} << 20;
-  size_t states = 16384;
+  size_t rules = 32768;
+  size_t bytes = size_t{2} << 20;
+  size_t states = 8192;
+};
+
+// Counts what grammars take. Throws Failure when it is over the limits.
+class GrammarBudget {
+ public:
+  explicit GrammarBudget(const GrammarLimits& limits = {}) : limits_(limits) {}
+
+  void take_rule();
+  void take_bytes(size_t bytes);
+
+  void take_states(size_t states) { take_eighths(states * 8); }
+
+  // Fixed characters allow few tokens each: they cost an eighth of a state.
+  void take_literal(size_t bytes) { take_eighths(bytes); }
+
+ private:
+  void take_eighths(size_t eighths);
+
+  const GrammarLimits limits_;
+  size_t rules_ = 0;
+  size_t bytes_ = 0;
+  size_t eighths_ = 0;  // of states
 };
 
 // Characters as ascending, disjoint, inclusive ranges of code points.
@@ -44,7 +67,8 @@ class GrammarText {
  public:
   using RuleId = int32_t;
 
-  explicit GrammarText(const GrammarLimits& limits) : limits_(limits) {}
+  // `budget`, which other grammars may share, outlives this.
+  explicit GrammarText(GrammarBudget& budget) : budget_(budget) {}
 
   // One way to satisfy a rule: what it looks like, and all rules that it names.
   struct Alternative {
@@ -63,7 +87,9 @@ class GrammarText {
   static std::string name(RuleId rule);
 
   // Counts states that the texts' sizes do not show: those of repetitions.
-  void charge(size_t states);
+  void charge(size_t states) { budget_.take_states(states); }
+
+  void charge_literal(size_t bytes) { budget_.take_literal(bytes); }
 
   // All rules, those that `start` needs among them, with `root` in front. Throws Failure when
   // `start` cannot come to an end.
@@ -73,10 +99,8 @@ class GrammarText {
   std::vector<bool> find_finishable() const;
   bool can_finish(const Alternative& alternative, const std::vector<bool>& finishable) const;
 
-  const GrammarLimits limits_;
+  GrammarBudget& budget_;
   std::vector<std::vector<Alternative>> rules_;
-  size_t bytes_ = 0;
-  size_t states_ = 0;
 };
 
 }  // namespace droidspeak

@@ -15,8 +15,11 @@ struct OutputFormat {
     kStructuralTag,  // text: free text with parts that follow schemas, as tool calls do
   };
 
+  enum class Begins { kAtOnce, kAfterReasoning };  // the latter: behind </think>
+
   Kind kind = Kind::kJsonObject;
   std::string text = {};
+  Begins begins = Begins::kAtOnce;
 
   bool operator==(const OutputFormat&) const = default;
 };

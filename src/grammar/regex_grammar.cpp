@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kMostBytes = 4096;
 constexpr size_t kMostRepeats = 1024;
 constexpr int kMostNested = 64;
-constexpr size_t kMostBefore = 32;  // characters before a match that may begin anywhere
+constexpr size_t kMostBefore = 32;    // characters before a match that may begin anywhere
+constexpr size_t kStatesOfPiece = 4;  // classes that differ cost more than one that is repeated
 
 // A part of the pattern, with the number of states that it takes once repetitions are unrolled.
 struct Piece {
@@ -271,7 +272,7 @@ std::string regex_to_grammar(std::string_view pattern, RegexPlace place, Grammar
                               pattern.size(), kMostBytes));
   }
   Piece piece = RegexReader(pattern, place).read();
-  grammar.charge(piece.states);
+  grammar.charge(piece.states * kStatesOfPiece);
   return piece.text;
 }
 

@@ -193,7 +193,7 @@ GrammarText::RuleId SchemaWalk::visit_values(const SchemaJson& schema, const std
     bool is_same = !is_enum || !schema.contains("const") || value == schema["const"];
     if (!is_meant || !is_same) continue;
     alternatives.push_back({literal_text(value.dump())});
-    grammar_.charge(alternatives.back().text.size());
+    grammar_.charge_literal(alternatives.back().text.size());
   }
   return grammar_.add(std::move(alternatives));
 }
@@ -263,16 +263,17 @@ GrammarText::RuleId SchemaWalk::visit_type(const std::string& type,
 }
 
 std::string schema_to_grammar(std::string_view schema,
-                              const SchemaLimits& limits,
-                              const GrammarLimits& grammar_limits) {
+                              GrammarBudget& budget,
+                              const SchemaLimits& limits) {
   SchemaJson root = parse_schema(schema, limits);
-  GrammarText grammar(grammar_limits);
+  GrammarText grammar(budget);
   GrammarText::RuleId start = SchemaWalk(root, grammar).visit(root, "#");
   return grammar.finish(start);
 }
 
 std::string json_object_grammar() {
-  GrammarText grammar{GrammarLimits{}};
+  GrammarBudget budget;
+  GrammarText grammar(budget);
   GrammarText::RuleId start = JsonRules(grammar).get(JsonRules::Kind::kObject);
   return grammar.finish(start);
 }

@@ -21,8 +21,8 @@ struct SchemaLimits {
 // Grammar of the texts that satisfy `schema`. Throws Failure (invalid argument) that says what in
 // it cannot be had, and where ("#/properties/name").
 std::string schema_to_grammar(std::string_view schema,
-                              const SchemaLimits& limits = {},
-                              const GrammarLimits& grammar_limits = {});
+                              GrammarBudget& budget,
+                              const SchemaLimits& limits = {});
 
 // Any JSON object.
 std::string json_object_grammar();

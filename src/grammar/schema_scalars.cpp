@@ -15,9 +15,11 @@
 namespace droidspeak {
 namespace {
 
-constexpr size_t kMostLength = 16384;  // of a string whose length is bounded
-constexpr int kMostDecimals = 6;       // of a number's bound
-constexpr double kMostBound = 1e12;    // of a number that is no integer
+constexpr size_t kMostLength = 16384;   // of a string whose length is bounded
+constexpr size_t kMostUnrolled = 128;   // characters that the library has a state for each
+constexpr size_t kCountedStates = 512;  // what a longer run costs, which it counts
+constexpr int kMostDecimals = 6;        // of a number's bound
+constexpr double kMostBound = 1e12;     // of a number that is no integer
 constexpr size_t kMostMultiples = 512;
 
 std::vector<GrammarText::Alternative> as_alternatives(const std::vector<std::string>& texts) {
@@ -134,7 +136,8 @@ GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std
     if (low > high) return grammar_.add({});
     // Without escapes, whose characters would have to be counted apart.
     content = high == 0 ? "" : repeated_text(class_text(plain_json_characters()), low, high);
-    grammar_.charge(std::min<size_t>(high == kUnbounded ? low : high, 256));
+    size_t states = high == kUnbounded ? low : high;
+    grammar_.charge(states > kMostUnrolled ? kCountedStates : states);
     return grammar_.add({{"\"\\\"\" " + content + " \"\\\"\""}});
   }
   const SchemaJson& text = pattern != schema.end() ? *pattern : *format;

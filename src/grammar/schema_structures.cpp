@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kMostItems = 4096;      // of an array or an object whose size is bounded
 constexpr size_t kMostNameBytes = 1024;  // of a property
+// Behind each property any of the later ones may follow, and all are looked at.
+constexpr size_t kOptionsPerState = 32;
 
 // Names that an object must have, in their order.
 std::vector<std::string> required_of(const SchemaJson& schema, const std::string& path) {
@@ -117,6 +119,7 @@ GrammarText::RuleId SchemaWalk::repeated_members(RuleId one, size_t low, size_t 
   size_t least = low > 0 ? low - 1 : 0;
   size_t most = high == kUnbounded ? kUnbounded : high - 1;
   if (most > 0) all.text += " " + repeated_text(GrammarText::name(next), least, most);
+  grammar_.charge(std::min<size_t>(most == kUnbounded ? least : most, 256));
   if (least > 0) all.needs.push_back(next);
   return grammar_.add({all});
 }
@@ -229,7 +232,8 @@ GrammarText::RuleId SchemaWalk::named_members(const SchemaJson& schema, const st
   for (size_t i = ordered.size(); i-- > 0;) {
     const auto& [name, value] = ordered[i];
     std::string key = literal_text(SchemaJson(name).dump() + ":");
-    grammar_.charge(key.size());
+    grammar_.charge_literal(key.size());
+    grammar_.charge(1 + ordered.size() / kOptionsPerState);
     // Kept by the document, or by the list that lives as long as the walk.
     const SchemaJson* stable = schema.contains("properties") && schema["properties"].contains(name)
                                    ? &schema["properties"][name]

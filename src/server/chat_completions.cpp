@@ -30,6 +30,7 @@ class ChatFormat final : public AnswerFormat {
                     const WholeChoice& choice) override {
     Choice& state = choices_[static_cast<size_t>(index)];
     std::vector<AnswerItem> items = parse_answer(state.parser, choice.text);
+    if (choice.finish == FinishReason::kStop) state.is_in_call = drop_cut_calls(items) > 0;
     state.num_calls = std::ranges::count(items, ItemKind::kCall, &AnswerItem::kind);
     json.begin_object();
     json.key("index").integer(index);
@@ -66,6 +67,8 @@ class ChatFormat final : public AnswerFormat {
       if (events.empty() && is_last) events.push_back({EventKind::kText, ""});
     }
     for (const AnswerEvent& event : events) {
+      if (event.kind == EventKind::kCallBegin) choice.is_in_call = true;
+      if (event.kind == EventKind::kCallEnd) choice.is_in_call = false;
       if (event.kind != EventKind::kCallEnd) chunks.push_back(delta_chunk(piece.choice, event));
     }
     if (piece.finish) chunks.push_back(finish_chunk(piece.choice, *piece.finish));
@@ -76,12 +79,13 @@ class ChatFormat final : public AnswerFormat {
   struct Choice {
     AnswerParser parser;
     bool has_begun = false;
+    bool is_in_call = false;  // at the end: the last call was cut off
     int64_t num_calls = 0;
     std::vector<SampledToken> tokens = {};  // whose logprobs have not been shown
   };
 
   static const char* finish_reason(const Choice& choice, FinishReason reason) {
-    bool has_called = choice.num_calls > 0 && reason == FinishReason::kStop;
+    bool has_called = choice.num_calls > 0 && !choice.is_in_call && reason == FinishReason::kStop;
     return has_called ? "tool_calls" : to_string(reason);
   }
 
@@ -208,7 +212,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
-  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request, std::move(*slot));
   if (!prepared) return prepared.error();
   openai::GenerationFields& fields = chat->generation;
   auto format = std::make_unique<ChatFormat>(service, *prepared, *chat);

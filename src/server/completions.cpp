@@ -218,7 +218,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
       openai::parse_completion_request(std::move(request.body));
   request.release_body();
   if (!completion) return completion.error();
-  const openai::GenerationFields& fields = completion->generation;
+  openai::GenerationFields& fields = completion->generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
   if (!model) return model_not_found(fields.model);
 
@@ -241,7 +241,9 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   }
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return requests.error();
-  if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
+  if (auto error = reserve_memory(service, *requests, fields, request)) return *error;
+  { WorkSlots::Slot done = std::move(*slot); }
+  if (auto error = add_grammar(service, fields, *requests, request)) return *error;
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   auto format = std::make_unique<CompletionFormat>(service, std::move(look), num_choices);
   return Answer{fields, make_generation(service, fields, std::move(*requests)),

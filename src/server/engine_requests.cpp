@@ -138,11 +138,6 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     Service& service, const openai::GenerationFields& fields, EngineRequestOptions options) {
   if (auto error = check_fields(service, fields)) return *error;
   GenerationRequest common = common_request(service, fields, options);
-  if (fields.output_format) {
-    auto grammar = service.compile(*fields.output_format, fields.output_param);
-    if (!grammar) return grammar.error();
-    common.grammar = std::move(*grammar);
-  }
   common.sampling.seed = fields.seed.value_or(service.random_seed());
   std::vector<GenerationRequest> requests;
   for (const Shared<std::vector<int32_t>>& prompt : options.prompts) {
@@ -169,9 +164,11 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
 
 std::optional<ApiError> reserve_memory(Service& service,
                                        const std::vector<GenerationRequest>& requests,
-                                       int32_t num_choices,
+                                       const openai::GenerationFields& fields,
                                        HttpRequest& request) {
-  size_t tokens = requests.size() * static_cast<size_t>(num_choices) * openai::kChoiceTokens;
+  int32_t num_choices = fields.num_choices;
+  size_t tokens = fields.kept_bytes / openai::kBytesPerToken;
+  tokens += requests.size() * static_cast<size_t>(num_choices) * openai::kChoiceTokens;
   for (const GenerationRequest& one : requests) tokens += one.prompt->size();
   auto take = [&](Budget& budget, size_t amount, const char* what) -> std::optional<ApiError> {
     auto share = std::make_shared<Budget::Share>(budget);
@@ -185,6 +182,18 @@ std::optional<ApiError> reserve_memory(Service& service,
   };
   if (auto error = take(service.prompt_budget(), tokens, "prompts and choices")) return error;
   return take(service.logprob_budget(), num_logprob_values(requests, num_choices), "logprobs");
+}
+
+std::optional<ApiError> add_grammar(Service& service,
+                                    openai::GenerationFields& fields,
+                                    std::vector<GenerationRequest>& requests,
+                                    const HttpRequest& request) {
+  if (!fields.output_format) return std::nullopt;
+  auto grammar = service.compile(*fields.output_format, fields.output_param, request);
+  if (!grammar) return grammar.error();
+  for (GenerationRequest& one : requests) one.grammar = *grammar;
+  fields.output_format.reset();  // it may be large, and an answer takes long
+  return std::nullopt;
 }
 
 std::shared_ptr<Generation> make_generation(Service& service,

@@ -32,8 +32,15 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
 // been answered; 429 when others hold too much.
 std::optional<ApiError> reserve_memory(Service& service,
                                        const std::vector<GenerationRequest>& requests,
-                                       int32_t num_choices,
+                                       const openai::GenerationFields& fields,
                                        HttpRequest& request);
+
+// Compiles what the answers must look like, which takes longest: after all that may refuse the
+// request, and without a work slot. Takes the format from `fields`.
+std::optional<ApiError> add_grammar(Service& service,
+                                    openai::GenerationFields& fields,
+                                    std::vector<GenerationRequest>& requests,
+                                    const HttpRequest& request);
 
 // The generation of all choices of these requests on the service's engine.
 std::shared_ptr<Generation> make_generation(Service& service,

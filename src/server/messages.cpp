@@ -15,7 +15,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
   ApiResult<openai::ChatRequest> chat = anthropic::parse_messages_request(std::move(request.body));
   request.release_body();
   if (!chat) return chat.error();
-  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request, std::move(*slot));
   if (!prepared) return prepared.error();
   openai::GenerationFields& fields = chat->generation;
   auto face = anthropic::make_messages_face(service, fields.model, prepared->parser);

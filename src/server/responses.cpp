@@ -13,7 +13,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
       openai::parse_responses_request(std::move(request.body));
   request.release_body();
   if (!wanted) return wanted.error();
-  ApiResult<PreparedChat> prepared = prepare_chat(service, wanted->chat, request);
+  ApiResult<PreparedChat> prepared = prepare_chat(service, wanted->chat, request, std::move(*slot));
   if (!prepared) return prepared.error();
   openai::GenerationFields fields = wanted->chat.generation;
   auto face = openai::make_responses_face(service, std::move(*wanted), prepared->parser);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "server/chat/client_turn.h"
 #include "server/openai/limits.h"
 #include "server/plan_books.h"
 
@@ -25,12 +26,24 @@ ApiError surely_too_long(int32_t max_model_len, size_t bytes, const char* param)
 constexpr std::chrono::seconds kSlotLimit{30};
 // While they are parsed, bodies take several times their size: larger ones have one place together.
 constexpr size_t kLargeBody = size_t{1} << 20;
+// Formats from here on are compiled one at a time.
+constexpr size_t kLargeFormat = size_t{16} << 10;
 
 // Texts from here on take turns: a word takes some twenty-five times its bytes while it is cut.
 constexpr size_t kLongText = size_t{128} << 10;
 
 int num_work_slots() {
   return 1 + static_cast<int>(std::thread::hardware_concurrency() / 2);
+}
+
+ApiResult<WorkSlots::Slot> take_slot(WorkSlots& slots,
+                                     const HttpRequest& request,
+                                     const char* what) {
+  WorkSlots::Slot slot = slots.take(request.is_connected, kSlotLimit);
+  if (slot) return slot;
+  if (!request.is_connected()) return status_error(499, "The client went away.");
+  return status_error(
+      503, fmt::format("The server is busy with the {} of other requests; try again later.", what));
 }
 
 uint64_t unpredictable_number() {
@@ -57,6 +70,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       work_slots_(num_work_slots()),
       prompt_budget_(openai::kAllPromptTokens),
       logprob_budget_(openai::kAllLogprobValues),
+      compile_slots_(num_work_slots()),
       random_(unpredictable_number()) {
   const std::string& source = tokenizer.chat_template;
   if (!source.empty()) chat_template_.emplace(source);
@@ -91,11 +105,8 @@ std::optional<Service::Model> Service::find_model(std::string_view id) const {
 }
 
 ApiResult<WorkSlots::Slot> Service::take_work_slot(const HttpRequest& request) {
-  WorkSlots& slots = request.body.size() > kLargeBody ? large_work_slot_ : work_slots_;
-  WorkSlots::Slot slot = slots.take(request.is_connected, kSlotLimit);
-  if (slot) return slot;
-  if (!request.is_connected()) return status_error(499, "The client went away.");
-  return status_error(503, "The server is busy with the text of other requests; try again later.");
+  return take_slot(request.body.size() > kLargeBody ? large_work_slot_ : work_slots_, request,
+                   "text");
 }
 
 ApiResult<Service::Tokens> Service::encode_by(std::string_view text,
@@ -138,10 +149,7 @@ ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) con
   if (bytes / token_bound_.longest_token() > static_cast<size_t>(max_model_len_)) {
     return surely_too_long(max_model_len_, bytes, "messages");
   }
-  for (ChatTurn& turn : chat.messages) {
-    bool is_foreign = turn.role == "user" || turn.role == "tool";
-    if (is_foreign) turn.content = client_text_.mark(std::move(turn.content));
-  }
+  for (ChatTurn& turn : chat.messages) mark_turn(client_text_, turn);
   if (has_tools) chat.tools.json = client_text_.mark(std::move(chat.tools.json));
   ChatTemplateInput input;
   input.messages = template_messages(std::move(chat.messages), chat.tools,
@@ -170,7 +178,11 @@ ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) con
 }
 
 ApiResult<std::shared_ptr<const CompiledGrammar>> Service::compile(const OutputFormat& format,
-                                                                   const std::string& param) {
+                                                                   const std::string& param,
+                                                                   const HttpRequest& request) {
+  bool is_large = format.text.size() > kLargeFormat;
+  auto slot = take_slot(is_large ? large_compile_slot_ : compile_slots_, request, "formats");
+  if (!slot) return slot.error();
   auto grammar = grammars_.compile(format);
   if (grammar) return std::move(*grammar);
   return bad_field(fmt::format("Invalid '{}': {}.", param, grammar.error().message), param,

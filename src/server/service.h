@@ -89,9 +89,11 @@ class Service {
 
   Budget& logprob_budget() { return logprob_budget_; }
 
-  // 400 (param `param`) with the reason when the format cannot be enforced.
+  // 400 (param `param`) with the reason when the format cannot be enforced; 503 when others compile
+  // for too long. One large format is compiled at a time.
   ApiResult<std::shared_ptr<const CompiledGrammar>> compile(const OutputFormat& format,
-                                                            const std::string& param);
+                                                            const std::string& param,
+                                                            const HttpRequest& request);
 
   // Bytes of a token, empty for ids beyond the vocabulary.
   std::string_view token_bytes(int32_t token) const;
@@ -143,6 +145,8 @@ class Service {
   Budget logprob_budget_;
   mutable Mutex long_text_;  // held by who looks for the tokens of one
   WorkSlots large_work_slot_{1};
+  WorkSlots compile_slots_;
+  WorkSlots large_compile_slot_{1};
   std::atomic<bool> is_draining_ = false;
   mutable Mutex mutex_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);

@@ -36,8 +36,15 @@ BROKEN = [
     (CHAT, {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     (CHAT, {"messages": [{"role": "assistant", "tool_calls": [{"id": "x" * 257}]}]}, "messages[0].tool_calls[0].id"),
     (CHAT, {"messages": [{"role": "assistant", "tool_calls": [
-        {"id": "1", "function": {"name": "f", "arguments": "[" * 10_000}}]}]},
+        {"id": "1", "function": {"name": "f", "arguments": "[1]"}}]}]},
      "messages[0].tool_calls[0].function.arguments"),
+    (CHAT, {"messages": USER, "tools": [tool(parameters={"type": "string"})]}, "tools[0].function.parameters"),
+    (CHAT, {"messages": USER, "tools": [tool(parameters={"properties": {
+        str(i): {"type": "string", "maxLength": 200 + i} for i in range(40)}})]}, "tools"),
+    (CHAT, {"messages": USER, "tools": [tool(name=f"f{i}", description="x" * 200_000) for i in range(6)],
+            "tool_choice": "none"}, "tools[5].function.parameters"),
+    (CHAT, {"messages": USER, "reasoning_effort": "high"}, "reasoning_effort"),
+    (CHAT, {"messages": USER, "structured_outputs": {"json": "{}}, {"}}, "structured_outputs.json"),
     (RESPONSES, {}, "input"),
     (RESPONSES, {"input": {}}, "input"),
     (RESPONSES, {"input": [{"type": "file_search_call"}]}, "input[0].type"),

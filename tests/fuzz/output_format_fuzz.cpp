@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   format.text.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
     std::string grammar = grammar_of(format);
-    check(grammar.size() < (size_t{4} << 20), "a grammar is within its limits");
+    check(grammar.size() < (size_t{8} << 20), "a grammar is within its limits");
   } catch (const Failure& failure) {
     check(failure.code() == ErrorCode::kInvalidArgument, "what is refused is the client's");
     check(*failure.what() != '\0', "what is refused has a reason");

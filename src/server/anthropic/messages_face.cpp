@@ -4,6 +4,7 @@
 
 #include "server/anthropic/errors.h"
 #include "server/json_writer.h"
+#include "server/openai/tool_fields.h"
 
 namespace droidspeak::anthropic {
 
@@ -52,7 +53,9 @@ class MessagesFace final : public AnswerFace {
     begin_message(json);
     json.key("content").begin_array();
     for (const AnswerItem& item : parse_answer(parser_, choice.text)) {
-      if (item.is_whole) write_block(json, item);
+      if (!item.is_whole) continue;
+      write_block(json, item);
+      if (item.kind == ItemKind::kCall) ending_.has_called = true;
     }
     json.end_array();
     write_ending(json);
@@ -129,10 +132,9 @@ class MessagesFace final : public AnswerFace {
         json.key("signature").text("");
         break;
       case ItemKind::kCall:
-        ending_.has_called = true;
         json.key("type").text("tool_use").key("id").text(service_.new_call_id("toolu"));
         json.key("name").text(item.name);
-        json.key("input").raw(item.text.empty() ? "{}" : std::string_view(item.text));
+        json.key("input").raw(openai::object_or_none(item.text));
         break;
     }
     json.end_object();
@@ -184,10 +186,12 @@ class MessagesFace final : public AnswerFace {
       case EventKind::kReasoning:
         return delta(ItemKind::kReasoning, "thinking_delta", "thinking", answer.text);
       case EventKind::kCallBegin:
+        ending_.has_called = false;  // until it is whole
         return open_block({ItemKind::kCall, "", answer.text});
       case EventKind::kArguments:
         return delta(ItemKind::kCall, "input_json_delta", "partial_json", answer.text);
       case EventKind::kCallEnd:
+        ending_.has_called = true;
         return close_block();
     }
     panic("unknown AnswerEvent::Kind");

@@ -28,6 +28,16 @@ void read_cache_control(Fields& block) {
   }
 }
 
+void reject_citations(Fields& block) {
+  std::optional<JsonValue> citations = block.find("citations");
+  if (!citations || !citations->is(JsonKind::kObject)) {
+    return reject_unsupported(block, {"citations"});
+  }
+  if (block.object("citations")->boolean("enabled").value_or(true)) {
+    block.reject("citations", "other than {\"enabled\": false} is not supported");
+  }
+}
+
 void refuse_block(Fields& block, const std::string& type) {
   block.fail(bad_field(
       fmt::format("Unsupported content block '{}' in '{}': expected text, tool_use or tool_result "
@@ -53,7 +63,7 @@ std::string read_texts(Fields& fields, const char* name) {
     std::string type = block->required_string("type", kAnyLength);
     if (!block->has_failed() && type != "text") refuse_block(*block, type);
     read_cache_control(*block);
-    reject_unsupported(*block, {"citations"});
+    reject_citations(*block);
     if (i > 0) text += '\n';
     text += block->required_string("text", kAnyLength);
   }
@@ -72,7 +82,7 @@ class BlockReader {
     bool is_assistant = turn_.role == "assistant";
     if (type == "text") {
       add_text(block.required_string("text", kAnyLength));
-      reject_unsupported(block, {"citations"});
+      reject_citations(block);
     } else if (type == "tool_use" && is_assistant) {
       read_call(block);
     } else if (type == "thinking" && is_assistant) {

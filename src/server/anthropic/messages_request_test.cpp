@@ -48,6 +48,15 @@ TEST(MessagesRequest, TurnsBlocksIntoTurns) {
   EXPECT_EQ(request->generation.stop->at(0), "END");
 }
 
+TEST(MessagesRequest, TakesWhatAsksForNothing) {
+  EXPECT_EQ(param(R"("messages":[{"role":"user","content":[{"type":"text","text":"x",)"
+                  R"("citations":{"enabled":false}}]}],"metadata":{"user_id":null})"),
+            "accepted");
+  EXPECT_EQ(param(R"("messages":[{"role":"user","content":[{"type":"text","text":"x",)"
+                  R"("citations":{"enabled":true}}]}])"),
+            "messages[0].content[0].citations");
+}
+
 TEST(MessagesRequest, TakesToolsAndChoices) {
   auto choice = [](const std::string& value) {
     auto request = request_with(

@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\r\n";
+constexpr size_t kMostNameBytes = 128;  // of a tool
 
 using Kind = AnswerEvent::Kind;
 
@@ -29,7 +30,10 @@ size_t blank_end(std::string_view text) {
 
 }  // namespace
 
-AnswerParser::AnswerParser(const CallSyntax* syntax, Beginning beginning) : syntax_(syntax) {
+AnswerParser::AnswerParser(const CallSyntax* syntax,
+                           Beginning beginning,
+                           std::set<std::string> tools)
+    : syntax_(syntax), tools_(std::move(tools)) {
   if (beginning == Beginning::kReasoning) skip_blanks_before(State::kReasoning);
 }
 
@@ -160,8 +164,16 @@ bool AnswerParser::read_name() {
     return true;
   }
   size_t end = text.find(syntax_->after_name, opening.size());
-  if (text.size() < opening.size() || end == std::string_view::npos) return false;
-  emit(Kind::kCallBegin, pending_.substr(opening.size(), end - opening.size()));
+  if (text.size() < opening.size()) return false;
+  bool has_end = end != std::string_view::npos;
+  std::string name(text.substr(opening.size(), has_end ? end - opening.size() : end));
+  size_t most = kMostNameBytes + syntax_->after_name.size();
+  if (has_end ? !tools_->contains(name) : name.size() > most) {
+    give_up_call();
+    return true;
+  }
+  if (!has_end) return false;
+  emit(Kind::kCallBegin, std::move(name));
   pending_.erase(0, end + syntax_->after_name.size());
   has_called_ = true;
   depth_ = 0;
@@ -257,6 +269,10 @@ std::vector<AnswerItem> collect_items(const std::vector<AnswerEvent>& events) {
     }
   }
   return items;
+}
+
+size_t drop_cut_calls(std::vector<AnswerItem>& items) {
+  return std::erase_if(items, [](const AnswerItem& item) { return !item.is_whole; });
 }
 
 std::vector<AnswerItem> parse_answer(AnswerParser parser, std::string_view text) {

@@ -3,10 +3,12 @@
 // between calls mean nothing. What only looks like a call is text.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/shared.h"
 #include "server/chat/call_syntax.h"
 
 namespace droidspeak {
@@ -21,8 +23,9 @@ class AnswerParser {
  public:
   enum class Beginning { kUnknown, kReasoning };  // the latter: the prompt has opened it
 
-  // `syntax` is null when nothing may be called, and lives on otherwise.
-  AnswerParser(const CallSyntax* syntax, Beginning beginning);
+  // `syntax` is null when nothing may be called, and lives on otherwise. What looks like a call of
+  // something else than the tools is text.
+  AnswerParser(const CallSyntax* syntax, Beginning beginning, std::set<std::string> tools = {});
 
   std::vector<AnswerEvent> push(std::string_view text);
   std::vector<AnswerEvent> finish();
@@ -51,6 +54,7 @@ class AnswerParser {
   void skip_blanks_before(State next);
 
   const CallSyntax* syntax_;
+  Shared<std::set<std::string>> tools_;  // of all choices
   State state_ = State::kBeginning;
   State after_blanks_ = State::kText;  // of kBlanks
   std::string pending_;
@@ -71,6 +75,9 @@ struct AnswerItem {
   std::string name = {};  // of what is called
   bool is_whole = true;   // false: a call that was cut off
 };
+
+// Takes out calls that were cut off, as by a stop string; how many.
+size_t drop_cut_calls(std::vector<AnswerItem>& items);
 
 std::vector<AnswerItem> collect_items(const std::vector<AnswerEvent>& events);
 std::vector<AnswerItem> parse_answer(AnswerParser parser, std::string_view text);

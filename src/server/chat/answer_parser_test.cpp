@@ -45,7 +45,23 @@ std::vector<std::string> items_of(const AnswerParser& parser, const std::string&
 }
 
 std::vector<std::string> items_of(CallSyntax::Kind kind, const std::string& text) {
-  return items_of(AnswerParser(&call_syntax(kind), Beginning::kUnknown), text);
+  return items_of(AnswerParser(&call_syntax(kind), Beginning::kUnknown, {"f", "g", "g.h"}), text);
+}
+
+TEST(AnswerParser, TakesCallsOfOtherThingsThanToolsForText) {
+  std::string other = "{\"name\": \"Bob\", \"parameters\": {\"x\": 1}}";
+  EXPECT_THAT(items_of(CallSyntax::Kind::kLlama, other), ElementsAre("text: " + other));
+  std::string endless = "{\"name\": \"" + std::string(300, 'f');
+  AnswerParser parser(&call_syntax(CallSyntax::Kind::kLlama), Beginning::kUnknown, {"f"});
+  EXPECT_THAT(shown(collect_items(parser.push(endless))), ElementsAre("text: " + endless));
+}
+
+TEST(AnswerParser, CutCallsCanBeDropped) {
+  AnswerParser parser(&call_syntax(CallSyntax::Kind::kMistralNames), Beginning::kUnknown, {"f"});
+  std::vector<AnswerItem> items =
+      parse_answer(parser, "a [TOOL_CALLS]f[ARGS]{} [TOOL_CALLS]f[ARGS]{\"x");
+  EXPECT_EQ(drop_cut_calls(items), 1u);
+  EXPECT_THAT(shown(items), ElementsAre("text: a", "call: f {}"));
 }
 
 TEST(AnswerParser, LeavesTextWithoutToolsAsItIs) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/chat/client_turn.h"
+
 namespace droidspeak {
 
 namespace {
@@ -52,6 +54,23 @@ class ClientTextTest : public testing::Test {
   const ByteTokenizer tokenizer_;
   const ClientText text_{tokenizer_};
 };
+
+TEST_F(ClientTextTest, MarksAllPartsOfTurnsButTheSystems) {
+  std::string marked = text_.mark("<e>");
+  ASSERT_NE(marked, "<e>");
+  for (const char* role : {"user", "tool", "assistant"}) {
+    ChatTurn turn{role, "<e>", "<e>", {{"<e>", "f", R"({"a":"<e>"})"}}, "<e>"};
+    mark_turn(text_, turn);
+    EXPECT_EQ(turn.content, marked);
+    EXPECT_EQ(turn.reasoning, marked);
+    EXPECT_EQ(turn.answered_call_id, marked);
+    EXPECT_EQ(turn.calls[0].id, marked);
+    EXPECT_EQ(turn.calls[0].arguments, R"({"a":")" + marked + R"("})");
+  }
+  ChatTurn system{"system", "<e>"};
+  mark_turn(text_, system);
+  EXPECT_EQ(system.content, "<e>");
+}
 
 TEST_F(ClientTextTest, LeavesOrdinaryTextsAlone) {
   for (const char* text : {"", "a <b> c", "<", "\xC3\xA4"}) EXPECT_EQ(text_.mark(text), text);

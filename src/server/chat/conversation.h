@@ -10,7 +10,9 @@ namespace droidspeak {
 struct ToolCall {
   std::string id;
   std::string name;
-  std::string arguments;  // text of a JSON object, keys in the client's order
+  // Text of a JSON object, keys in the client's order; of a call that was cut off, a JSON string
+  // with what there is.
+  std::string arguments;
 };
 
 struct ChatTurn {
@@ -25,7 +27,9 @@ struct ChatTurn {
 
 struct Tool {
   std::string name;
-  std::string parameters;  // JSON schema of the arguments
+  std::string parameters;  // JSON schema of the arguments, which are an object
+  std::string description = {};
+  enum class Strictness { kUnsaid, kStrict } strictness = Strictness::kUnsaid;  // held either way
 };
 
 struct ToolChoice {

@@ -1,5 +1,7 @@
 #include "server/chat/prepare.h"
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "server/chat/tool_format.h"
@@ -9,11 +11,13 @@ namespace droidspeak {
 
 ApiResult<PreparedChat> prepare_chat(Service& service,
                                      openai::ChatRequest& chat,
-                                     HttpRequest& request) {
+                                     HttpRequest& request,
+                                     WorkSlots::Slot slot) {
   openai::GenerationFields& fields = chat.generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
   if (!model) return model_not_found(fields.model);
   const CallSyntax* syntax = nullptr;
+  std::set<std::string> tool_names;
   if (const ToolOffer& offer = chat.prompt.tools; offer.is_open()) {
     syntax = &call_syntax(service.tool_dialect().syntax);
     auto format = tool_format(offer, {*syntax, fields.output_format});
@@ -25,6 +29,7 @@ ApiResult<PreparedChat> prepare_chat(Service& service,
                        "min_tokens");
     }
     fields.skips_special_tokens = false;  // some models begin calls with one
+    for (const Tool& tool : offer.tools) tool_names.insert(tool.name);
   }
   auto prompt = service.encode_chat(std::move(chat.prompt));
   if (!prompt) return prompt.error();
@@ -37,9 +42,14 @@ ApiResult<PreparedChat> prepare_chat(Service& service,
   options.num_top_logprobs = chat.num_top_logprobs;
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return requests.error();
-  if (auto error = reserve_memory(service, *requests, fields.num_choices, request)) return *error;
+  if (auto error = reserve_memory(service, *requests, fields, request)) return *error;
+  { WorkSlots::Slot done = std::move(slot); }
+  bool is_thinking = prompt->beginning == AnswerParser::Beginning::kReasoning;
+  if (fields.output_format && is_thinking)
+    fields.output_format->begins = OutputFormat::Begins::kAfterReasoning;
+  if (auto error = add_grammar(service, fields, *requests, request)) return *error;
   return PreparedChat{make_generation(service, fields, std::move(*requests)),
-                      AnswerParser(syntax, prompt->beginning)};
+                      AnswerParser(syntax, prompt->beginning, std::move(tool_names))};
 }
 
 }  // namespace droidspeak

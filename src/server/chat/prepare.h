@@ -18,9 +18,10 @@ struct PreparedChat {
 };
 
 // Takes the chat's prompt, and what the generation needs of the shared budgets until `request` has
-// been answered.
+// been answered. `slot` is given back before what takes long.
 ApiResult<PreparedChat> prepare_chat(Service& service,
                                      openai::ChatRequest& chat,
-                                     HttpRequest& request);
+                                     HttpRequest& request,
+                                     WorkSlots::Slot slot);
 
 }  // namespace droidspeak

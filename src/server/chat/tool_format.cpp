@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <fmt/format.h>
+
 #include "server/json_writer.h"
 
 namespace droidspeak {
@@ -22,7 +24,7 @@ class FormatWriter {
       write_calls_only();
     } else if (answer_schema) {
       json_.begin_object().key("type").text("or").key("elements").begin_array();
-      write_schema(*answer_schema);
+      write_schema(*answer_schema, "the answer's format");
       write_calls_only();
       json_.end_array().end_object();
     } else {
@@ -40,9 +42,9 @@ class FormatWriter {
            syntax_.repeats == CallSyntax::Repeats::kNo;
   }
 
-  void write_schema(const std::string& schema) {
+  void write_schema(const std::string& schema, const std::string& label) {
     json_.begin_object().key("type").text("json_schema").key("json_schema").raw(schema);
-    json_.end_object();
+    json_.key("label").text(label).end_object();
   }
 
   void begin_tag(const std::string& begin) {
@@ -51,20 +53,21 @@ class FormatWriter {
 
   void end_tag(std::string_view end) { json_.key("end").text(end).end_object(); }
 
-  void write_call(const Tool& tool) {
+  void write_call(size_t index) {
+    const Tool& tool = offer_.tools[index];
     std::string begin(syntax_.before_name);
     begin += tool.name;
     begin += syntax_.after_name;
     begin_tag(begin);
-    write_schema(tool.parameters);
+    write_schema(tool.parameters, fmt::format("tools[{}] '{}'", index, tool.name));
     end_tag(syntax_.after_arguments);
   }
 
   void write_tags() {
     json_.key("tags").begin_array();
-    for (const Tool& tool : offer_.tools) {
-      bool is_wanted = offer_.choice.mode != Mode::kNamed || tool.name == offer_.choice.name;
-      if (is_wanted) write_call(tool);
+    for (size_t i = 0; i < offer_.tools.size(); ++i) {
+      bool is_named = offer_.tools[i].name == offer_.choice.name;
+      if (offer_.choice.mode != Mode::kNamed || is_named) write_call(i);
     }
     json_.end_array();
   }

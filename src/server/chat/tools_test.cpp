@@ -48,9 +48,9 @@ TEST(ToolFormat, LetsTextComeBeforeCallsWhenTheModelMayChoose) {
       format_of(two_tools(), Kind::kHermes),
       R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<tool_call>"],)"
       R"("tags":[{"type":"tag","begin":"<tool_call>\n{\"name\": \"f\", \"arguments\": ",)"
-      R"("content":{"type":"json_schema","json_schema":{"type":"object"}},"end":"}\n</tool_call>"},)"
+      R"("content":{"type":"json_schema","json_schema":{"type":"object"},"label":"tools[0] 'f'"},"end":"}\n</tool_call>"},)"
       R"({"type":"tag","begin":"<tool_call>\n{\"name\": \"g\", \"arguments\": ",)"
-      R"("content":{"type":"json_schema","json_schema":{}},"end":"}\n</tool_call>"}],)"
+      R"("content":{"type":"json_schema","json_schema":{},"label":"tools[1] 'g'"},"end":"}\n</tool_call>"}],)"
       R"("at_least_one":false,"stop_after_first":false}})");
 }
 
@@ -87,7 +87,7 @@ TEST(ToolFormat, JoinsTheAnswersOwnSchema) {
   ASSERT_TRUE(format);
   EXPECT_THAT(format->text,
               StartsWith(R"({"type":"structural_tag","format":{"type":"or","elements")"
-                         R"(:[{"type":"json_schema","json_schema":{"const":1}})"));
+                         R"(:[{"type":"json_schema","json_schema":{"const":1})"));
   OutputFormat regex{OutputFormat::Kind::kRegex, "a"};
   auto refused = tool_format(two_tools(), {call_syntax(Kind::kHermes), regex});
   ASSERT_FALSE(refused);

@@ -58,7 +58,8 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompt = read_chat_prompt(fields);
   request.num_top_logprobs = read_chat_logprobs(fields);
-  reject_unsupported(fields, {"echo"});
+  reject_unsupported(fields, {"echo", "reasoning_effort"});
+  reject_verbosity(fields);
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   auto max_tokens = fields.integer("max_tokens", {1, kMax});
   auto max_completion_tokens = fields.integer("max_completion_tokens", {1, kMax});

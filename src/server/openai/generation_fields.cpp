@@ -187,6 +187,7 @@ void read_labels(Fields& fields) {
   if (!fields.check_count("metadata", metadata.size(), kMaxMetadataEntries)) return;
   for (const auto& [key, value] : metadata.members()) {
     if (!fields.check_length("metadata", key, kMaxMetadataKeyBytes)) return;
+    if (value.is(JsonKind::kNull)) continue;
     if (!value.is(JsonKind::kString)) {
       return fields.wrong_type("metadata." + key, "a string", value.kind());
     }
@@ -225,6 +226,13 @@ void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto value = fields.find(name);
     if (value && !asks_for_nothing(*value)) fields.reject(name, "is not supported by this server");
+  }
+}
+
+void reject_verbosity(Fields& fields) {
+  auto verbosity = fields.string("verbosity", kAnyLength);
+  if (verbosity && *verbosity != "medium") {
+    fields.reject("verbosity", "other than 'medium' is not supported");
   }
 }
 

@@ -38,5 +38,7 @@ ApiError unsupported_content(std::string_view type, const std::string& where);
 
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);
+// `verbosity` other than the default, "medium".
+void reject_verbosity(Fields& fields);
 
 }  // namespace droidspeak::openai

@@ -33,7 +33,9 @@ inline constexpr size_t kMaxAuthorBytes = 256;
 inline constexpr size_t kMaxTools = 512;
 inline constexpr size_t kMaxToolNameBytes = 128;
 inline constexpr size_t kMaxToolBytes = size_t{256} << 10;  // of one tool, as JSON
-inline constexpr size_t kMaxToolCalls = 512;                // of one message
+inline constexpr size_t kMaxToolsBytes = size_t{1} << 20;   // of all tools
+inline constexpr size_t kMaxInstructionBytes = size_t{1} << 20;
+inline constexpr size_t kMaxToolCalls = 512;  // of one message
 inline constexpr size_t kMaxCallIdBytes = 256;
 inline constexpr size_t kMaxTemplateArgumentBytes = size_t{64} << 10;
 inline constexpr size_t kMaxTemplateArguments = 256;
@@ -47,6 +49,7 @@ inline constexpr size_t kMaxLogprobValues = size_t{1} << 18;  // tokens times al
 // Of all requests in work; what is over is 429.
 inline constexpr size_t kAllPromptTokens = size_t{8} << 20;
 inline constexpr size_t kChoiceTokens = 128;  // what a choice counts, beside its prompt
+inline constexpr size_t kBytesPerToken = 4;   // of what an answer repeats of its request
 inline constexpr size_t kAllLogprobValues = size_t{1} << 20;
 
 inline constexpr size_t kMaxAdapterNameBytes = 128;

@@ -15,7 +15,9 @@ std::optional<OutputFormat> read_response_format(Fields& fields) {
   std::optional<Fields> format = fields.object("response_format");
   if (!format) return std::nullopt;
   std::string type = format->required_string("type", kAnyLength);
-  if (type == "json_object") return OutputFormat{Kind::kJsonObject, {}};
+  bool is_object = type == "json_object";
+  if (is_object && format->find("schema")) return read_schema(*format, "schema");
+  if (is_object) return OutputFormat{Kind::kJsonObject, {}};
   if (type == "json_schema") {
     if (!format->find("json_schema")) format->missing("json_schema");
     std::optional<Fields> members = format->object("json_schema");
@@ -85,13 +87,27 @@ void reject_former_fields(Fields& fields) {
 
 }  // namespace
 
+namespace {
+
+// A schema that came as text, as JSON of our own writing: other texts are put around it.
+std::string schema_text(Fields& fields, const std::string& name, const std::string& text) {
+  ApiResult<JsonDocument> document = JsonDocument::parse(text);
+  bool is_schema = document && (document->root().is(JsonKind::kObject) ||
+                                document->root().is(JsonKind::kBoolean));
+  if (is_schema) return document->root().text();
+  fields.invalid(name, "it is not the text of a JSON schema");
+  return {};
+}
+
+}  // namespace
+
 OutputFormat read_schema(Fields& fields, const std::string& name) {
   OutputFormat format{Kind::kJsonSchema, {}};
   std::optional<JsonValue> schema = fields.find(name);
   if (!schema) {
     fields.missing(name);
   } else if (schema->is(JsonKind::kString)) {
-    format.text = schema->string();
+    format.text = schema_text(fields, name, schema->string());
   } else if (schema->is(JsonKind::kObject) || schema->is(JsonKind::kBoolean)) {
     format.text = schema->text();
   } else {

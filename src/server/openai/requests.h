@@ -29,6 +29,7 @@ struct GenerationFields {
   int32_t min_tokens = 0;
   std::optional<OutputFormat> output_format;  // none: free text
   std::string output_param;                   // the field that says it
+  size_t kept_bytes = 0;                      // of the request, which the answer repeats
   std::optional<int32_t> prompt_logprobs;     // alternatives of each token of the prompt
   bool ignores_end_tokens = false;
   bool skips_special_tokens = true;

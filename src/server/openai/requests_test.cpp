@@ -199,6 +199,11 @@ INSTANTIATE_TEST_SUITE_P(
     BadChatField,
     testing::Values(
         BadField{R"("response_format": "text")", "response_format"},
+        BadField{R"("reasoning_effort": "high")", "reasoning_effort"},
+        BadField{R"("verbosity": "low")", "verbosity"},
+        BadField{R"("structured_outputs": {"json": "{}}, {\"type\": \"any_text\"}"})",
+                 "structured_outputs.json"},
+        BadField{R"("structured_outputs": {"json": "[]"})", "structured_outputs.json"},
         BadField{R"("response_format": {})", "response_format.type"},
         BadField{R"("response_format": {"type": "xml"})", "response_format.type"},
         BadField{R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
@@ -247,7 +252,11 @@ TEST(ChatRequest, ReadsWhatTheAnswerMustLookLike) {
   EXPECT_EQ(schema.output_format, (OutputFormat{Kind::kJsonSchema, R"({"z":1,"a":[2]})"}));
   EXPECT_EQ(schema.output_param, "response_format");
   GenerationFields text = read_format(R"("structured_outputs": {"json": "{\"b\": 1}"})");
-  EXPECT_EQ(text.output_format, (OutputFormat{Kind::kJsonSchema, R"({"b": 1})"}));
+  EXPECT_EQ(text.output_format, (OutputFormat{Kind::kJsonSchema, R"({"b":1})"}));
+  EXPECT_EQ(read_format(R"("response_format": {"type": "json_object", "schema": {"b": 1}})")
+                .output_format,
+            (OutputFormat{Kind::kJsonSchema, R"({"b":1})"}));
+  EXPECT_FALSE(read_format(R"("reasoning_effort": null, "verbosity": "medium")").output_format);
   EXPECT_EQ(text.output_param, "structured_outputs");
   EXPECT_EQ(read_format(R"("structured_outputs": {"json": {"b": 1, "a": 2}})").output_format,
             (OutputFormat{Kind::kJsonSchema, R"({"b":1,"a":2})"}));

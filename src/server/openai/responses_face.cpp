@@ -68,14 +68,19 @@ class ResponsesFace final : public AnswerFace {
   }
 
   std::string error_events(const ApiError& error) override {
-    return response_event("response.failed", nullptr, Status::kFailed, &error);
+    std::string events;
+    if (!has_begun_) events = begin_events();
+    has_begun_ = true;
+    return events + response_event("response.failed", nullptr, Status::kFailed, &error);
   }
 
   HttpResponse refusal(const ApiError& error) const override { return error_response(error); }
 
  private:
   Status end_status() const {
-    return finish_ == FinishReason::kLength ? Status::kIncomplete : Status::kCompleted;
+    bool is_cut =
+        finish_ == FinishReason::kLength || (!items_.empty() && !items_.back().item.is_whole);
+    return is_cut ? Status::kIncomplete : Status::kCompleted;
   }
 
   ItemStatus item_status() const {
@@ -228,7 +233,7 @@ class ResponsesFace final : public AnswerFace {
     json.key("background").boolean(false).key("error");
     write_error(json, error);
     json.key("incomplete_details");
-    if (status == Status::kIncomplete) {
+    if (status == Status::kIncomplete && finish_ == FinishReason::kLength) {
       json.begin_object().key("reason").text("max_output_tokens").end_object();
     } else {
       json.null();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/json_writer.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/limits.h"
 #include "server/openai/tool_fields.h"
@@ -146,21 +147,26 @@ std::vector<ChatTurn> read_input(Fields& fields) {
 void read_text_format(Fields& fields, ResponsesRequest& request) {
   std::optional<Fields> text = fields.object("text");
   if (!text) return;
-  if (auto verbosity = text->string("verbosity", kAnyLength); verbosity && *verbosity != "medium") {
-    text->reject("verbosity", "other than 'medium' is not supported");
-  }
+  reject_verbosity(*text);
   std::optional<Fields> format = text->object("format");
   if (!format) return;
-  request.text_format = format->value().text();
   std::string type = format->required_string("type", kAnyLength);
   if (format->has_failed() || type == "text") return;
   GenerationFields& generation = request.chat.generation;
   generation.output_param = "text.format";
   if (type == "json_object") {
     generation.output_format = OutputFormat{OutputFormat::Kind::kJsonObject, {}};
+    request.text_format = R"({"type":"json_object"})";
   } else if (type == "json_schema") {
-    format->required_string("name", kMaxSchemaNameBytes);
+    std::string name = format->required_string("name", kMaxSchemaNameBytes);
+    bool is_strict = format->boolean("strict").value_or(false);
     generation.output_format = read_schema(*format, "schema");
+    if (format->has_failed()) return;
+    JsonWriter json;
+    json.begin_object().key("type").text(type).key("name").text(name);
+    json.key("schema").raw(generation.output_format->text);
+    json.key("strict").boolean(is_strict).end_object();
+    request.text_format = std::move(json).take();
   } else {
     format->invalid("type", fmt::format("'{}' is not 'text', 'json_object' or 'json_schema'",
                                         abbreviated(type)));
@@ -192,9 +198,49 @@ void reject_what_needs_more(Fields& fields) {
   accept_only(fields, "service_tier", {"auto", "default"});
 }
 
-std::string text_of(Fields& fields, const char* name) {
-  auto value = fields.find(name);
-  return value ? value->text() : std::string();
+// What was read of the tools, not all that the client wrote.
+std::string tools_json(const ToolOffer& offer) {
+  JsonWriter json;
+  json.begin_array();
+  for (const Tool& tool : offer.tools) {
+    json.begin_object().key("type").text("function").key("name").text(tool.name);
+    json.key("description").text_or_null(tool.description);
+    json.key("parameters").raw(tool.parameters);
+    json.key("strict").boolean(tool.strictness == Tool::Strictness::kStrict).end_object();
+  }
+  json.end_array();
+  return std::move(json).take();
+}
+
+std::string choice_json(const ToolChoice& choice) {
+  switch (choice.mode) {
+    case ToolChoice::Mode::kNone:
+      return "\"none\"";
+    case ToolChoice::Mode::kAuto:
+      return "\"auto\"";
+    case ToolChoice::Mode::kRequired:
+      return "\"required\"";
+    case ToolChoice::Mode::kNamed:
+      break;
+  }
+  JsonWriter json;
+  json.begin_object().key("type").text("function").key("name").text(choice.name).end_object();
+  return std::move(json).take();
+}
+
+// What the answer repeats.
+void keep_parts(Fields& fields, ResponsesRequest& request) {
+  if (fields.has_failed()) return;
+  for (auto [name, kept] :
+       {std::pair{"instructions", &request.instructions}, {"metadata", &request.metadata}}) {
+    if (auto value = fields.find(name)) *kept = value->text();
+  }
+  const ToolOffer& offer = request.chat.prompt.tools;
+  request.tool_choice = choice_json(offer.choice);
+  request.tools = tools_json(offer);
+  request.chat.generation.kept_bytes = request.instructions.size() + request.metadata.size() +
+                                       request.text_format.size() + request.tool_choice.size() +
+                                       request.tools.size();
 }
 
 }  // namespace
@@ -211,7 +257,7 @@ ApiResult<ResponsesRequest> parse_responses_request(std::string body) {
   if (chat.generation.num_choices != 1) fields.reject("n", "other than 1 is not supported here");
   reject_unsupported(fields, {"response_format", "structured_outputs", "messages"});
   chat.prompt.messages = read_input(fields);
-  if (auto instructions = fields.string("instructions", kAnyLength)) {
+  if (auto instructions = fields.string("instructions", kMaxInstructionBytes)) {
     chat.prompt.messages.insert(chat.prompt.messages.begin(), {"system", *instructions});
   }
   chat.prompt.tools = read_response_tools(fields);
@@ -221,10 +267,7 @@ ApiResult<ResponsesRequest> parse_responses_request(std::string body) {
     chat.generation.max_tokens = static_cast<int32_t>(*most);
   }
   reject_what_needs_more(fields);
-  request.instructions = text_of(fields, "instructions");
-  request.metadata = text_of(fields, "metadata");
-  request.tool_choice = text_of(fields, "tool_choice");
-  request.tools = text_of(fields, "tools");
+  keep_parts(fields, request);
   if (error) return *error;
   return request;
 }

@@ -69,6 +69,26 @@ TEST(ResponsesRequest, TakesToolsAndFormats) {
   EXPECT_EQ(request->chat.generation.output_format->text, R"({"z":1,"a":2})");
 }
 
+TEST(ResponsesRequest, KeepsOnlyWhatWasRead) {
+  std::string junk = R"("junk":")" + std::string(100000, 'x') + "\"";
+  auto request = request_with(
+      R"("input":"x","tools":[{"type":"function","name":"f","parameters":{"type":"object"},)" +
+      junk + R"(}],"tool_choice":{"type":"function","name":"f",)" + junk +
+      R"(},"text":{"format":{"type":"json_schema","name":"n","schema":"{ \"type\": \"object\" }",)" +
+      junk + "}}");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->tools,
+            R"([{"type":"function","name":"f","description":null,"parameters":{"type":"object"},)"
+            R"("strict":false}])");
+  EXPECT_EQ(request->tool_choice, R"({"type":"function","name":"f"})");
+  EXPECT_EQ(request->text_format,
+            R"({"type":"json_schema","name":"n","schema":{"type":"object"},"strict":false})");
+  EXPECT_EQ(request->chat.generation.kept_bytes,
+            request->tools.size() + request->tool_choice.size() + request->text_format.size());
+  EXPECT_EQ(param(R"("input":"x","instructions":")" + std::string((1 << 20) + 1, 'x') + "\""),
+            "instructions");
+}
+
 TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   std::string input = R"("input":"x",)";
   EXPECT_EQ(param(R"("temperature":1)"), "input");
@@ -80,7 +100,7 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(R"("input":[{"role":"user","content":[{"type":"input_image"}]}])"),
             "input[0].content[0].type");
   EXPECT_EQ(param(R"("input":[{"type":"computer_call"}])"), "input[0].type");
-  EXPECT_EQ(param(R"("input":[{"type":"function_call","call_id":"c","name":"f","arguments":"x"}])"),
+  EXPECT_EQ(param(R"("input":[{"type":"function_call","call_id":"c","name":"f","arguments":"1"}])"),
             "input[0].arguments");
   EXPECT_EQ(param(R"("input":[{"type":"function_call_output","call_id":"c"}])"), "input[0].output");
   EXPECT_EQ(param(R"("input":[{"type":"reasoning","encrypted_content":"x"}])"),

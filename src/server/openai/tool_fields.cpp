@@ -6,6 +6,7 @@
 
 #include "server/json_writer.h"
 #include "server/openai/limits.h"
+#include "server/openai/tool_schema.h"
 
 namespace droidspeak::openai {
 
@@ -103,16 +104,20 @@ std::string ToolList::name_of(Fields& tool) {
 }
 
 void ToolList::add(Fields& tool, const char* schema, std::string json) {
-  std::string name = name_of(tool);
-  tool.string("description", kMaxToolBytes);
-  tool.boolean("strict");
-  std::string parameters(kNoArguments);
-  if (tool.object(schema)) parameters = tool.find(schema)->text();
+  Tool read{name_of(tool), std::string(kNoArguments)};
+  read.description = tool.string("description", kMaxToolBytes).value_or("");
+  if (tool.boolean("strict").value_or(false)) read.strictness = Tool::Strictness::kStrict;
+  if (tool.object(schema)) read.parameters = read_arguments_schema(tool, schema, read.name);
   if (tool.has_failed() || !tool.check_length(schema, json, kMaxToolBytes)) return;
-  bool is_taken = std::ranges::any_of(offer_.tools, [&](const Tool& t) { return t.name == name; });
-  if (is_taken) tool.invalid("name", fmt::format("there is another tool '{}'", name));
+  bool is_taken =
+      std::ranges::any_of(offer_.tools, [&](const Tool& t) { return t.name == read.name; });
+  if (is_taken) tool.invalid("name", fmt::format("there is another tool '{}'", read.name));
   json_ += (json_.empty() ? "[" : ",") + json;
-  offer_.tools.push_back({std::move(name), std::move(parameters)});
+  if (json_.size() > kMaxToolsBytes) {
+    tool.invalid(schema, fmt::format("with tool '{}' all tools have more than {} bytes", read.name,
+                                     kMaxToolsBytes));
+  }
+  offer_.tools.push_back(std::move(read));
 }
 
 ToolOffer ToolList::take(Fields& fields, ToolChoice choice) {
@@ -154,10 +159,21 @@ std::string read_arguments(Fields& call, const std::string& field) {
   std::string text = call.required_string(field, kAnyLength);
   if (text.empty()) return "{}";
   ApiResult<JsonDocument> document = JsonDocument::parse(text);
-  if (!document || !document->root().is(JsonKind::kObject)) {
+  if (!document) {
+    JsonWriter json;
+    json.text(text);
+    return std::move(json).take();
+  }
+  if (!document->root().is(JsonKind::kObject)) {
     call.invalid(field, "it is not the text of a JSON object");
   }
-  return text;
+  return document->root().text();
+}
+
+std::string object_or_none(const std::string& text) {
+  ApiResult<JsonDocument> document = JsonDocument::parse(text);
+  bool is_object = document && document->root().is(JsonKind::kObject);
+  return is_object ? document->root().text() : "{}";
 }
 
 }  // namespace droidspeak::openai

@@ -34,7 +34,11 @@ std::string template_tool(const std::string& name,
 ToolOffer read_chat_tools(Fields& fields);
 ToolOffer read_response_tools(Fields& fields);
 
-// A call's arguments in `field`: the text of a JSON object, which may be empty.
+// A call's arguments in `field`: the text of a JSON object, which may be empty. A text that is no
+// JSON, as a call that was cut off leaves it, becomes a JSON string.
 std::string read_arguments(Fields& call, const std::string& field);
+
+// The text of a JSON object; "{}" when it is none.
+std::string object_or_none(const std::string& text);
 
 }  // namespace droidspeak::openai

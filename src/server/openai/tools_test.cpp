@@ -29,7 +29,7 @@ TEST(ChatTools, KeepTheClientsOrder) {
   const ToolOffer& offer = request->prompt.tools;
   ASSERT_EQ(offer.tools.size(), 2u);
   EXPECT_EQ(offer.tools[0].name, "f");
-  EXPECT_EQ(offer.tools[0].parameters, R"({"z":1,"a":2})");
+  EXPECT_EQ(offer.tools[0].parameters, R"({"type":"object","z":1,"a":2})");
   EXPECT_EQ(offer.tools[1].parameters, R"({"type":"object","properties":{}})");
   EXPECT_EQ(std::string("\"tools\":") + offer.json, kTools);
   EXPECT_EQ(offer.choice.mode, Mode::kAuto);
@@ -82,6 +82,54 @@ TEST(ChatTools, AreRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(R"("tools":[)" + twice + "," + twice + "]"), "tools[1].function.name");
 }
 
+TEST(ChatTools, TakeObjectsOnly) {
+  auto read = [](const std::string& schema) {
+    auto request = chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":)" +
+                             schema + "}}]");
+    if (request) return request->prompt.tools.tools[0].parameters;
+    EXPECT_EQ(request.error().param, "tools[0].function.parameters");
+    EXPECT_THAT(request.error().message, testing::HasSubstr("tool 'f'"));
+    return std::string("refused");
+  };
+  auto is_kept = [&](const std::string& schema) { return read(schema) == schema; };
+  EXPECT_EQ(read("{}"), R"({"type":"object"})");
+  EXPECT_EQ(read(R"({"properties":{}})"), R"({"type":"object","properties":{}})");
+  EXPECT_EQ(read(R"({"anyOf":[{"required":["a"]}]})"),
+            R"({"type":"object","anyOf":[{"required":["a"]}]})");
+  EXPECT_TRUE(is_kept(R"({"type":["object"]})"));
+  EXPECT_TRUE(is_kept(R"({"$defs":{"a":{"type":"object"}},"$ref":"#/$defs/a"})"));
+  EXPECT_TRUE(is_kept(R"({"anyOf":[{"type":"object"},{"const":{}}]})"));
+  EXPECT_TRUE(is_kept(R"({"allOf":[{},{"type":"object"}]})"));
+  for (const char* other :
+       {R"({"type":"string"})", R"({"type":["object","null"]})", R"({"enum":[1]})",
+        R"({"const":[]})", R"({"anyOf":[{"type":"object"},{"type":"null"}]})",
+        R"({"anyOf":[{"type":"object"},true]})", R"({"$ref":"#"})", R"({"$ref":"#/nowhere"})",
+        R"({"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})"}) {
+    EXPECT_EQ(read(other), "refused") << other;
+  }
+}
+
+TEST(ChatTools, WithTooManyKeysAreRefusedAtOnce) {
+  std::string keys;
+  for (int i = 0; i < 10000; ++i) keys += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+  auto request = chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":{)" +
+                           keys + "}}}]");
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().param, "tools[0].function.parameters");
+  EXPECT_THAT(request.error().message, testing::HasSubstr("tool 'f'"));
+}
+
+TEST(ChatTools, AreBoundedTogether) {
+  std::string many;
+  std::string description(kMaxToolBytes / 2, 'x');
+  for (int i = 0; i < 9; ++i) {
+    many += (i > 0 ? "," : "") + std::string(R"({"type":"function","function":{"name":"f)") +
+            std::to_string(i) + R"(","description":")" + description + R"("}})";
+  }
+  EXPECT_EQ(chat_with(R"("tools":[)" + many + R"(],"tool_choice":"none")").error().param,
+            "tools[7].function.parameters");
+}
+
 TEST(ChatTools, AreBounded) {
   std::string many;
   for (size_t i = 0; i <= kMaxTools; ++i) {
@@ -102,16 +150,20 @@ TEST(ChatMessages, CarryCallsAndResults) {
       R"({"role":"developer","content":"d"},
          {"role":"assistant","content":null,"reasoning_content":"r","refusal":null,
           "tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"b\":1,\"a\":2}"}},
-                        {"id":"c2","function":{"name":"g","arguments":""}}]},
+                        {"id":"c2","function":{"name":"g","arguments":""}},
+                        {"id":"c3","function":{"name":"g","arguments":"{\"a\": \"cut"}},
+                        {"id":"c4","function":{"name":"g","arguments":" {\"a\":\"\\u003c\"}"}}]},
          {"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"42"}]})");
   ASSERT_TRUE(request) << request.error().message;
   const std::vector<ChatTurn>& turns = request->prompt.messages;
   EXPECT_EQ(turns[0].role, "developer");
   EXPECT_EQ(turns[1].reasoning, "r");
-  ASSERT_EQ(turns[1].calls.size(), 2u);
+  ASSERT_EQ(turns[1].calls.size(), 4u);
   EXPECT_EQ(turns[1].calls[0].id, "c1");
   EXPECT_EQ(turns[1].calls[0].arguments, R"({"b":1,"a":2})");
   EXPECT_EQ(turns[1].calls[1].arguments, "{}");
+  EXPECT_EQ(turns[1].calls[2].arguments, R"("{\"a\": \"cut")");
+  EXPECT_EQ(turns[1].calls[3].arguments, R"({"a":"<"})");
   EXPECT_EQ(turns[2].answered_call_id, "c1");
   EXPECT_EQ(turns[2].content, "42");
 }
