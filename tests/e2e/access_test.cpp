@@ -36,6 +36,9 @@ struct Call {
 constexpr Call kCallsWithKey[] = {
     {"POST", "/v1/chat/completions"},
     {"POST", "/v1/completions"},
+    {"POST", "/v1/responses"},
+    {"POST", "/v1/messages"},
+    {"POST", "/v1/messages/count_tokens"},
     {"GET", "/v1/models"},
     {"HEAD", "/v1/models"},
     {"GET", "/v1/models/base"},
@@ -60,7 +63,7 @@ TEST(Access, NeedsAKeyOnEveryCallThatDoesSomething) {
     for (const char* header :
          {"X: y", "Authorization: Bearer wrong", "Authorization: Bearer ", "Authorization: Bearer",
           "Authorization:", "Authorization: anna-key", "Authorization: Basic anna-key",
-          "Authorization: Bearer anna-key-and-more", "X-Api-Key: anna-key"}) {
+          "Authorization: Bearer anna-key-and-more", "X-Api-Key: wrong", "X-Api-Key:"}) {
       auto response = fetch(server.port(), {call.method, call.path, {header}, "{}"});
       EXPECT_EQ(response.status, 401) << call.method << " " << call.path << " " << header;
       EXPECT_EQ(response.headers["www-authenticate"], "Bearer");
