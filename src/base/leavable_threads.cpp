@@ -1,5 +1,6 @@
 #include "base/leavable_threads.h"
 
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -27,13 +28,19 @@ bool LeavableThreads::start(std::shared_ptr<const void> owner, std::function<voi
     MutexLock state_lock(state_->mutex);
     ++state_->num_running;
   }
-  threads_.emplace_back([state = state_, kept = std::move(owner), run = std::move(body)] {
-    run();
-    MutexLock state_lock(state->mutex);
-    while (state->is_abandoned) state->changed.wait(state->mutex);
-    --state->num_running;
-    state->changed.notify_all();
-  });
+  try {
+    threads_.emplace_back([state = state_, kept = std::move(owner), run = std::move(body)] {
+      run();
+      MutexLock state_lock(state->mutex);
+      while (state->is_abandoned) state->changed.wait(state->mutex);
+      --state->num_running;
+      state->changed.notify_all();
+    });
+  } catch (const std::system_error&) {
+    MutexLock state_lock(state_->mutex);
+    --state_->num_running;
+    return false;
+  }
   return true;
 }
 

@@ -20,7 +20,8 @@ class LeavableThreads {
   LeavableThreads(const LeavableThreads&) = delete;
   LeavableThreads& operator=(const LeavableThreads&) = delete;
 
-  // `body` does not throw. `owner` keeps alive what it uses. False, and nothing runs, after end().
+  // `body` does not throw. `owner` keeps alive what it uses. False, and nothing runs, after end()
+  // and when the system has no thread to give.
   bool start(std::shared_ptr<const void> owner, std::function<void()> body);
 
   // Waits for all to end for as long as `num_steps` changes within `stall`. False: some are left

@@ -1,5 +1,6 @@
 #include "redis/address.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -70,7 +71,11 @@ Result<RedisAddress> parse_redis_address(std::string_view text) {
   bool is_number = error == std::errc() && end == digits.data() + digits.size();
   if (host.empty() || !is_number || port < 1 || port > 65535)
     return wrong(fmt::format("\"{}\" is not host:port", text));
-  if (host.find_first_of(" \t\r\n/@?#") != std::string_view::npos)
+  auto is_strange = [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' ||
+           std::string_view("/@?#[]").find(c) != std::string_view::npos;
+  };
+  if (std::ranges::any_of(host, is_strange))
     return wrong(fmt::format("\"{}\": \"{}\" is no host", text, host));
   address.port = static_cast<uint16_t>(port);
   return address;

@@ -11,6 +11,7 @@ namespace {
 // What is received beyond a value's own memory is copied: little, but enough for the next head.
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kSkipBytes = size_t{64} << 10;
+constexpr size_t kMostReplyBytes = size_t{1} << 20;
 
 iovec piece_of(std::span<const std::byte> bytes) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // NOLINT: only read from
@@ -21,8 +22,8 @@ iovec piece_of(std::span<const std::byte> bytes) {
 Result<std::unique_ptr<RedisConnection>> RedisConnection::open(const RedisAddress& address,
                                                                const RedisServers& servers,
                                                                const TlsClient* tls,
-                                                               std::chrono::milliseconds stall) {
-  Result<std::unique_ptr<StreamSocket>> socket = StreamSocket::open(address, tls, stall);
+                                                               const StreamLimits& limits) {
+  Result<std::unique_ptr<StreamSocket>> socket = StreamSocket::open(address, tls, limits);
   if (!socket) return socket.error();
   std::unique_ptr<RedisConnection> connection(new RedisConnection(std::move(*socket)));
   if (Result<void> done = connection->log_in(servers); !done) return done.error();
@@ -38,19 +39,24 @@ Result<void> RedisConnection::log_in(const RedisServers& servers) {
   }
   append_command(command, {"PING"});
   if (Result<void> sent = send(command); !sent) return sent;
-  for (int replies = servers.password.empty() ? 1 : 2; replies > 0; --replies) {
+  const int num_replies = servers.password.empty() ? 1 : 2;
+  for (int i = 0; i < num_replies; ++i) {
     Result<RedisReply> reply = read_reply();
     if (!reply) return reply.error();
     if (!reply->is_error()) continue;
     // A server that is loading its data answers PING so, and will do later.
     bool is_refused = reply->text.starts_with("WRONGPASS") || reply->text.starts_with("NOAUTH") ||
                       reply->text.starts_with("ERR");
-    return Error{is_refused ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable, reply->text};
+    bool is_ping = i + 1 == num_replies;  // the answer to AUTH may hold the password
+    return Error{is_refused ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable,
+                 is_ping ? "the answer to PING is " + error_word(*reply)
+                         : "the server does not take user and password"};
   }
   return {};
 }
 
 Result<void> RedisConnection::send(std::string_view commands) {
+  socket_->begin_message();
   iovec piece = piece_of(std::as_bytes(std::span(commands)));
   return socket_->write(std::span(&piece, 1));
 }
@@ -60,6 +66,7 @@ Result<void> RedisConnection::send(std::span<const std::span<const std::byte>> p
   for (std::span<const std::byte> piece : pieces) {
     if (!piece.empty()) vectors.push_back(piece_of(piece));
   }
+  socket_->begin_message();
   return socket_->write(vectors);
 }
 
@@ -85,18 +92,25 @@ Result<void> RedisConnection::read_more() {
 }
 
 Result<RedisReply> RedisConnection::read_reply() {
+  socket_->begin_message();
+  ReplyScan scan;
   while (true) {
-    Result<std::optional<ParsedReply>> parsed = parse_reply(buffered());
-    if (!parsed) return parsed.error();
-    if (*parsed) {
-      begin_ += (*parsed)->bytes;
-      return std::move((*parsed)->reply);
-    }
+    Result<bool> is_whole = scan.is_whole(buffered());
+    if (!is_whole) return is_whole.error();
+    if (*is_whole) break;
+    if (buffered().size() > kMostReplyBytes)
+      return Error{ErrorCode::kDataCorrupt, "a Redis reply is too long"};
     if (Result<void> more = read_more(); !more) return more.error();
   }
+  Result<std::optional<ParsedReply>> parsed = parse_reply(buffered());
+  if (!parsed) return parsed.error();
+  if (!*parsed) return Error{ErrorCode::kDataCorrupt, "a Redis reply does not end where it should"};
+  begin_ += (*parsed)->bytes;
+  return std::move((*parsed)->reply);
 }
 
 Result<ReplyHead> RedisConnection::read_head() {
+  socket_->begin_message();
   while (true) {
     Result<std::optional<ReplyHead>> head = parse_reply_head(buffered());
     if (!head) return head.error();

@@ -23,13 +23,16 @@ class RedisConnection {
   static Result<std::unique_ptr<RedisConnection>> open(const RedisAddress& address,
                                                        const RedisServers& servers,
                                                        const TlsClient* tls,
-                                                       std::chrono::milliseconds stall);
+                                                       const StreamLimits& limits);
 
   Result<void> send(std::string_view commands);
   // Pieces of commands one behind the other; not copied.
   Result<void> send(std::span<const std::span<const std::byte>> pieces);
 
-  // A whole reply.
+  // See StreamLimits; for what is read from now on.
+  void set_wanted(std::function<bool()> is_wanted) { socket_->set_wanted(std::move(is_wanted)); }
+
+  // A whole reply, of 1 MiB at most.
   Result<RedisReply> read_reply();
 
   // The same in steps, for values that go straight to where they belong: the head; for kText its

@@ -147,8 +147,8 @@ class RedisProcess {
   RedisReply command(const std::vector<std::string>& words) const {
     std::unique_ptr<TlsClient> tls;
     if (!options_.certificate.empty()) tls = std::make_unique<TlsClient>(options_.certificate);
-    auto connection =
-        RedisConnection::open(address(), servers(), tls.get(), std::chrono::seconds(10));
+    auto connection = RedisConnection::open(address(), servers(), tls.get(),
+                                            StreamLimits{std::chrono::seconds(10)});
     if (!connection) return {};
     std::string text;
     append_command(text, std::vector<std::string_view>(words.begin(), words.end()));

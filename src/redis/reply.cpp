@@ -1,5 +1,6 @@
 #include "redis/reply.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -121,6 +122,36 @@ Result<std::optional<ParsedReply>> parse_reply(std::string_view bytes,
   if (!*is_whole) return std::optional<ParsedReply>();
   parsed.bytes = parser.position();
   return std::optional(std::move(parsed));
+}
+
+Result<bool> ReplyScan::is_whole(std::string_view bytes) {
+  const RedisReplyLimits limits;
+  while (num_missing_ > 0) {
+    Result<std::optional<ReplyHead>> head = parse_reply_head(bytes.substr(position_), limits);
+    if (!head) return head.error();
+    if (!*head) return false;
+    uint64_t end = position_ + (*head)->bytes;
+    if ((*head)->kind == RedisReply::Kind::kText) {
+      if ((*head)->text_bytes > limits.text_bytes) return bad("has a text that is too long");
+      end += (*head)->text_bytes + 2;
+    } else if ((*head)->kind == RedisReply::Kind::kArray) {
+      num_missing_ += static_cast<uint64_t>((*head)->integer);
+      if (num_missing_ > limits.items + 1) return bad("has too many items");
+    }
+    if (end > bytes.size()) {
+      // Counted again when the text is there.
+      return false;
+    }
+    position_ = end;
+    --num_missing_;
+  }
+  return true;
+}
+
+std::string error_word(const RedisReply& reply) {
+  auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
+  auto end = std::ranges::find_if_not(reply.text, is_capital);
+  return {reply.text.begin(), end};
 }
 
 void append_command(std::string& out, std::span<const std::string_view> arguments) {

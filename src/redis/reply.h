@@ -41,6 +41,21 @@ struct ParsedReply {
 Result<std::optional<ParsedReply>> parse_reply(std::string_view bytes,
                                                const RedisReplyLimits& limits = {});
 
+// Whether bytes hold a whole reply, without looking twice at what was looked at before.
+class ReplyScan {
+ public:
+  // `bytes` begin with those of the call before. Errors as those of parse_reply().
+  Result<bool> is_whole(std::string_view bytes);
+
+ private:
+  size_t position_ = 0;
+  uint64_t num_missing_ = 1;  // items that end behind position_
+};
+
+// The first word of an error in capitals, such as OOM: what follows it may hold anything, also what
+// the server was sent.
+std::string error_word(const RedisReply& reply);
+
 // The first line of a reply whose text, if it is one, is read apart from it.
 struct ReplyHead {
   RedisReply::Kind kind = RedisReply::Kind::kNull;

@@ -15,6 +15,26 @@ RedisReply parsed(std::string_view bytes) {
   return (*result)->reply;
 }
 
+TEST(RedisReply, AScanAgreesWithParsingHoweverTheBytesCome) {
+  for (std::string_view bytes : {"+OK\r\n", "$5\r\na\r\nbc\r\n", "$-1\r\n", "*0\r\n",
+                                 "*2\r\n*2\r\n:1\r\n$1\r\nx\r\n+y\r\n"}) {
+    ReplyScan scan;
+    for (size_t count = 0; count < bytes.size(); ++count) {
+      Result<bool> is_whole = scan.is_whole(bytes.substr(0, count));
+      EXPECT_TRUE(is_whole && !*is_whole) << bytes << count;
+    }
+    Result<bool> is_whole = scan.is_whole(bytes);
+    EXPECT_TRUE(is_whole && *is_whole) << bytes;
+  }
+  for (std::string_view bytes : {"*65537\r\n", "*9223372036854775807\r\n", "$1048577\r\n", "x\r\n"})
+    EXPECT_FALSE(ReplyScan().is_whole(bytes)) << bytes;
+}
+
+TEST(RedisReply, OfAnErrorTheFirstWordIsShown) {
+  EXPECT_EQ(error_word(parsed("-OOM command not allowed\r\n")), "OOM");
+  EXPECT_EQ(error_word(parsed("-secret\x1b[0m\r\n")), "");
+}
+
 TEST(RedisReply, ParsesEveryKind) {
   EXPECT_EQ(parsed("+OK\r\n").text, "OK");
   EXPECT_EQ(parsed("-ERR no\r\n").kind, Kind::kError);

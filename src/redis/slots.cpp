@@ -96,6 +96,7 @@ Result<std::vector<RedisSlotRange>> parse_cluster_slots(const RedisReply& reply,
     if (!is_range || port < 1 || port > 65535) return bad;
     RedisAddress master{node.items[0].text, static_cast<uint16_t>(port)};
     if (master.host.empty()) master.host = from.host;
+    if (!parse_redis_address(master.text())) return bad;
     ranges.push_back({static_cast<uint16_t>(first.integer), static_cast<uint16_t>(last.integer),
                       std::move(master)});
   }

@@ -20,6 +20,11 @@ namespace droidspeak {
 namespace {
 
 constexpr size_t kMaxPieces = 64;  // of one system call
+constexpr size_t kTlsPieceBytes = size_t{64} << 10;
+// Connecting, a TLS handshake and logging in are some messages to and fro.
+constexpr int kOpeningStalls = 4;
+constexpr uint64_t kLowestRate = uint64_t{64} << 10;  // bytes per second
+constexpr std::chrono::milliseconds kLook{50};        // how often it is asked who still wants it
 
 Error failed(const char* what) {
   return {ErrorCode::kUnavailable, fmt::format("{}: {}", what, std::strerror(errno))};
@@ -42,7 +47,7 @@ StreamSocket::~StreamSocket() {
 
 Result<std::unique_ptr<StreamSocket>> StreamSocket::open(const RedisAddress& address,
                                                          const TlsClient* tls,
-                                                         std::chrono::milliseconds stall) {
+                                                         const StreamLimits& limits) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -52,8 +57,12 @@ Result<std::unique_ptr<StreamSocket>> StreamSocket::open(const RedisAddress& add
   Error last{ErrorCode::kUnavailable, "no address"};
   for (addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     int made = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (made < 0) return failed("socket");
-    std::unique_ptr<StreamSocket> stream(new StreamSocket(made, stall));
+    if (made < 0) {  // e.g. a machine without IPv6
+      last = failed("socket");
+      continue;
+    }
+    std::unique_ptr<StreamSocket> stream(new StreamSocket(made, limits));
+    stream->allowance_ = kOpeningStalls * limits.stall;
     int on = 1;
     setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (::connect(made, one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS) {
@@ -89,17 +98,35 @@ Result<void> StreamSocket::connect(const RedisAddress& address, const TlsClient*
   }
 }
 
+void StreamSocket::begin_message() {
+  begun_ = std::chrono::steady_clock::now();
+  allowance_ = limits_.stall;
+  moved_bytes_ = 0;
+}
+
+StreamSocket::Time StreamSocket::deadline_at(Time now) const {
+  auto for_bytes = std::chrono::milliseconds(moved_bytes_ * 1000 / kLowestRate);
+  return std::min(now + limits_.stall, begun_ + allowance_ + for_bytes);
+}
+
 Result<void> StreamSocket::wait_for(short events) {
-  auto deadline = std::chrono::steady_clock::now() + stall_;
+  using std::chrono::milliseconds;
+  auto now = std::chrono::steady_clock::now();
+  const Time deadline = deadline_at(now);
   while (true) {
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
+    if (limits_.is_wanted && now - begun_ >= kLook && !limits_.is_wanted())
+      return Error{ErrorCode::kCancelled, "nobody waits for it any more"};
+    auto left = std::chrono::ceil<milliseconds>(deadline - now);
     pollfd wanted{socket_, events, 0};
-    int ready = poll(&wanted, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    int ready =
+        poll(&wanted, 1, static_cast<int>(std::clamp(left, milliseconds(0), kLook).count()));
     if (ready > 0) return {};
-    if (ready == 0)
-      return Error{ErrorCode::kUnavailable, fmt::format("nothing moved for {} ms", stall_.count())};
-    if (errno != EINTR) return failed("poll");
+    if (ready < 0 && errno != EINTR) return failed("poll");
+    now = std::chrono::steady_clock::now();
+    if (now < deadline) continue;
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("nothing moved for {} ms, or {} bytes in {} ms", limits_.stall.count(),
+                             moved_bytes_, std::chrono::ceil<milliseconds>(now - begun_).count())};
   }
 }
 
@@ -136,6 +163,7 @@ Result<void> StreamSocket::write(std::span<const iovec> pieces) {
       continue;
     }
     auto written = static_cast<size_t>(count);
+    moved_bytes_ += written;
     while (first < left.size() && written >= left[first].iov_len) written -= left[first++].iov_len;
     if (first == left.size()) break;
     left[first].iov_base = static_cast<std::byte*>(left[first].iov_base) + written;
@@ -148,8 +176,10 @@ Result<void> StreamSocket::write_tls(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     size_t written = 0;
     ERR_clear_error();
-    int result = SSL_write_ex(session_.get(), bytes.data(), bytes.size(), &written);
+    size_t step = std::min(bytes.size(), kTlsPieceBytes);
+    int result = SSL_write_ex(session_.get(), bytes.data(), step, &written);
     if (result == 1) {
+      moved_bytes_ += written;
       bytes = bytes.subspan(written);
     } else if (Result<void> ready = wait_for_tls(result, "TLS write"); !ready) {
       return ready;
@@ -163,7 +193,10 @@ Result<size_t> StreamSocket::read_tls(std::span<std::byte> bytes) {
     size_t count = 0;
     ERR_clear_error();
     int result = SSL_read_ex(session_.get(), bytes.data(), bytes.size(), &count);
-    if (result == 1) return count;
+    if (result == 1) {
+      moved_bytes_ += count;
+      return count;
+    }
     if (Result<void> ready = wait_for_tls(result, "TLS read"); !ready) return ready.error();
   }
 }
@@ -173,7 +206,10 @@ Result<size_t> StreamSocket::read(std::span<std::byte> first, std::span<std::byt
   while (true) {
     iovec pieces[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
     ssize_t count = readv(socket_, pieces, 2);
-    if (count > 0) return static_cast<size_t>(count);
+    if (count > 0) {
+      moved_bytes_ += static_cast<size_t>(count);
+      return static_cast<size_t>(count);
+    }
     if (count == 0) return Error{ErrorCode::kUnavailable, "the server has closed the connection"};
     if (errno == EINTR) continue;
     if (!has_to_wait()) return failed("read");

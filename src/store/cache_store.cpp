@@ -16,6 +16,15 @@
 namespace droidspeak {
 namespace {
 
+// One entry, from a tier that reads on threads of its own.
+constexpr std::chrono::milliseconds kLongestRead{2000};
+
+bool lie_together(EntryId a, EntryId b) {
+  if (a.kind != b.kind) return false;
+  bool is_kv = a.kind == EntryKind::kKeyValue;
+  return is_kv ? a.layer / kLayersTogether == b.layer / kLayersTogether : a.layer == b.layer;
+}
+
 uint64_t queue_bytes(const StoreOptions& options) {
   constexpr uint64_t kMinQueueBytes = uint64_t{64} << 20;
   if (options.write_queue_bytes > 0) return options.write_queue_bytes;
@@ -152,7 +161,7 @@ void CacheStore::State::write_below(CacheTier& tier,
   std::vector<Presence> there(ids.size(), Presence::kMiss);
   tier.look_up(std::span(&label.key, 1), ids, there);
   std::vector<PendingEntry> pending;
-  bool has_lost_one = false;
+  std::vector<EntryId> lost;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (there[i] == Presence::kHit) continue;
     auto fresh = std::ranges::find(filled, ids[i], &HostEntry::id);
@@ -162,10 +171,16 @@ void CacheStore::State::write_below(CacheTier& tier,
     } else {
       found = host.find(label.key, ids[i]);
     }
-    has_lost_one |= !found;
+    if (!found) lost.push_back(ids[i]);
     if (found) pending.push_back({found->id, found->bytes, std::move(found->owner)});
   }
-  if (has_lost_one) tier.count_dropped_write();
+  if (!lost.empty()) tier.count_dropped_write();
+  // What lies together there is whole or not there: who finds a part of it takes it for all.
+  if (tier.read_thread() == ReadThread::kOwn) {
+    std::erase_if(pending, [&](const PendingEntry& entry) {
+      return std::ranges::any_of(lost, [&](EntryId id) { return lie_together(id, entry.id); });
+    });
+  }
   if (!pending.empty()) tier.write(label, std::move(pending));
 }
 
@@ -267,7 +282,8 @@ std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_orde
 
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id, ReadAhead& ahead) {
   std::optional<PinnedEntry> arrived = ahead.take({key, id});
-  return arrived ? std::move(arrived) : fetch(key, id);
+  if (arrived || ahead.is_stopped()) return arrived;
+  return fetch(key, id);
 }
 
 // In host memory, or waiting to be written to another tier.
@@ -286,8 +302,9 @@ std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier, const Digest
       std::make_shared<Arrivals>(host, sizes, tier.tier(), std::vector{EntryRead{key, id}});
   arrivals->add_wanted();
   tier.read(arrivals->entries(), arrivals);
-  static const std::atomic<bool> kNever = false;
-  return arrivals->wait(0, kNever);
+  std::optional<PinnedEntry> entry = arrivals->wait_for(0, kLongestRead);
+  arrivals->remove_wanted();
+  return entry;
 }
 
 void CacheStore::erase(std::span<const Digest> keys) {

@@ -81,6 +81,19 @@ std::optional<PinnedEntry> Arrivals::wait(size_t index, const std::atomic<bool>&
   MutexLock lock(mutex_);
   Place& place = places_[index];
   while (place.stage == Stage::kOnItsWay && !is_stopped) changed_.wait_for(mutex_, kLook);
+  return pinned(place);
+}
+
+std::optional<PinnedEntry> Arrivals::wait_for(size_t index, std::chrono::milliseconds limit) {
+  auto until = std::chrono::steady_clock::now() + limit;
+  MutexLock lock(mutex_);
+  Place& place = places_[index];
+  while (place.stage == Stage::kOnItsWay && std::chrono::steady_clock::now() < until)
+    changed_.wait_for(mutex_, kLook);
+  return pinned(place);
+}
+
+std::optional<PinnedEntry> Arrivals::pinned(const Place& place) const {
   if (place.stage != Stage::kArrived) return std::nullopt;
   return PinnedEntry(place.extent, place.extent->bytes(), tier_);
 }

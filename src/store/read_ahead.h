@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,6 +50,8 @@ class Arrivals final : public ReadSink {
   bool has_failed(size_t index) const;
   // Waits until the entry is there or known not to come, or is_stopped.
   std::optional<PinnedEntry> wait(size_t index, const std::atomic<bool>& is_stopped);
+  // The same, or for so long.
+  std::optional<PinnedEntry> wait_for(size_t index, std::chrono::milliseconds limit);
 
  private:
   enum class Stage : uint8_t { kOnItsWay, kArrived, kFailed };
@@ -69,6 +72,8 @@ class Arrivals final : public ReadSink {
   mutable Mutex mutex_;
   Condition changed_;
   std::vector<Place> places_ GUARDED_BY(mutex_);
+
+  std::optional<PinnedEntry> pinned(const Place& place) const;
 };
 
 struct Arriving {
@@ -115,6 +120,8 @@ class ReadAhead {
   std::optional<PinnedEntry> take(const EntryRead& entry);
   // take() gives nothing from now on; what has not begun does not begin.
   void stop();
+
+  bool is_stopped() const { return is_stopped_; }
 
  private:
   void begin_more() REQUIRES(mutex_);

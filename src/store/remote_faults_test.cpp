@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "redis/slots.h"
+#include "store/dripping_link.h"
 #include "store/remote_fixture.h"
 #include "store/tiers/remote_value.h"
 
@@ -147,6 +148,30 @@ TEST_F(RemoteStores, WhatIsErasedWhileItIsWrittenIsRemoved) {
   auto two = open_and_find(options(server.servers()));
   ASSERT_EQ(find(*two, 6), 6u);
   EXPECT_EQ(read_right(*two, 6, Tier::kRemote), 6 * kPerBlock);
+}
+
+TEST_F(RemoteStores, ALinkThatDripsWedgesNothing) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  put(*open_and_find(options(server.servers())), 3);
+  {
+    DrippingLink link(server.port());
+    auto store = open_and_find(options(link.servers()));
+    ASSERT_EQ(find(*store, 3), 3u);
+    link.drip();
+    EXPECT_LT(read_right(*store, 3, Tier::kRemote), 3 * kPerBlock) << "given up";
+    store.reset();
+  }
+  DrippingLink link(server.port());
+  auto store = open_and_find(options(link.servers()));
+  ASSERT_EQ(find(*store, 3), 3u);
+  link.drip();
+  std::unique_ptr<ReadAhead> ahead = store->read_ahead(reads(3));
+  ahead->stop();
+  EXPECT_FALSE(store->fetch(test_key(0), kv(0), *ahead)) << "nobody wants it any more";
+  ahead.reset();
+  store.reset();
+  open(options(link.servers())).reset();
 }
 
 // Two that read the same context at a time share its reads.

@@ -244,6 +244,49 @@ TEST_F(RemoteStores, WhatIsErasedIsGoneFromTheServer) {
   EXPECT_EQ(server.command({"DBSIZE"}).integer, 1);
 }
 
+// What a server does not let this user do is a miss, and its other answers are still the right
+// ones.
+TEST_F(RemoteStores, CommandsThatAreRefusedLeaveTheRestInOrder) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  put(*open_and_find(options(server.servers())), 2);
+  for (std::string refused : {"-get", "-set"}) {
+    server.command({"ACL", "SETUSER", "anna", "reset", "on", ">pass", "~ds1:*", "+@all", refused});
+    RedisServers anna = server.servers();
+    anna.user = "anna";
+    anna.password = "pass";
+    auto store = open_and_find(options(anna));
+    EXPECT_LT(remote(*store).links.at(0).bytes_per_second, 2e7) << "not measured";
+    ASSERT_EQ(find(*store, 3), 2u) << refused;
+    size_t expected = refused == "-get" ? 0 : 2 * kPerBlock;
+    EXPECT_EQ(read_right(*store, 2, Tier::kRemote), expected) << refused;
+    size_t known = store->longest_prefix(keys(2), remote_entries());
+    EXPECT_EQ(known, refused == "-get" ? 0u : 2u) << "not tried again before it is asked for";
+    EXPECT_EQ(remote(*store).links.at(0).failures, 0u) << refused;
+  }
+}
+
+TEST_F(RemoteStores, AValueWithoutAWantedEntryIsNoHitAnyMore) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(options(server.servers()));
+  std::vector<std::byte> bytes = remote_bytes(0, kv(0));
+  std::vector<EntryBytes> part = {{kv(0), bytes}};
+  ASSERT_TRUE(put_entries(*one, {test_key(0), test_owner(0), 0}, part));
+  one->flush();
+  auto two = open_and_find(options(server.servers()));
+  const std::vector<EntryId> wanted = {kv(0), kv(3)};
+  two->ask(keys(1), wanted);
+  two->wait_for_answers(std::chrono::seconds(10));
+  ASSERT_EQ(two->longest_prefix(keys(1), wanted), 1u) << "the value is there";
+  EXPECT_FALSE(two->fetch(test_key(0), kv(3)));
+  EXPECT_EQ(two->longest_prefix(keys(1), std::vector{kv(3)}), 0u);
+  put(*two, 1);
+  auto three = open_and_find(options(server.servers()));
+  ASSERT_EQ(find(*three, 1), 1u);
+  EXPECT_EQ(read_right(*three, 1, Tier::kRemote), kPerBlock) << "written anew";
+}
+
 TEST_F(RemoteStores, ASecretIsNeeded) {
   StoreOptions without = options({.addresses = {{"127.0.0.1", 1}}});
   without.remote.secret.resize(15);

@@ -13,6 +13,7 @@ namespace {
 
 // Values asked for ahead of their replies on one connection: the link never waits for a question.
 constexpr size_t kMostAhead = 6;
+constexpr std::chrono::minutes kWarnEvery{1};
 
 }  // namespace
 
@@ -32,18 +33,24 @@ bool RemoteNode::Connection::is_usable() const {
   return num_losses_ == node_.num_losses_ && connection_->is_quiet();
 }
 
-Result<std::unique_ptr<RemoteNode::Connection>> RemoteNode::connect() {
-  const RemoteOptions& options = parts_.options;
-  Result<std::unique_ptr<RedisConnection>> opened =
-      RedisConnection::open(address_, options.servers, parts_.tls, options.stall);
+Result<std::unique_ptr<RemoteNode::Connection>> RemoteNode::connect(
+    std::chrono::milliseconds stall) {
+  auto is_wanted = [this, losses = num_losses_.load()] {
+    MutexLock lock(mutex_);
+    return !is_closing_ && losses == num_losses_;
+  };
+  Result<std::unique_ptr<RedisConnection>> opened = RedisConnection::open(
+      address_, parts_.options.servers, parts_.tls, StreamLimits{stall, is_wanted});
   if (!opened) return opened.error();
   return std::make_unique<Connection>(*this, std::move(*opened));
 }
 
-void RemoteNode::start(LeavableThreads& threads, const std::shared_ptr<const void>& owner) {
-  threads.start(owner, [this] { run_control(); });
-  for (size_t i = 0; i < parts_.options.connections; ++i)
-    threads.start(owner, [this] { run_readers(); });
+bool RemoteNode::start(LeavableThreads& threads, const std::shared_ptr<const void>& owner) {
+  bool is_started = threads.start(owner, [this] { run_control(); });
+  for (size_t i = 0; is_started && i < parts_.options.connections; ++i)
+    is_started = threads.start(owner, [this] { run_readers(); });
+  if (!is_started) close();
+  return is_started;
 }
 
 void RemoteNode::close() {
@@ -84,21 +91,25 @@ void RemoteNode::give_up(ValueRead& read) {
 void RemoteNode::lost(const Error& error) {
   std::deque<ValueRead> dropped;
   bool was_up = false;
+  bool is_counted = false;
   bool is_news = false;
   {
     MutexLock lock(mutex_);
     was_up = is_up_.exchange(false);
     has_failed_ = true;
     if (is_closing_) return;
-    is_news = !has_warned_ || was_up;
-    has_warned_ = true;
+    auto now = std::chrono::steady_clock::now();
+    is_counted = std::exchange(is_counted_, true);
+    is_news = !warned_at_ || (!is_counted && now - *warned_at_ >= kWarnEvery);
+    if (is_news) warned_at_ = now;
+    is_said_ |= is_news;
     ++num_losses_;
     dropped.swap(reads_);
     for (RedisConnection* connection : open_) connection->shut_down();
     changed_.notify_all();
   }
   if (was_up) parts_.on_lost();
-  if (was_up || is_news) num_failures_.fetch_add(1, std::memory_order_relaxed);
+  if (!is_counted) num_failures_.fetch_add(1, std::memory_order_relaxed);
   if (is_news) {
     spdlog::warn("remote cache {}: {}; going on without it until it comes back", address_.text(),
                  error.message);
@@ -133,7 +144,7 @@ void RemoteNode::run_readers() {
     }
     if (connection && !connection->is_usable()) connection.reset();
     if (!connection) {
-      Result<std::unique_ptr<Connection>> opened = connect();
+      Result<std::unique_ptr<Connection>> opened = connect(parts_.options.stall);
       if (!opened) {
         lost(opened.error());
         give_up(*read);
@@ -169,7 +180,9 @@ bool RemoteNode::read_values(RedisConnection& connection, ValueRead first) {
     if (!state) break;
     ValueRead& front = sent.front();
     uint64_t bytes = front.bytes;
+    connection.set_wanted([sink = front.sink] { return sink->is_wanted(); });
     Result<ValueReader::Outcome> outcome = reader.read_reply(connection, address_, front);
+    connection.set_wanted({});
     if (!outcome) {
       state = outcome.error();
       break;
@@ -182,10 +195,28 @@ bool RemoteNode::read_values(RedisConnection& connection, ValueRead first) {
     sent.pop_front();
   }
   if (state) return true;
+  if (state.error().code == ErrorCode::kCancelled) {
+    give_up(sent.front());
+    sent.pop_front();
+    take_back(std::move(sent));
+    return false;
+  }
   // What is failed next is not looked for here again.
   lost(state.error());
   for (ValueRead& read : sent) give_up(read);
   return false;
+}
+
+// They were sent over a connection that has ended since.
+void RemoteNode::take_back(std::deque<ValueRead> reads) {
+  {
+    MutexLock lock(mutex_);
+    if (is_up_ && !is_closing_) {
+      for (; !reads.empty(); reads.pop_back()) reads_.push_front(std::move(reads.back()));
+      changed_.notify_all();
+    }
+  }
+  for (ValueRead& read : reads) give_up(read);
 }
 
 LinkReport RemoteNode::report() const {

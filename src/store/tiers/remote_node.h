@@ -28,7 +28,8 @@ class RemoteNode {
   RemoteNode(const RemoteNode&) = delete;
   RemoteNode& operator=(const RemoteNode&) = delete;
 
-  void start(LeavableThreads& threads, const std::shared_ptr<const void>& owner);
+  // False: there are no threads to be had; it is closed then.
+  bool start(LeavableThreads& threads, const std::shared_ptr<const void>& owner);
   // Ends its threads, as soon as they look; what waits is a miss.
   void close();
 
@@ -46,7 +47,7 @@ class RemoteNode {
 
   // A connection for the caller's thread; lost() and close() end what it waits for.
   class Connection;
-  Result<std::unique_ptr<Connection>> connect();
+  Result<std::unique_ptr<Connection>> connect(std::chrono::milliseconds stall);
   // The server does not do what it should: it is left alone for a while.
   void lost(const Error& error);
 
@@ -60,11 +61,12 @@ class RemoteNode {
   std::optional<ValueRead> take_read();
   std::optional<ValueRead> try_take_read();
   void give_up(ValueRead& read);
+  void take_back(std::deque<ValueRead> reads);
 
   void run_control();
   Result<void> greet(RedisConnection& connection);
   Result<void> read_slots(RedisConnection& connection);
-  void measure(RedisConnection& connection);
+  Result<void> measure(RedisConnection& connection);
   Result<void> serve(RedisConnection& connection);
   Result<void> answer(RedisConnection& connection, std::deque<ValueQuestion> questions);
   Result<void> read_answer(RedisConnection& connection, ValueQuestion& question);
@@ -89,7 +91,9 @@ class RemoteNode {
   std::vector<RedisSlotRange> own_slots_ GUARDED_BY(mutex_);  // of a cluster
   bool wants_slots_ GUARDED_BY(mutex_) = false;
   bool is_closing_ GUARDED_BY(mutex_) = false;
-  bool has_warned_ GUARDED_BY(mutex_) = false;
+  bool is_counted_ GUARDED_BY(mutex_) = false;  // the failure that has ended the last time up
+  bool is_said_ GUARDED_BY(mutex_) = true;      // the log knows of it
+  std::optional<std::chrono::steady_clock::time_point> warned_at_ GUARDED_BY(mutex_);
 };
 
 class RemoteNode::Connection {

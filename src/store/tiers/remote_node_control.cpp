@@ -14,7 +14,10 @@ namespace {
 constexpr size_t kMostQuestions = 512;  // in one go
 constexpr std::chrono::milliseconds kPingEvery{1000};
 constexpr size_t kMeasureBytes = size_t{256} << 10;
-constexpr double kUnmeasuredBandwidth = 1e8;
+constexpr double kSlowBandwidth = 1e6;     // of a link that has not carried the measurement
+constexpr double kUnknownBandwidth = 1e7;  // of a server that takes no value to measure with
+constexpr size_t kMostWaitingQuestions = 65536;
+constexpr std::chrono::seconds kLongUp{3};  // then the next pause is a short one again
 constexpr int kRoundTrips = 3;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -24,7 +27,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Error unexpected(std::string_view command, const RedisReply& reply) {
   return {ErrorCode::kUnavailable,
           fmt::format("the answer to {} is {}", command,
-                      reply.is_error() ? reply.text : std::string("of another kind"))};
+                      reply.is_error() ? error_word(reply) : std::string("of another kind"))};
 }
 
 }  // namespace
@@ -32,12 +35,13 @@ Error unexpected(std::string_view command, const RedisReply& reply) {
 void RemoteNode::run_control() {
   std::chrono::milliseconds pause = parts_.options.first_pause;
   while (true) {
-    Result<std::unique_ptr<Connection>> connection = connect();
+    Result<std::unique_ptr<Connection>> connection = connect(parts_.options.stall);
     Result<void> state = connection ? greet(***connection) : Result<void>(connection.error());
     if (state) {
-      pause = parts_.options.first_pause;
       set_up();
+      auto up_since = std::chrono::steady_clock::now();
       state = serve(***connection);
+      if (std::chrono::steady_clock::now() - up_since > kLongUp) pause = parts_.options.first_pause;
     }
     if (!state) lost(state.error());
     connection = Error{};
@@ -55,7 +59,7 @@ Result<void> RemoteNode::greet(RedisConnection& connection) {
   for (int i = 0; i < kRoundTrips; ++i) {
     if (Result<void> answered = ping(connection); !answered) return answered;
   }
-  if (meter_.bytes_per_second() == 0) measure(connection);
+  if (meter_.bytes_per_second() == 0) return measure(connection);
   return {};
 }
 
@@ -92,12 +96,16 @@ Result<void> RemoteNode::read_slots(RedisConnection& connection) {
 }
 
 std::string RemoteNode::name_for_measuring() const {
-  MutexLock lock(mutex_);
+  std::vector<RedisSlotRange> own_slots;
+  {
+    MutexLock lock(mutex_);
+    own_slots = own_slots_;
+  }
   for (int i = 0; i < 200000; ++i) {
     std::string name = fmt::format("ds1:measure:{}", i);
     uint16_t slot = redis_slot(name);
     bool is_own =
-        own_slots_.empty() || std::ranges::any_of(own_slots_, [&](const RedisSlotRange& range) {
+        own_slots.empty() || std::ranges::any_of(own_slots, [&](const RedisSlotRange& range) {
           return range.first <= slot && slot <= range.last;
         });
     if (is_own) return name;
@@ -105,26 +113,37 @@ std::string RemoteNode::name_for_measuring() const {
   return "ds1:measure";
 }
 
-// A first look at the bandwidth. What goes wrong here goes wrong again where it matters.
-void RemoteNode::measure(RedisConnection& connection) {
-  meter_.note_first_look(kUnmeasuredBandwidth);
+// A first look at the bandwidth. A link that is too slow for it is not measured a second time.
+Result<void> RemoteNode::measure(RedisConnection& connection) {
+  meter_.note_first_look(kSlowBandwidth);
   std::string name = name_for_measuring();
   std::string command;
   append_command(command, {"SET", name, std::string(kMeasureBytes, 'x'), "EX", "60"});
-  if (!connection.send(command)) return;
+  if (Result<void> sent = connection.send(command); !sent) return sent;
   Result<RedisReply> stored = connection.read_reply();
-  if (!stored || stored->is_error()) return;
+  if (!stored) return stored.error();
+  if (stored->is_error()) {
+    meter_.note_first_look(kUnknownBandwidth);
+    return {};
+  }
   command.clear();
   append_command(command, {"GET", name});
   append_command(command, {"GET", name});
   auto start = std::chrono::steady_clock::now();
-  if (!connection.send(command)) return;
+  if (Result<void> sent = connection.send(command); !sent) return sent;
+  bool is_whole = true;
   for (int i = 0; i < 2; ++i) {
     Result<RedisReply> reply = connection.read_reply();
-    if (!reply || reply->text.size() != kMeasureBytes) return;
+    if (!reply) return reply.error();
+    is_whole = is_whole && reply->text.size() == kMeasureBytes;
+  }
+  if (!is_whole) {
+    meter_.note_first_look(kUnknownBandwidth);
+    return {};
   }
   double elapsed = std::max(seconds_since(start) - meter_.round_trip_seconds(), 1e-6);
   meter_.note_first_look(2.0 * kMeasureBytes / elapsed);
+  return {};
 }
 
 void RemoteNode::set_up() {
@@ -132,7 +151,8 @@ void RemoteNode::set_up() {
     MutexLock lock(mutex_);
     if (is_closing_) return;
     is_up_ = true;
-    has_warned_ = false;
+    is_counted_ = false;
+    if (!std::exchange(is_said_, false)) return;
   }
   spdlog::info("remote cache {}: there, round trip {:.2f} ms", address_.text(),
                meter_.round_trip_seconds() * 1e3);
@@ -147,7 +167,7 @@ void RemoteNode::refresh_slots() {
 void RemoteNode::ask(ValueQuestion question) {
   {
     MutexLock lock(mutex_);
-    if (is_up_ && !is_closing_) {
+    if (is_up_ && !is_closing_ && questions_.size() < kMostWaitingQuestions) {
       questions_.push_back(std::move(question));
       changed_.notify_all();
       return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -14,7 +15,8 @@ namespace {
 
 constexpr size_t kLeastSecretBytes = 16;
 constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
-constexpr size_t kMostNodes = 256;
+constexpr size_t kMostNodes = 64;
+constexpr std::chrono::seconds kMostClosing{2};
 constexpr uint64_t kUnknownBytes = uint64_t{1} << 20;
 
 BlockEncoding remote_encoding(const RemoteOptions& options, const BlockEncoding& sizes) {
@@ -102,7 +104,9 @@ void RemoteTier::close(std::chrono::milliseconds stall) {
   uint64_t seen = num_steps();
   auto last_step = std::chrono::steady_clock::now();
   // What is queued goes out first, as long as it does go.
-  while (!queue_.is_done() && std::chrono::steady_clock::now() - last_step < stall) {
+  const auto until = last_step + kMostClosing;
+  while (!queue_.is_done() && std::chrono::steady_clock::now() < until &&
+         std::chrono::steady_clock::now() - last_step < stall) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     if (uint64_t steps = num_steps(); steps != seen) {
       seen = steps;
@@ -124,9 +128,10 @@ RemoteNode* RemoteTier::node_at(const RedisAddress& address) {
   auto found = nodes_.find(address);
   if (found != nodes_.end()) return found->second.get();
   if (is_closing_ || nodes_.size() >= kMostNodes) return nullptr;
-  auto node = std::make_unique<RemoteNode>(address, parts_);
-  node->start(threads_, owner_);
-  return nodes_.emplace(address, std::move(node)).first->second.get();
+  // It stays although it may not have all its threads: the others use it until they end.
+  RemoteNode& node = *(nodes_[address] = std::make_unique<RemoteNode>(address, parts_));
+  if (!node.start(threads_, owner_)) spdlog::warn("remote cache: no threads for another server");
+  return &node;
 }
 
 RemoteNode* RemoteTier::node_of(const std::string& name) const {
@@ -160,7 +165,10 @@ void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
 
 void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& redirect) {
   RemoteNode* node = node_at(redirect.address);
-  if (node == nullptr) return on_answer(question.ticket);
+  if (node == nullptr) {
+    for (EntryId id : question.question.values) index_.set_gone(question.question.key, id);
+    return on_answer(question.ticket);
+  }
   ++question.num_redirects;
   question.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
   if (!question.is_asking) node->refresh_slots();

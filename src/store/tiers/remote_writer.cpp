@@ -9,6 +9,10 @@ namespace droidspeak {
 namespace {
 
 constexpr std::chrono::seconds kRest{1};
+constexpr std::chrono::minutes kWarnEvery{1};
+// A slow link has much to carry before the first reply. Whether the server is there is found out
+// by those who ask and read, and ends this wait as well.
+constexpr std::chrono::milliseconds kWriteStall{5000};
 constexpr uint64_t kAheadBytes = uint64_t{8} << 20;  // sent before the replies are read
 constexpr size_t kMostRemovals = 256;                // the same
 
@@ -23,11 +27,9 @@ RedisConnection* RemoteWriter::connection_to(RemoteNode& node) {
   if (connection && !connection->is_usable()) connection.reset();
   if (!node.is_up()) return nullptr;
   if (!connection) {
-    Result<std::unique_ptr<RemoteNode::Connection>> opened = node.connect();
-    if (!opened) {
-      node.lost(opened.error());
-      return nullptr;
-    }
+    Result<std::unique_ptr<RemoteNode::Connection>> opened =
+        node.connect(std::max(parts_.options.stall, kWriteStall));
+    if (!opened) return nullptr;
     connection = std::move(*opened);
   }
   return &**connection;
@@ -124,7 +126,6 @@ void RemoteWriter::send(RemoteNode& node, Jobs jobs) {
   add(parts_.counters.num_steps, 1);
   if (!state) {
     connections_.erase(&node);
-    node.lost(state.error());
     drop(jobs);
   }
 }
@@ -177,7 +178,10 @@ void RemoteWriter::finish(Job& job, const RedisReply& reply) {
   if (reply.kind != RedisReply::Kind::kStatus) {
     add(parts_.counters.write_errors, 1);
     auto now = std::chrono::steady_clock::now();
-    if (now >= rests_until()) spdlog::warn("remote cache: a write was refused: {}", reply.text);
+    if (now >= warns_from_) {
+      warns_from_ = now + kWarnEvery;
+      spdlog::warn("remote cache: a write was refused: {}", error_word(reply));
+    }
     rests_until_ = now + kRest;
     return;
   }

@@ -60,6 +60,7 @@ class RemoteWriter {
   const FollowRedirect follow_;
   std::map<RemoteNode*, std::unique_ptr<RemoteNode::Connection>> connections_;
   std::vector<std::string> erased_;  // names of values that were erased while they were written
+  std::chrono::steady_clock::time_point warns_from_{};
   std::atomic<std::chrono::steady_clock::time_point> rests_until_{};
 };
 

@@ -45,7 +45,8 @@ Result<ValueReader::Outcome> ValueReader::read_reply(RedisConnection& connection
       return Outcome::kRedirected;
     }
   }
-  if (head->kind == Kind::kNull) parts_.index.set_gone(read.key, read.wanted.front().id);
+  if (head->kind == Kind::kNull || head->kind == Kind::kError)
+    parts_.index.set_gone(read.key, read.wanted.front().id);
   if (head->kind != Kind::kText) {
     bool is_expected = head->kind == Kind::kNull || head->kind == Kind::kError;
     if (!is_expected)
@@ -55,7 +56,6 @@ Result<ValueReader::Outcome> ValueReader::read_reply(RedisConnection& connection
     return Outcome::kMiss;
   }
   EntryId any = read.wanted.front().id;
-  size_t num_wanted = read.wanted.size();
   left_ = head->text_bytes;
   Result<bool> is_read = read_value(connection, head->text_bytes, read);
   if (!is_read) return is_read.error();
@@ -73,7 +73,6 @@ Result<ValueReader::Outcome> ValueReader::read_reply(RedisConnection& connection
   }
   RemoteCounters& counters = parts_.counters;
   auto spent = std::chrono::steady_clock::now() - start;
-  counters.hits.fetch_add(num_wanted, std::memory_order_relaxed);
   counters.bytes_read.fetch_add(head->text_bytes, std::memory_order_relaxed);
   counters.read_nanoseconds.fetch_add(static_cast<uint64_t>(spent.count()),
                                       std::memory_order_relaxed);
@@ -150,11 +149,17 @@ Result<bool> ValueReader::read_parts(RedisConnection& connection,
   for (const Part& part : parts) {
     if (part.room.empty()) continue;
     bool is_there = decode(header, part);
+    if (is_there) parts_.counters.hits.fetch_add(1, std::memory_order_relaxed);
     read.sink->done(part.index, is_there ? &label : nullptr);
     std::erase_if(read.wanted,
                   [&](const ValueRead::Wanted& wanted) { return wanted.index == part.index; });
   }
-  fail_undone(read);  // what the value does not have
+  // What the value does not have would be asked for again and again.
+  if (!read.wanted.empty()) {
+    parts_.index.set_damaged(read.key, read.wanted.front().id);
+    parts_.counters.misses.fetch_add(read.wanted.size(), std::memory_order_relaxed);
+  }
+  fail_undone(read);
   return true;
 }
 
