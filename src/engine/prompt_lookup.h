@@ -1,7 +1,8 @@
 // Prompt-lookup speculation: drafts the next tokens of an answer that quotes what stands before it.
 // Where the sequence's last tokens have occurred earlier, what followed them there may follow them
 // again. Drafts run as rows of the next step and are kept as far as they are what is sampled
-// anyway, so they change how long an answer takes, never what it is.
+// anyway, so they change how long an answer takes, never what it is: on the CPU bit for bit, on
+// CUDA as far as an answer does not depend on its batch.
 #pragma once
 
 #include <cstddef>

@@ -195,6 +195,7 @@ void PromptReader::start_writer(Sequence& sequence) {
                 choice.source == PlanChoice::Source::kOwnMixed;
   sequence.num_stored_blocks = is_own ? static_cast<int32_t>(choice.keys.size()) : 0;
   sequence.num_sent_blocks = sequence.num_stored_blocks;
+  sequence.num_shared_blocks = choice.num_resident;  // they were found by their labels
   sequence.writer = std::make_unique<ContextWriter>(
       ContextWriter::Parts{parts_.ops, parts_.kv, *parts_.store, parts_.write_back,
                            cache_owner(*sequence.variant), parts_.on_progress},
@@ -339,15 +340,19 @@ void PromptReader::report_reuse(Sequence& sequence) {
 
 void PromptReader::store_blocks(Sequence& sequence) {
   if (!sequence.writer || sequence.reuse) return;
-  if (parts_.adapters.is_current(*sequence.variant)) {
-    extend_keys(sequence);
-    share_blocks(sequence);
-    int32_t num_blocks = sequence.num_full_blocks();
-    if (num_blocks > sequence.num_sent_blocks) {
-      sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(),
-                             sequence.num_sent_blocks, num_blocks * kBlockTokens);
-      sequence.num_sent_blocks = num_blocks;
-    }
+  note_stored(sequence);
+  if (!sequence.writer) return;
+  if (!parts_.adapters.is_current(*sequence.variant)) {
+    if (!sequence.writer->has_copies()) sequence.writer.reset();
+    return;
+  }
+  extend_keys(sequence);
+  share_blocks(sequence);
+  int32_t num_blocks = sequence.num_full_blocks();
+  if (num_blocks > sequence.num_sent_blocks) {
+    sequence.writer->store(sequence.stored_keys, sequence.blocks.blocks(), sequence.num_sent_blocks,
+                           num_blocks * kBlockTokens);
+    sequence.num_sent_blocks = num_blocks;
   }
   note_stored(sequence);
 }

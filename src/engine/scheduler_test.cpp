@@ -82,6 +82,7 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
             .reused_tokens = 64,
             .cached_tokens = 64,
             .recomputed_layers = 1,
+            .tier = "host",
             .load_ms = 3,
             .queue_ms = 7,
             .fallback = "why"};

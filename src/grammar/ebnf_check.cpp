@@ -17,6 +17,8 @@ constexpr size_t kMostBytes = size_t{64} << 10;
 constexpr size_t kMostRepeats = 1024;
 constexpr size_t kMostRepeatsInAll = 8192;
 constexpr int kMostNested = 64;
+// The library copies the alternatives of a rule to where it is used: their number may be squared.
+constexpr int kMostAlternatives = 1000;
 constexpr std::array<std::string_view, 6> kMacros = {
     "TagDispatch", "TokenTagDispatch", "Regex", "Substring", "Token", "ExcludeToken"};
 
@@ -44,6 +46,8 @@ class EbnfScanner {
         if (++nested_ > kMostNested) fail(fmt::format("nests deeper than {} groups", kMostNested));
       } else if (c == ')') {
         --nested_;
+      } else if (c == '|' && ++alternatives_ > kMostAlternatives) {
+        fail(fmt::format("has more than {} alternatives in all", kMostAlternatives));
       }
       was_rule_name_ = false;
       ++position_;
@@ -105,6 +109,7 @@ class EbnfScanner {
   size_t name_end_ = 0;
   size_t repeats_ = 0;
   int nested_ = 0;
+  int alternatives_ = 0;
   bool was_rule_name_ = false;  // the first of its line
 };
 

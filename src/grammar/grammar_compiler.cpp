@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "grammar/ebnf_check.h"
+#include "grammar/grammar_cache.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/schema_grammar.h"
 #include "grammar/structural_tag.h"
@@ -42,8 +43,8 @@ std::string choice_grammar(std::string_view list) {
 std::vector<std::string> token_texts(const Tokenizer& tokenizer,
                                      int32_t vocab_size,
                                      SpecialTokens special) {
-  std::vector<std::string> texts(static_cast<size_t>(std::max(vocab_size, tokenizer.vocab_size())));
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+  std::vector<std::string> texts(static_cast<size_t>(vocab_size));
+  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
     bool is_left_out = tokenizer.is_special(id) && special == SpecialTokens::kParse;
     if (!is_left_out) texts[static_cast<size_t>(id)] = tokenizer.bytes_of(id);
   }
@@ -88,7 +89,7 @@ std::string grammar_of(const OutputFormat& format) {
 // write the tags of their tool calls as such tokens.
 struct GrammarCompiler::Library {
   Library(const Tokenizer& from, int32_t vocab, size_t bytes)
-      : tokenizer(from), vocab_size(vocab), cache_bytes(bytes) {}
+      : tokenizer(from), vocab_size(vocab), cache(bytes) {}
 
   xgrammar::GrammarCompiler& get(SpecialTokens special) {
     bool is_plain = special == SpecialTokens::kParse;
@@ -99,16 +100,15 @@ struct GrammarCompiler::Library {
       xgrammar::TokenizerInfo info(token_texts(tokenizer, vocab_size, special),
                                    xgrammar::VocabType::RAW, vocab_size, stops);
       constexpr int kThreads = 1;
-      constexpr bool kCached = true;
-      (is_plain ? plain : tagged)
-          .emplace(info, kThreads, kCached, static_cast<int64_t>(cache_bytes / 2));
+      constexpr bool kCached = false;  // it would keep what is refused
+      (is_plain ? plain : tagged).emplace(info, kThreads, kCached);
     });
     return is_plain ? *plain : *tagged;
   }
 
   const Tokenizer& tokenizer;
   const int32_t vocab_size;
-  const size_t cache_bytes;
+  GrammarCache cache;
   std::once_flag plain_once;
   std::once_flag tagged_once;
   std::optional<xgrammar::GrammarCompiler> plain;
@@ -122,26 +122,33 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const OutputFormat& format) {
-  bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
+  const bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
+  const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
   std::string text;
   try {
     text = grammar_of(format);
     if (begins_with_reasoning) text = tag_after_reasoning(format, std::move(text));
   } catch (const Failure& failure) {
     return failure.error();
+  } catch (const std::exception& exception) {
+    return Error{ErrorCode::kInvalidArgument, exception.what()};
   }
+  const std::string known_by = (is_tagged ? "t" : "g") + text;
+  if (auto known = library_->cache.find(known_by)) return known;
   try {
-    bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
     xgrammar::GrammarCompiler& compiler =
         library_->get(is_tagged ? SpecialTokens::kAsText : SpecialTokens::kParse);
     auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
     auto grammar =
         std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
-    if (grammar->bytes() <= kMostBytes) return grammar;
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
-                             grammar->bytes(), kMostBytes)};
+    if (grammar->bytes() > kMostBytes) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
+                               grammar->bytes(), kMostBytes)};
+    }
+    library_->cache.put(known_by, grammar);
+    return grammar;
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInvalidArgument, explain(exception)};
   }

@@ -1,5 +1,6 @@
 #include "grammar/grammar_compiler.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -338,8 +339,45 @@ TEST_F(GrammarCompilerTest, SaysWhatCannotBeEnforced) {
 
 TEST_F(GrammarCompilerTest, TheSameFormatIsCompiledOnce) {
   auto first = compile(Kind::kRegex, "[a-f]+");
-  auto second = compile(Kind::kRegex, "[a-f]+");
-  EXPECT_EQ(first->bytes(), second->bytes());
+  EXPECT_EQ(compile(Kind::kRegex, "[a-f]+"), first);
+  EXPECT_NE(compile(Kind::kRegex, "[a-g]+"), first);
+}
+
+TEST_F(GrammarCompilerTest, RefusesWhatMayGrowWithoutBounds) {
+  std::string leaf = "a ::= \"0\"";
+  std::string root = "root ::= a \"0\"";
+  for (int i = 0; i < 600; ++i) {
+    leaf += fmt::format(" | \"{}\"", i);
+    root += fmt::format(" | a \"{}\"", i);
+  }
+  EXPECT_NE(refusal(Kind::kEbnf, root + "\n" + leaf + "\n").find("alternatives"),
+            std::string::npos);
+  std::string nested = "a";
+  for (int i = 0; i < 7; ++i) nested = "(" + nested + "){1024}";
+  EXPECT_NE(refusal(Kind::kRegex, nested).find("states"), std::string::npos);
+}
+
+TEST_F(GrammarCompilerTest, RefusesChoicesThatMayHoldTogetherAndBoundsThatAreRounded) {
+  EXPECT_NE(refusal(Kind::kJsonSchema,
+                    R"({"oneOf": [{"type": "object", "properties": {"x": {"type": "null"}},
+                        "required": ["x"], "allOf": [{"properties": {"y": {"type": "null"}}}]},
+                       {"type": "object", "properties": {"y": {"type": "null"}}, "required": ["y"]}]})"),
+            "");
+  EXPECT_NE(refusal(Kind::kJsonSchema, R"({"type": "integer", "minimum": 9007199254740993})")
+                .find("2^53"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(
+          Kind::kJsonSchema,
+          R"({"oneOf": [{"type": "object", "required": ["k"], "properties": {"k": {"const": 1}}},
+                       {"type": "object", "required": ["k"], "properties": ["k"]}]})"),
+      "");
+}
+
+TEST_F(GrammarCompilerTest, TokensBeyondTheModelsAreLeftOut) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size() - 1);
+  EXPECT_TRUE(compiler.compile({Kind::kRegex, "[a-f]+"}));
 }
 
 }  // namespace

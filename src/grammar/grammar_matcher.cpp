@@ -13,7 +13,11 @@
 namespace droidspeak {
 namespace {
 
-constexpr double kMostStepMs = 500;
+// Everybody waits for a step. What is in order takes a small part of a millisecond, and at first a
+// few.
+constexpr double kMostStepMs = 250;
+constexpr double kMostMs = 1000;  // in all, and what comes with each token
+constexpr double kMostMsPerToken = 2;
 
 }  // namespace
 
@@ -40,7 +44,9 @@ struct GrammarMatcher::State {
       spdlog::error("a grammar cannot be followed: {}", exception.what());
       is_broken = true;
     }
-    if (watch.ms() > kMostStepMs) is_slow = true;
+    double ms = watch.ms();
+    spent_ms += ms;
+    if (ms > kMostStepMs || spent_ms > kMostMs + kMostMsPerToken * num_tokens) is_slow = true;
     return result;
   }
 
@@ -68,6 +74,8 @@ struct GrammarMatcher::State {
   bool has_mask = false;
   bool is_broken = false;
   bool is_slow = false;
+  double spent_ms = 0;
+  int32_t num_tokens = 0;
 };
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
@@ -91,7 +99,10 @@ bool GrammarMatcher::allows(int32_t token) {
 bool GrammarMatcher::accept(int32_t token) {
   if (state_->is_broken || !allows(token)) return false;
   bool is_accepted = state_->run([&] { return state_->matcher.AcceptToken(token); });
-  if (is_accepted) state_->has_mask = false;
+  if (is_accepted) {
+    state_->has_mask = false;
+    ++state_->num_tokens;
+  }
   return is_accepted;
 }
 

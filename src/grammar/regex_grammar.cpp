@@ -99,6 +99,8 @@ class RegexReader {
     }
     if (is_at("*") || is_at("{") || is_at("?")) fail("repeats a repetition; expected a group");
     size_t unrolled = high == kUnbounded ? low + 1 : high;
+    if (item.states > GrammarLimits{}.states / std::max<size_t>(unrolled, 1))
+      fail("takes too many states");
     return {repeated_text("(" + item.text + ")", low, high), item.states * unrolled};
   }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -52,12 +53,16 @@ std::set<std::string> types_of_choice(const SchemaJson& schema) {
 bool has_name(const SchemaJson& schema, const char* keyword, const std::string& name) {
   auto found = schema.find(keyword);
   if (found == schema.end()) return false;
-  if (found->is_object()) return found->contains(name);
+  const bool is_list = keyword == std::string_view("required");
+  if (!is_list) return found->is_object() && found->contains(name);
   return found->is_array() && std::find(found->begin(), found->end(), name) != found->end();
 }
 
 // Whether objects that the grammar makes of `maker` lack a name that `other` requires.
 bool lacks_required(const SchemaJson& maker, const SchemaJson& other) {
+  for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref"}) {
+    if (maker.contains(keyword)) return false;  // names may come through it
+  }
   bool is_closed = maker.contains("properties") && !maker.contains("patternProperties") &&
                    maker.value("additionalProperties", SchemaJson(false)) == false;
   auto required = other.find("required");

@@ -43,6 +43,10 @@ std::optional<double> number_at(const SchemaJson& schema,
   if (found == schema.end()) return std::nullopt;
   if (!found->is_number())
     refuse_schema(path, fmt::format("'{}' is {}; expected a number", keyword, found->dump()));
+  constexpr double kExact = 9007199254740992;  // whole numbers beyond are rounded
+  if (found->is_number_integer() && std::abs(found->get<double>()) >= kExact)
+    refuse_schema(path, fmt::format("'{}' is {}; whole numbers are enforced up to 2^53", keyword,
+                                    found->dump()));
   return found->get<double>();
 }
 

@@ -111,7 +111,7 @@ TEST(Generation, StopsAtStopStringsAndCancels) {
   ByteTokenizer tokenizer;
   FakeEngine engine;
   Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
-                        {1, {"END"}, SpecialTokens::kParse});
+                        {1, {"END"}, 0, SpecialTokens::kParse});
   ASSERT_TRUE(generation.start());
   engine.say(0, "abENcENDxyz");
   std::vector<ChoicePiece> pieces;

@@ -264,7 +264,7 @@ void read_generation_fields(Fields& fields, GenerationFields& generation) {
   read_logit_bias(fields, generation.sampling);
   read_stop(fields, generation);
   generation.min_tokens =
-      static_cast<int32_t>(fields.integer("min_tokens", {0, kMaxToken}).value_or(0));
+      static_cast<int32_t>(fields.integer("min_tokens", {0, kMaxInteger}).value_or(0));
   read_streaming(fields, generation);
   read_prompt_logprobs(fields, generation);
   read_sharing(fields, generation);
