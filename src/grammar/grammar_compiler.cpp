@@ -122,7 +122,8 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const OutputFormat& format) {
-  bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
+  const bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
+  const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
   std::string text;
   try {
     text = grammar_of(format);
@@ -132,7 +133,6 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInvalidArgument, exception.what()};
   }
-  const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
   const std::string known_by = (is_tagged ? "t" : "g") + text;
   if (auto known = library_->cache.find(known_by)) return known;
   try {

@@ -99,7 +99,27 @@ def test_a_schema_that_cannot_be_enforced_is_refused(client, model):
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=model, messages=CHAT, tools=[tool], max_tokens=8)
-    assert caught.value.param == "tools"
+    assert caught.value.param == "tools" and "tools[0] 'f'" in caught.value.message
+
+
+def test_a_call_that_a_stop_string_cuts_off_is_none(client, model):
+    options = dict(model=model, messages=CHAT, tools=TOOLS, tool_choice=NAMED, max_tokens=200, stop=["days"], seed=1)
+    choice = client.chat.completions.create(**options).choices[0]
+    assert choice.finish_reason == "stop" and not choice.message.tool_calls
+    chunks = list(client.chat.completions.create(**options, stream=True))
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "stop"
+    answer = client.responses.create(
+        model=model, input="Weather?", tools=FLAT_TOOLS, tool_choice={"type": "function", "name": "get_weather"},
+        max_output_tokens=200, extra_body={"stop": ["days"]})
+    assert answer.status == "incomplete" and answer.incomplete_details is None
+    assert answer.output[-1].status == "incomplete"
+
+
+def test_a_call_that_was_cut_off_may_be_sent_back(client, model):
+    call = {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Os'}}
+    turns = CHAT + [{"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": call["id"], "content": "What?"}]
+    assert client.chat.completions.create(model=model, messages=turns, tools=TOOLS, max_tokens=8).choices
 
 
 def test_responses(client, model):
