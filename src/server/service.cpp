@@ -51,6 +51,19 @@ uint64_t unpredictable_number() {
   return (uint64_t{device()} << 32) | device();
 }
 
+// Some templates leave system messages out, others refuse them.
+bool shows_system(const ChatTemplate& chat_template) {
+  constexpr const char* kProbe = "a system message";
+  ChatTemplateInput input;
+  input.messages = {{"system", kProbe}, {"user", "a question"}};
+  input.add_generation_prompt = true;
+  try {
+    return chat_template.render(input).find(kProbe) != std::string::npos;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options)
@@ -75,6 +88,9 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
   const std::string& source = tokenizer.chat_template;
   if (!source.empty()) chat_template_.emplace(source);
   tool_dialect_ = find_tool_dialect(source);
+  bool has_section = chat_template_ && tool_dialect_.prompt == ToolPrompt::kSection;
+  if (has_section && !shows_system(*chat_template_))
+    tool_dialect_.prompt = ToolPrompt::kUserSection;
   if (source.find("developer") != std::string::npos) developer_role_ = DeveloperRole::kOwn;
 }
 

@@ -30,8 +30,9 @@ const CallSyntax& call_syntax(CallSyntax::Kind kind);
 
 // Who tells the model of its tools.
 enum class ToolPrompt {
-  kTemplate,  // the model's own template
-  kSection,   // a section of ours in the system message, see tool_section.h
+  kTemplate,     // the model's own template
+  kSection,      // a section of ours in the system message, see tool_section.h
+  kUserSection,  // the same before the user's first text: the template shows no system message
 };
 
 struct ToolDialect {

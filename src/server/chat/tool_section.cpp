@@ -1,5 +1,6 @@
 #include "server/chat/tool_section.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/json_writer.h"
@@ -60,6 +61,15 @@ std::string result_as_text(const ChatTurn& turn) {
   return "<tool_response>\n" + turn.content + "\n</tool_response>";
 }
 
+void add_user_section(std::vector<ChatMessage>& messages, const ToolOffer& offer) {
+  auto first = std::ranges::find(messages, "user", &ChatMessage::role);
+  if (first == messages.end()) {
+    messages.insert(messages.begin(), {"user", section(offer)});
+  } else {
+    first->content = section(offer) + "\n\n" + first->content;
+  }
+}
+
 void add_section(std::vector<ChatMessage>& messages, const ToolOffer& offer) {
   if (messages.empty() || messages.front().role != "system") {
     messages.insert(messages.begin(), {"system", section(offer)});
@@ -74,7 +84,7 @@ std::vector<ChatMessage> template_messages(std::vector<ChatTurn> turns,
                                            const ToolOffer& offer,
                                            const TurnOptions& options) {
   std::vector<ChatMessage> messages;
-  bool writes_text = options.prompt == ToolPrompt::kSection;
+  bool writes_text = options.prompt != ToolPrompt::kTemplate;
   bool follows_result = false;
   for (ChatTurn& turn : turns) {
     bool is_result = turn.role == "tool";
@@ -83,6 +93,8 @@ std::vector<ChatMessage> template_messages(std::vector<ChatTurn> turns,
     }
     if (writes_text && is_result && follows_result) {
       messages.back().content += '\n' + result_as_text(turn);
+    } else if (writes_text && turn.role == "user" && follows_result) {
+      messages.back().content += "\n\n" + turn.content;
     } else if (writes_text && is_result) {
       messages.push_back({"user", result_as_text(turn)});
     } else if (writes_text && !turn.calls.empty()) {
@@ -96,7 +108,12 @@ std::vector<ChatMessage> template_messages(std::vector<ChatTurn> turns,
     }
     follows_result = is_result;
   }
-  if (writes_text && offer.is_open()) add_section(messages, offer);
+  if (!writes_text || !offer.is_open()) return messages;
+  if (options.prompt == ToolPrompt::kUserSection) {
+    add_user_section(messages, offer);
+  } else {
+    add_section(messages, offer);
+  }
   return messages;
 }
 

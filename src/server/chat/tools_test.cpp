@@ -127,6 +127,23 @@ TEST(ToolSection, LeavesTheRestToTemplatesThatKnowTools) {
   EXPECT_EQ(messages[2].extra_json, R"({"tool_call_id":"1"})");
 }
 
+TEST(ToolSection, StandsBeforeTheUsersTextWhereTheSystemsIsNotShown) {
+  std::vector<ChatTurn> turns = {{"system", "Be kind."}, {"user", "hi"}};
+  auto messages = template_messages(turns, two_tools(), {ToolPrompt::kUserSection});
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].content, "Be kind.");
+  EXPECT_THAT(messages[1].content, StartsWith("# Tools\n"));
+  EXPECT_THAT(messages[1].content, testing::EndsWith("\n\nhi"));
+}
+
+TEST(ToolSection, JoinsResultsWithWhatTheUserSaysNext) {
+  std::vector<ChatTurn> turns = {{"tool", "one", "", {}, "1"}, {"user", "and?"}, {"user", "well?"}};
+  auto messages = template_messages(turns, {}, {});
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].content, "<tool_response>\none\n</tool_response>\n\nand?");
+  EXPECT_EQ(messages[1].content, "well?");
+}
+
 TEST(ToolSection, IsLeftOutWhenNothingMayBeCalled) {
   ToolOffer offer = two_tools();
   offer.choice = {ToolChoice::Mode::kNone};
