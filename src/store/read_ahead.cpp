@@ -127,7 +127,10 @@ ReadAhead::ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_orde
       parts.tiers, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
   if (!has_own_threads) return;
   MutexLock lock(mutex_);
-  for (EntryRead& entry : put_together(std::move(in_order_of_need))) waiting_.push_back(entry);
+  for (EntryRead& entry : put_together(std::move(in_order_of_need))) {
+    waiting_.push_back(entry);
+    is_waiting_.insert(entry);
+  }
   begin_more();
 }
 
@@ -158,32 +161,40 @@ CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
 }
 
 void ReadAhead::begin_more() {
-  while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes) {
-    std::map<CacheTier*, std::vector<EntryRead>> by_tier;
-    uint64_t bytes = 0;
-    while (!waiting_.empty() && bytes < kPieceBytes) {
-      EntryRead entry = waiting_.front();
-      waiting_.pop_front();
-      if (std::optional<Arriving> shared = parts_.table.find(entry)) {
-        shared->arrivals->add_wanted();
-        arriving_.insert_or_assign(entry, std::move(*shared));
-        bytes += bytes_of(entry.id);
-      } else if (CacheTier* tier = tier_of(entry)) {
-        by_tier[tier].push_back(entry);
-        bytes += bytes_of(entry.id);
-      }
+  while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes) begin_piece();
+}
+
+// What is needed at this moment does not wait for what lies before it to be taken.
+void ReadAhead::begin(const EntryRead& entry) {
+  while (is_waiting_.contains(entry)) begin_piece();
+}
+
+void ReadAhead::begin_piece() {
+  std::map<CacheTier*, std::vector<EntryRead>> by_tier;
+  uint64_t bytes = 0;
+  while (!waiting_.empty() && bytes < kPieceBytes) {
+    EntryRead entry = waiting_.front();
+    waiting_.pop_front();
+    is_waiting_.erase(entry);
+    if (std::optional<Arriving> shared = parts_.table.find(entry)) {
+      shared->arrivals->add_wanted();
+      arriving_.insert_or_assign(entry, std::move(*shared));
+      bytes += bytes_of(entry.id);
+    } else if (CacheTier* tier = tier_of(entry)) {
+      by_tier[tier].push_back(entry);
+      bytes += bytes_of(entry.id);
     }
-    arriving_bytes_ += bytes;
-    for (auto& [tier, entries] : by_tier) {
-      auto arrivals =
-          std::make_shared<Arrivals>(parts_.host, parts_.sizes, tier->tier(), std::move(entries));
-      for (size_t i = 0; i < arrivals->entries().size(); ++i) {
-        arrivals->add_wanted();
-        arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
-      }
-      parts_.table.add(arrivals);
-      tier->read(arrivals->entries(), arrivals);
+  }
+  arriving_bytes_ += bytes;
+  for (auto& [tier, entries] : by_tier) {
+    auto arrivals =
+        std::make_shared<Arrivals>(parts_.host, parts_.sizes, tier->tier(), std::move(entries));
+    for (size_t i = 0; i < arrivals->entries().size(); ++i) {
+      arrivals->add_wanted();
+      arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
     }
+    parts_.table.add(arrivals);
+    tier->read(arrivals->entries(), arrivals);
   }
 }
 
@@ -191,6 +202,7 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
   Arriving arriving;
   {
     MutexLock lock(mutex_);
+    begin(entry);
     auto found = arriving_.find(entry);
     if (found == arriving_.end()) return std::nullopt;
     arriving = std::move(found->second);
@@ -208,6 +220,7 @@ void ReadAhead::stop() {
   is_stopped_ = true;
   MutexLock lock(mutex_);
   waiting_.clear();
+  is_waiting_.clear();
   for (const auto& [entry, arriving] : arriving_) arriving.arrivals->remove_wanted();
   arriving_.clear();
 }

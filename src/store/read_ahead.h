@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/hash.h"
@@ -125,6 +126,8 @@ class ReadAhead {
 
  private:
   void begin_more() REQUIRES(mutex_);
+  void begin_piece() REQUIRES(mutex_);
+  void begin(const EntryRead& entry) REQUIRES(mutex_);
   size_t bytes_of(EntryId id) const;
   CacheTier* tier_of(const EntryRead& entry) const;
 
@@ -132,7 +135,8 @@ class ReadAhead {
   std::atomic<bool> is_stopped_ = false;
 
   Mutex mutex_;
-  std::deque<EntryRead> waiting_ GUARDED_BY(mutex_);  // not begun
+  std::deque<EntryRead> waiting_ GUARDED_BY(mutex_);                            // not begun
+  std::unordered_set<EntryRead, EntryReadHash> is_waiting_ GUARDED_BY(mutex_);  // the same
   std::unordered_map<EntryRead, Arriving, EntryReadHash> arriving_ GUARDED_BY(mutex_);
   uint64_t arriving_bytes_ GUARDED_BY(mutex_) = 0;
 };

@@ -192,6 +192,7 @@ void RemoteNode::drop_questions() {
 // Until the server is lost or the tier closes.
 Result<void> RemoteNode::serve(RedisConnection& connection) {
   auto last_ping = std::chrono::steady_clock::now();
+  auto last_slots = last_ping;
   while (true) {
     std::deque<ValueQuestion> questions;
     bool wants_slots = false;
@@ -206,7 +207,10 @@ Result<void> RemoteNode::serve(RedisConnection& connection) {
       }
       wants_slots = std::exchange(wants_slots_, false);
     }
-    if (wants_slots) {
+    // After a failover it takes the others some seconds to agree on who follows.
+    bool is_time = std::chrono::steady_clock::now() - last_slots >= kPingEvery;
+    if (wants_slots || (is_time && parts_.misses_an_owner())) {
+      last_slots = std::chrono::steady_clock::now();
       if (Result<void> state = read_slots(connection); !state) return state;
     }
     if (!questions.empty()) {

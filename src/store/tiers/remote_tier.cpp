@@ -74,7 +74,8 @@ RemoteTier::RemoteTier(const RemoteOptions& options,
               },
           .learn_slots = [this](const std::vector<RedisSlotRange>& ranges) { learn_slots(ranges); },
           .on_answer = [this](uint64_t ticket) { on_answer(ticket); },
-          .on_lost = [this] { on_lost(); }},
+          .on_lost = [this] { on_lost(); },
+          .misses_an_owner = [this] { return misses_an_owner(); }},
       queue_(queue_bytes, clock),
       writer_(
           parts_,
@@ -152,6 +153,12 @@ void RemoteTier::learn_slots(const std::vector<RedisSlotRange>& ranges) {
   }
   MutexLock lock(nodes_mutex_);
   by_slot_ = std::move(by_slot);
+}
+
+bool RemoteTier::misses_an_owner() const {
+  MutexLock lock(nodes_mutex_);
+  return std::ranges::any_of(
+      by_slot_, [](const RemoteNode* node) { return node != nullptr && !node->is_up(); });
 }
 
 void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {

@@ -70,6 +70,7 @@ class RemoteTier final : public CacheTier {
   RemoteNode* node_of(const std::string& name) const;
   RemoteNode* node_at(const RedisAddress& address);
   bool is_any_up() const;
+  bool misses_an_owner() const;
   void learn_slots(const std::vector<RedisSlotRange>& ranges);
   void redirect_read(ValueRead read, const RedisRedirect& redirect);
   void redirect_question(ValueQuestion question, const RedisRedirect& redirect);

@@ -68,7 +68,8 @@ struct RemoteParts {
   std::function<void(ValueQuestion, const RedisRedirect&)> redirect_question;
   std::function<void(const std::vector<RedisSlotRange>&)> learn_slots;
   std::function<void(uint64_t ticket)> on_answer;
-  std::function<void()> on_lost;  // a server
+  std::function<void()> on_lost;          // a server
+  std::function<bool()> misses_an_owner;  // of slots: another may have taken its place
 };
 
 }  // namespace droidspeak
