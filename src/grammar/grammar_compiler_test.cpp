@@ -352,6 +352,7 @@ TEST_F(GrammarCompilerTest, RefusesWhatMayGrowWithoutBounds) {
   }
   EXPECT_NE(refusal(Kind::kEbnf, root + "\n" + leaf + "\n").find("alternatives"),
             std::string::npos);
+  EXPECT_NE(refusal(Kind::kRegex, "[a-").find("without a ]"), std::string::npos);
   std::string nested = "a";
   for (int i = 0; i < 7; ++i) nested = "(" + nested + "){1024}";
   EXPECT_NE(refusal(Kind::kRegex, nested).find("states"), std::string::npos);

@@ -153,6 +153,7 @@ class RegexReader {
   }
 
   uint32_t read_character() {
+    if (position_ == pattern_.size()) fail("has a [ without a ]");
     Utf8Char character = utf8_char_at(pattern_, position_);
     if (character.bytes == 0) fail("is not UTF-8");
     position_ += character.bytes;
