@@ -424,7 +424,7 @@ TEST_F(Adapters, RefuseInvocationsThatCannotBe) {
                          {1.5},
                          {"1"},
                          {nullptr},
-                         {Json::array({1})},
+                         Json::array({Json::array({1})}),
                          {4294967297},
                          5,
                          0,
