@@ -51,7 +51,7 @@ class ClientTextTest : public testing::Test {
     return tokenizer_.encode(text, SpecialTokens::kAsText);
   }
 
-  const ByteTokenizer tokenizer_;
+  const ByteTokenizer tokenizer_{};
   const ClientText text_{tokenizer_};
 };
 
