@@ -119,7 +119,7 @@ PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
   }
   book.profile_seconds = record.seconds;
   book.prefill_equivalents =
-      prefill_equivalents(record.layer_tokens, source.prompts, book.num_layers);
+      prefill_equivalents(record.layer_tokens + record.gate_tokens, source.prompts, book.num_layers);
   return book;
 }
 

@@ -42,8 +42,12 @@ json to_json(const ProfileRecord& record) {
            {"plans", json::array()},
            {"sensitivity", record.sensitivity},
            {"layer_tokens", record.layer_tokens},
+           {"gate_tokens", record.gate_tokens},
            {"seconds", record.seconds}};
-  if (record.shapes) out["shapes"] = {to_json(record.shapes->kv), to_json(record.shapes->inputs)};
+  if (record.shapes) {
+    out["shapes"] = {to_json(record.shapes->kv), to_json(record.shapes->inputs),
+                     record.shapes->raw_layers};
+  }
   for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
   for (const TriedPlan& tried : record.looks) out["looks"].push_back(to_json(tried));
   for (const ReferenceAnswer& reference : record.references) {
@@ -68,8 +72,11 @@ ProfileRecord record_from_json(const json& in) {
   record.num_translated = in.at("translated").get<int32_t>();
   record.num_refined = in.at("refined").get<int32_t>();
   record.num_looked = in.at("looked").get<int32_t>();
-  if (in.contains("shapes"))
-    record.shapes = {shape_from_json(in["shapes"].at(0)), shape_from_json(in["shapes"].at(1))};
+  if (in.contains("shapes")) {
+    const json& shapes = in["shapes"];
+    record.shapes = {shape_from_json(shapes.at(0)), shape_from_json(shapes.at(1)),
+                     shapes.at(2).get<std::set<int32_t>>()};
+  }
   for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
   for (const json& item : in.at("looks")) record.looks.push_back(tried_from_json(item));
   for (const json& item : in.at("references")) {
@@ -85,6 +92,7 @@ ProfileRecord record_from_json(const json& in) {
   }
   record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
   record.layer_tokens = in.at("layer_tokens").get<int64_t>();
+  record.gate_tokens = in.at("gate_tokens").get<int64_t>();
   record.seconds = in.at("seconds").get<double>();
   return record;
 }

@@ -43,6 +43,7 @@ struct ProfileRecord {
   std::map<TriedPlan, PlanRecord> plans;
   std::vector<std::vector<double>> sensitivity;  // [layer][context]
   int64_t layer_tokens = 0;                      // context work
+  int64_t gate_tokens = 0;                       // that of choosing layers without a map
   double seconds = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "profiler/book_builder.h"
+#include "profiler/gate_choice.h"
 #include "profiler/plots.h"
 #include "profiler/profile_record.h"
 #include "profiler/prompt_trial.h"
@@ -37,7 +38,7 @@ constexpr double kSaveSeconds = 120;
 // that a disk takes them.
 constexpr double kSaveShare = 1.0 / 30;
 constexpr double kDiskBytesPerSecond = 1e9;
-constexpr int32_t kRecordVersion = 4;
+constexpr int32_t kRecordVersion = 5;
 // E maps of every layer cost memory by the square of the width.
 constexpr int32_t kWideModel = 1024;
 
@@ -368,15 +369,30 @@ class ProfileRun {
     progress_->note("choosing the maps");
     ShapeChoice choice(tools_, *fit_, mean_divergences(record_), options_.group);
     std::vector<ShapeTrial> trials;
-    for (int32_t i = 0; i < num_contexts() && trials.size() < ShapeChoice::kMaxContexts; ++i) {
+    for (int32_t i = 0; i < num_contexts(); ++i) {
       if (fit_->fold_of(i) == ShapeChoice::kFold)
         trials.push_back(
             {&prompts_[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
     }
-    record_.shapes = choice.choose(trials, [this] { check_stop(); });
+    auto pause = [this] { check_stop(); };
+    std::span<const ShapeTrial> few(trials.data(),
+                                    std::min(trials.size(), ShapeChoice::kMaxContexts));
+    MapShapes shapes = choice.choose(few, pause);
+    GateChoice gates(tools_, *fit_, shapes);
+    shapes.raw_layers = gates.choose(trials, pause);
+    record_.shapes = std::move(shapes);
     record_.layer_tokens += choice.layer_tokens();
+    record_.gate_tokens = gates.layer_tokens();
     progress_->note("");
     save_after(0);
+  }
+
+  // Maps of K/V fitted without a fold, of the layers that have one.
+  TranslationFit::LayerMaps solve_kv(int32_t fold) const {
+    std::vector<int32_t> layers = fit_->all_layers();
+    std::erase_if(layers,
+                  [&](int32_t layer) { return record_.shapes->raw_layers.contains(layer); });
+    return fit_->solve(TranslationFit::Kind::kKeyValue, fold, record_.shapes->kv, layers);
   }
 
   // Maps fitted without the context's own fold, with those of E at `inputs`.
@@ -390,8 +406,7 @@ class ProfileRun {
     if (found.translator && missing.empty()) return *found.translator;
     progress_->note("fitting maps");
     using Kind = TranslationFit::Kind;
-    if (found.maps.kv.empty())
-      found.maps.kv = fit_->solve(Kind::kKeyValue, fold, record_.shapes->kv, fit_->all_layers());
+    if (!found.translator) found.maps.kv = solve_kv(fold);
     found.maps.inputs.merge(fit_->solve(Kind::kInput, fold, record_.shapes->inputs, missing));
     found.translator = std::make_unique<Translator>(pair_.ops, found.maps);
     progress_->note("");
@@ -538,9 +553,8 @@ class ProfileRun {
       layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
       using Kind = TranslationFit::Kind;
       constexpr int32_t kAll = TranslationFit::kNoFold;
-      TranslationMaps maps{
-          fit_->solve(Kind::kKeyValue, kAll, record_.shapes->kv, fit_->all_layers()),
-          fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
+      TranslationMaps maps{solve_kv(kAll),
+                           fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
       save_translation(book.maps_file, maps);
     }

@@ -110,7 +110,7 @@ MapShape ShapeChoice::best_of(const std::vector<Candidate>& candidates) {
   return chosen == nullptr ? candidates.front().shape : chosen->shape;
 }
 
-MapShapes ShapeChoice::choose(const std::vector<ShapeTrial>& trials,
+MapShapes ShapeChoice::choose(std::span<const ShapeTrial> trials,
                               const std::function<void()>& pause) {
   check(!trials.empty(), "contexts to try shapes on");
   std::vector<Candidate> kv = make_candidates(TranslationFit::Kind::kKeyValue);

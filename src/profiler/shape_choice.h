@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "profiler/data.h"
@@ -35,7 +36,7 @@ class ShapeChoice {
 
   // For K/V and for E, each with the other's usual shape: the least rank within 3 % of the least
   // divergence. `pause` is called between steps and may throw.
-  MapShapes choose(const std::vector<ShapeTrial>& trials, const std::function<void()>& pause);
+  MapShapes choose(std::span<const ShapeTrial> trials, const std::function<void()>& pause);
 
   const ReusePlan& probe() const { return probe_; }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "profiler/context_trial.h"
@@ -23,6 +24,7 @@ struct MapShape {
 struct MapShapes {
   MapShape kv{32, 1e-2};
   MapShape inputs{64, 1e-2};
+  std::set<int32_t> raw_layers;  // whose K/V has no map
   bool operator==(const MapShapes&) const = default;
 };
 

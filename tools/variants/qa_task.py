@@ -24,9 +24,18 @@ CHARACTERS_PER_TOKEN = 4.2
 DISTRACTORS = 9            # beside the gold paragraph of a row that is measured
 
 
+MOST_OF_ARTICLE = 200      # questions of one article among the rows that are measured
+
+
 def part_of(number: int) -> str:
-    """Every fifth article or row is tested on, every twentieth serves profiles; nothing is trained on those."""
-    return "test" if number % 5 == 4 else "profile" if number % 20 == 7 else "train"
+    """Three of ten articles or pages are tested on, one of twenty serves profiles; nothing is trained on those."""
+    return "test" if number % 10 in (2, 4, 9) else "profile" if number % 20 == 7 else "train"
+
+
+def numbered_by_page(rows: list[dict]) -> list[tuple[int, dict]]:
+    """Rows with the number of their page: what is asked of one page stays in one part."""
+    pages: dict[str, int] = {}
+    return [(pages.setdefault(row["documents"][0]["title"], len(pages)), row) for row in rows]
 
 
 @dataclass
@@ -59,9 +68,12 @@ class QaTask:
         for number, article in enumerate(articles):
             title = article["title"].replace("_", " ")
             self.article_documents[number] = [(title, p["text"]) for p in article["paragraphs"]]
-            squad[part_of(number)] += [Asked(q["question"].strip(), q["answers"], (title, p["text"]), number)
-                                       for p in article["paragraphs"] for q in p["questions"]]
-        for number, row in enumerate(natural):
+            questions = [Asked(q["question"].strip(), q["answers"], (title, p["text"]), number)
+                         for p in article["paragraphs"] for q in p["questions"]]
+            if part_of(number) != "train" and len(questions) > MOST_OF_ARTICLE:
+                questions = random.Random(number).sample(questions, MOST_OF_ARTICLE)
+            squad[part_of(number)] += questions
+        for number, row in numbered_by_page(natural):
             document = row["documents"][0]
             asked[part_of(number)].append(Asked(row["question"], row["answers"], (document["title"], document["text"]), None))
         self.squad, self.natural = squad["train"], asked["train"]

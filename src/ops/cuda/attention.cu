@@ -8,8 +8,6 @@
 namespace droidspeak::cuda {
 namespace {
 
-// Up to here a slice is split along its keys; beyond, it has enough rows to fill the device.
-constexpr int32_t kLargestSuffix = 64;
 constexpr int32_t kAnyRows = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -33,10 +31,10 @@ void Attention::run(TensorView qkv,
   if (layout.num_slices == 0) return;
   if (!tiles_support(qkv, kv)) return attend_plainly(qkv, options, layout, kv, out, stream_);
   // The border between the two lies where the tile of 16 packed rows is full, whatever the batch.
-  const int32_t decode_rows = std::min(kLargestSuffix, 16 * kv.num_kv_heads / options.num_heads);
+  const int32_t decode_rows = std::min(kLargestSplitRows, 16 * kv.num_kv_heads / options.num_heads);
   tiles_.run(qkv, options, layout, kv, {1, decode_rows}, Slices::kAll, out);
-  tiles_.run(qkv, options, layout, kv, {decode_rows + 1, kLargestSuffix}, Slices::kAll, out);
-  if (layout.max_rows > kLargestSuffix) run_long_slices(qkv, options, layout, kv, out);
+  tiles_.run(qkv, options, layout, kv, {decode_rows + 1, kLargestSplitRows}, Slices::kAll, out);
+  if (layout.max_rows > kLargestSplitRows) run_long_slices(qkv, options, layout, kv, out);
 }
 
 void Attention::run_long_slices(TensorView qkv,
@@ -44,7 +42,7 @@ void Attention::run_long_slices(TensorView qkv,
                                 const BatchLayout& layout,
                                 const KvLayerView& kv,
                                 TensorView out) {
-  const RowRange long_rows{kLargestSuffix + 1, kAnyRows};
+  const RowRange long_rows{kLargestSplitRows + 1, kAnyRows};
   if (fused_.supports(qkv, options, layout, kv)) {
     bool is_done = true;
     for (int32_t i = 0; i < layout.num_slices && is_done; ++i) {
@@ -52,7 +50,12 @@ void Attention::run_long_slices(TensorView qkv,
       if (long_rows.contains(slice.num_rows) && slice.is_contiguous())
         is_done = fused_.run(qkv, options, layout, i, kv, out);
     }
-    if (is_done) return tiles_.run(qkv, options, layout, kv, long_rows, Slices::kGathered, out);
+    if (is_done) {
+      for (const RowRange& part : {RowRange{kLargestSplitRows + 1, kLargestSplitGathered},
+                                   RowRange{kLargestSplitGathered + 1, kAnyRows}})
+        tiles_.run(qkv, options, layout, kv, part, Slices::kGathered, out);
+      return;
+    }
   }
   tiles_.run(qkv, options, layout, kv, long_rows, Slices::kAll, out);
 }

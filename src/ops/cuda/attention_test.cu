@@ -322,8 +322,9 @@ TEST_F(CudaAttentionTest, ReadsWholeChunks) {
 }
 
 TEST_F(CudaAttentionTest, GatheredRowsAttendUpToTheirOwnPositions) {
-  const std::vector<Sequence> list = {{3, 50, 11}, {0, 600}, {70, 2, 200}, {5, 400, 9},
-                                      {2, 70, 2},  {0, 1},   {1, 5, 300},  {10, 65, 60}};
+  const std::vector<Sequence> list = {{3, 50, 11}, {0, 600},     {70, 2, 200},
+                                      {5, 400, 9}, {2, 70, 2},   {0, 1},
+                                      {1, 5, 300}, {10, 65, 60}, {7, 1100, 3}};
   for (int32_t window : {0, 100}) {
     AttentionCase c = shaped(8, 2, 128);
     c.sliding_window = window;

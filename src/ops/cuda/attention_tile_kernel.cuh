@@ -82,7 +82,9 @@ __device__ inline bool find_work(const TileArguments& a, int32_t tile_rows, Tile
   work.slice = static_cast<int32_t>(blockIdx.z);
   if (!is_meant(a, work.slice)) return false;
   work.kv_head = static_cast<int32_t>(blockIdx.y) % a.num_kv_heads;
-  work.first = static_cast<int32_t>(blockIdx.y) / a.num_kv_heads * tile_rows;
+  // The last rows reach furthest back: their blocks start first.
+  const auto later = static_cast<int32_t>(gridDim.y - 1 - blockIdx.y);
+  work.first = later / a.num_kv_heads * tile_rows;
   work.num_packed = a.slice_rows[work.slice] * a.group;
   if (work.first >= work.num_packed) return false;
   work.length = a.slice_length[work.slice];

@@ -16,7 +16,7 @@ struct Splitting {
 
 constexpr Splitting kDecodeSplits{128, 32};
 constexpr Splitting kSuffixSplits{256, 16};
-constexpr int32_t kLargestSplitRows = 64;  // with more rows there are enough blocks anyway
+constexpr Splitting kGatheredSplits{1024, 4};
 constexpr double kLog2E = 1.4426950408889634;
 
 // One block for a row and head of a slice that was split: [head, row, slice] = blockIdx.
@@ -136,9 +136,12 @@ Extent extent_of(const BatchLayout& layout, RowRange rows, Slices only) {
   return extent;
 }
 
+// With more rows there are enough blocks anyway.
 void set_splits(const Extent& extent, TileArguments& a) {
-  if (extent.rows > kLargestSplitRows) return;
-  const Splitting splits = extent.rows * a.group <= 16 ? kDecodeSplits : kSuffixSplits;
+  if (extent.rows > (a.only_gathered ? kLargestSplitGathered : kLargestSplitRows)) return;
+  const Splitting splits = a.only_gathered               ? kGatheredSplits
+                           : extent.rows * a.group <= 16 ? kDecodeSplits
+                                                         : kSuffixSplits;
   a.split_step = splits.step;
   a.most_splits = splits.most;
   a.max_splits = std::min(splits.most, (extent.length + splits.step - 1) / splits.step);

@@ -21,6 +21,11 @@ struct RowRange {
   bool contains(int32_t rows) const { return rows >= smallest && rows <= largest; }
 };
 
+// Slices of at most so many rows are split along their keys, gathered ones of up to more: their
+// rows reach unequally far back.
+inline constexpr int32_t kLargestSplitRows = 64;
+inline constexpr int32_t kLargestSplitGathered = 1024;
+
 // Which slices of these a launch is for; kGathered: those whose rows leave positions out.
 enum class Slices { kAll, kGathered };
 

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Profiles pairs and judges their plans on test rows of the receiver's own task.
+
+Plans are fixed by the profile rows before a test row is read: the book's own choice (`auto`, quality floor 0.99) and plans
+named below. What exists is kept, so a stopped run goes on where it was. `tables.py` makes the tables of the results.
+
+  rows:     python3 tools/train_variants.py rows TASK profile|test --data DATA --out ROWS/TASK.PART.jsonl.gz
+  example:  python3 bench/evidence/run.py --family models/smollm2/family.json --rows ROWS --out OUT --device cuda --pairs base:qa
+"""
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANS = "full;reuse;auto;0,16,24;reuse+5%;reuse+10%"
+# task -> (metric, longest answer in tokens, test rows at most)
+TASKS = {"qa": ("f1", 32, 0), "sentiment": ("exact_match", 8, 0), "entities": ("f1", 128, 400), "math": ("final_number", 256, 200)}
+OTHER_SETS = ("hotpotqa", "2wikimqa", "musique")  # of the tasks that answer questions over documents
+OTHER_PLANS = "full;auto;0,16,24;0,16,20+10%;reuse+5%;reuse+10%;reuse+15%"
+SPAN = 32  # tokens of an answer whose divergence is summed up together
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--family", type=Path, required=True)
+    parser.add_argument("--rows", type=Path, required=True, help="folder of TASK.profile.jsonl.gz, TASK.test.jsonl.gz and the other sets")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pairs", required=True, help="sender:receiver,...")
+    parser.add_argument("--program", default=str(ROOT / "build-cuda/droidspeak"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--contexts", type=int, default=60, help="profile rows that are measured")
+    parser.add_argument("--parallel", type=int, default=2, help="evaluations of a pair side by side")
+    parser.add_argument("--shards", type=int, default=6, help="parts of the test rows")
+    parser.add_argument("--kv-memory", default="3GiB")
+    parser.add_argument("--sets", default="own,other", help="own: the receiver's task; other: HotpotQA, 2WikiMultihopQA, MuSiQue")
+    return parser.parse_args()
+
+
+def task_of(variant):
+    return variant.split("-")[0]
+
+
+def run(command, log):
+    with open(log, "w") as file:
+        done = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise RuntimeError(f"{log}: {Path(log).read_text()[-500:]}")
+
+
+def read_lines(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text, mtime=0))
+
+
+def compact(row):
+    """What the tables need of a row and plan."""
+    made = {"id": row["id"], "plan": row["plan"], "translated": row["translated"], "score": round(row["score"], 4),
+            "kl": round(row["kl"], 5), "nll": None if row["gold_nll"] is None else round(row["gold_nll"], 4)}
+    kls = row["token_kls"]
+    if len(kls) > SPAN:
+        made["kl_by_span"] = [[round(sum(kls[i:i + SPAN]), 4), len(kls[i:i + SPAN])] for i in range(0, len(kls), SPAN)]
+    return made
+
+
+class Pair:
+    def __init__(self, args, text):
+        self.args = args
+        self.sender, self.receiver = text.split(":")
+        self.name = f"{self.receiver}-from-{self.sender}"
+        self.task = task_of(self.receiver)
+        self.common = ["--sender", self.sender, "--receiver", self.receiver, "--device", args.device, "--kv-memory", args.kv_memory]
+        for folder in ("plans", "rows", "work"):
+            (args.out / folder).mkdir(parents=True, exist_ok=True)
+
+    def profile(self):
+        book = self.args.out / "plans" / f"{self.name}.json"
+        if not book.exists():
+            metric = TASKS[self.task][0]
+            run([self.args.program, "profile", "--family", self.args.family, *self.common, "--metric", metric,
+                 "--data", self.args.rows / f"{self.task}.profile.jsonl.gz", "--contexts", self.args.contexts, "--out", book],
+                self.args.out / "work" / f"{self.name}.profile.log")
+        family = json.loads(self.args.family.read_text())
+        for variant in [family["base"], *family["variants"]]:
+            for key in ("path", "adapter"):
+                if key in variant:
+                    variant[key] = str((self.args.family.parent / variant[key]).resolve())
+        family["plan_books"] = [str(book.resolve())]
+        self.family = self.args.out / "work" / f"{self.name}.family.json"
+        self.family.write_text(json.dumps(family))
+
+    def jobs(self):
+        """(set, rows, plans) of everything that is judged."""
+        wanted = self.args.sets.split(",")
+        if "own" in wanted:
+            rows = read_lines(self.args.rows / f"{self.task}.test.jsonl.gz")
+            yield self.task, rows[:TASKS[self.task][2] or None], PLANS
+        if "other" in wanted and self.task == "qa":
+            for name in OTHER_SETS:
+                yield name, read_lines(self.args.rows / f"{name}.test.jsonl.gz"), OTHER_PLANS
+
+    def shards(self):
+        for name, rows, plans in self.jobs():
+            if (self.args.out / "rows" / f"{self.name}.{name}.jsonl.gz").exists():
+                continue
+            count = min(self.args.shards, max(1, len(rows) // 100))
+            for number in range(count):
+                yield name, number, rows[number::count], plans
+
+    def evaluate(self, shard):
+        name, number, rows, plans = shard
+        place = self.args.out / "work" / f"{self.name}.{name}.{number}"
+        data, found = place.with_suffix(".data.jsonl.gz"), place.with_suffix(".rows.jsonl")
+        if not found.exists():
+            write_lines(data, rows)
+            metric, tokens, _ = TASKS[self.task]
+            part = place.with_suffix(".part.jsonl")
+            run([self.args.program, "evaluate", "--family", self.family, *self.common, "--metric", metric, "--max-tokens", tokens,
+                 "--plans", plans, "--data", data, "--rows", part], place.with_suffix(".log"))
+            part.rename(found)
+        return name, [compact(json.loads(line)) for line in found.read_text(encoding="utf-8").splitlines()]
+
+    def run(self):
+        self.profile()
+        merged = {}
+        with ThreadPoolExecutor(self.args.parallel) as pool:
+            for name, rows in pool.map(self.evaluate, list(self.shards())):
+                merged.setdefault(name, []).extend(rows)
+        for name, rows in merged.items():
+            write_lines(self.args.out / "rows" / f"{self.name}.{name}.jsonl.gz", rows)
+        print(f"{self.name}: {', '.join(f'{name} {len(rows)} lines' for name, rows in merged.items())}", flush=True)
+
+
+def main():
+    args = parse_arguments()
+    failed = 0
+    for text in args.pairs.split(","):
+        try:
+            Pair(args, text).run()
+        except (RuntimeError, OSError) as error:
+            print(f"{text}: {error}", file=sys.stderr, flush=True)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
