@@ -34,7 +34,8 @@ def parse_arguments():
     parser.add_argument("--program", default=str(ROOT / "build-cuda/droidspeak"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--contexts", type=int, default=60, help="profile rows that are measured")
-    parser.add_argument("--parallel", type=int, default=2, help="evaluations of a pair side by side")
+    parser.add_argument("--parallel", type=int, default=2, help="processes side by side")
+    parser.add_argument("--merge", action="store_true", help="measure nothing; put together the parts that are there")
     parser.add_argument("--shards", type=int, default=6, help="parts of the test rows")
     parser.add_argument("--kv-memory", default="3GiB")
     parser.add_argument("--sets", default="own,other", help="own: the receiver's task; other: HotpotQA, 2WikiMultihopQA, MuSiQue")
@@ -111,46 +112,59 @@ class Pair:
 
     def shards(self):
         for name, rows, plans in self.jobs():
-            if (self.args.out / "rows" / f"{self.name}.{name}.jsonl.gz").exists():
-                continue
             count = min(self.args.shards, max(1, len(rows) // 100))
             for number in range(count):
-                yield name, number, rows[number::count], plans
+                yield number, self, name, rows[number::count], plans
 
-    def evaluate(self, shard):
-        name, number, rows, plans = shard
-        place = self.args.out / "work" / f"{self.name}.{name}.{number}"
-        data, found = place.with_suffix(".data.jsonl.gz"), place.with_suffix(".rows.jsonl")
-        if not found.exists():
-            write_lines(data, rows)
-            metric, tokens, _ = TASKS[self.task]
-            part = place.with_suffix(".part.jsonl")
-            run([self.args.program, "evaluate", "--family", self.family, *self.common, "--metric", metric, "--max-tokens", tokens,
-                 "--plans", plans, "--data", data, "--rows", part], place.with_suffix(".log"))
-            part.rename(found)
-        return name, [compact(json.loads(line)) for line in found.read_text(encoding="utf-8").splitlines()]
+    def place(self, name, number, kind):
+        return self.args.out / "work" / f"{self.name}.{name}.{number}.{kind}"
 
-    def run(self):
-        self.profile()
-        merged = {}
-        with ThreadPoolExecutor(self.args.parallel) as pool:
-            for name, rows in pool.map(self.evaluate, list(self.shards())):
-                merged.setdefault(name, []).extend(rows)
-        for name, rows in merged.items():
-            write_lines(self.args.out / "rows" / f"{self.name}.{name}.jsonl.gz", rows)
-        print(f"{self.name}: {', '.join(f'{name} {len(rows)} lines' for name, rows in merged.items())}", flush=True)
+    def evaluate(self, name, number, rows, plans):
+        found = self.place(name, number, "rows.jsonl")
+        if found.exists():
+            return
+        data, part = self.place(name, number, "data.jsonl.gz"), self.place(name, number, "part.jsonl")
+        write_lines(data, rows)
+        metric, tokens, _ = TASKS[self.task]
+        run([self.args.program, "evaluate", "--family", self.family, *self.common, "--metric", metric, "--max-tokens", tokens,
+             "--plans", plans, "--data", data, "--rows", part], self.place(name, number, "log"))
+        part.rename(found)
+
+    def merge(self):
+        """Rows of the parts that are done; a part holds every n-th row, so any number of them is a fair sample."""
+        for name in (self.task, *OTHER_SETS):
+            parts = sorted((self.args.out / "work").glob(f"{self.name}.{name}.*.rows.jsonl"))
+            rows = [compact(json.loads(line)) for part in parts for line in part.read_text(encoding="utf-8").splitlines()]
+            if rows:
+                write_lines(self.args.out / "rows" / f"{self.name}.{name}.jsonl.gz", rows)
+                print(f"{self.name}, {name}: {len({row['id'] for row in rows})} rows", flush=True)
+
+
+def measure(args, pairs):
+    """Every pair's first parts before its second ones, so that a run that is stopped has some of each. Returns what failed."""
+    failed = []
+
+    def attempt(what, function, *arguments):
+        try:
+            function(*arguments)
+        except (RuntimeError, OSError) as error:
+            failed.append(what)
+            print(f"{what}: {error}", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(args.parallel) as pool:
+        list(pool.map(lambda pair: attempt(pair.name, pair.profile), pairs))
+        shards = sorted((shard for pair in pairs if pair.name not in failed for shard in pair.shards()), key=lambda shard: shard[0])
+        list(pool.map(lambda shard: attempt(f"{shard[1].name} {shard[2]}", shard[1].evaluate, shard[2], shard[0], *shard[3:]), shards))
+    return failed
 
 
 def main():
     args = parse_arguments()
-    failed = 0
-    for text in args.pairs.split(","):
-        try:
-            Pair(args, text).run()
-        except (RuntimeError, OSError) as error:
-            print(f"{text}: {error}", file=sys.stderr, flush=True)
-            failed = 1
-    return failed
+    pairs = [Pair(args, text) for text in args.pairs.split(",")]
+    failed = [] if args.merge else measure(args, pairs)
+    for pair in pairs:
+        pair.merge()
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

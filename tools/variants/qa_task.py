@@ -22,20 +22,12 @@ LONG_TOKENS = (3000, 7500)
 TOKENS = (500, 1700)       # the other contexts
 CHARACTERS_PER_TOKEN = 4.2
 DISTRACTORS = 9            # beside the gold paragraph of a row that is measured
-
-
 MOST_OF_ARTICLE = 200      # questions of one article among the rows that are measured
 
 
 def part_of(number: int) -> str:
-    """Three of ten articles or pages are tested on, one of twenty serves profiles; nothing is trained on those."""
-    return "test" if number % 10 in (2, 4, 9) else "profile" if number % 20 == 7 else "train"
-
-
-def numbered_by_page(rows: list[dict]) -> list[tuple[int, dict]]:
-    """Rows with the number of their page: what is asked of one page stays in one part."""
-    pages: dict[str, int] = {}
-    return [(pages.setdefault(row["documents"][0]["title"], len(pages)), row) for row in rows]
+    """Every fifth article or row is tested on, every twentieth serves profiles; nothing is trained on those."""
+    return "test" if number % 5 == 4 else "profile" if number % 20 == 7 else "train"
 
 
 @dataclass
@@ -73,11 +65,12 @@ class QaTask:
             if part_of(number) != "train" and len(questions) > MOST_OF_ARTICLE:
                 questions = random.Random(number).sample(questions, MOST_OF_ARTICLE)
             squad[part_of(number)] += questions
-        for number, row in numbered_by_page(natural):
+        for number, row in enumerate(natural):
             document = row["documents"][0]
             asked[part_of(number)].append(Asked(row["question"], row["answers"], (document["title"], document["text"]), None))
         self.squad, self.natural = squad["train"], asked["train"]
-        self.measured = {part: squad[part] + asked[part] for part in ("profile", "test")}
+        pages = {a.gold[0] for a in self.natural}  # what is asked of a page that is trained on is not measured
+        self.measured = {part: squad[part] + [a for a in asked[part] if a.gold[0] not in pages] for part in ("profile", "test")}
 
         self.natural_documents = [a.gold for a in self.natural]
         self.documents = self.natural_documents + [d for n, docs in self.article_documents.items()

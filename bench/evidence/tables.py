@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Tables of docs/evidence.md from the rows that run.py left.
+
+  python3 bench/evidence/tables.py                  prints them
+  python3 bench/evidence/tables.py --write          puts them between the marks of docs/evidence.md
+  python3 bench/evidence/tables.py --check          fails when the document says something else
+
+Intervals are of the mean of paired differences, question by question, by the normal approximation: 1.96 standard errors.
+A plan is non-inferior when the lower end of the 95 % interval of (shared - full) lies above -2 % of full prefill's score."""
+
+import argparse
+import gzip
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = ROOT / "bench/results/rows/evidence"
+DOCUMENT = ROOT / "docs/evidence.md"
+MARGIN = 0.02
+METRICS = {"f1": "F1", "exact_match": "accuracy", "final_number": "right numbers"}
+SETS = {"hotpotqa": "HotpotQA", "2wikimqa": "2WikiMultihopQA", "musique": "MuSiQue"}
+SPANS = ["1-32", "33-64", "65-96", "97-128", "129-256"]
+
+
+def read(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def error_of(values):
+    if len(values) < 2:
+        return float("nan")
+    center = mean(values)
+    return math.sqrt(sum((v - center) ** 2 for v in values) / (len(values) - 1) / len(values))
+
+
+class Measured:
+    """One pair on one set of rows: plan -> id -> row. `auto` is the plan that stands third in the order of the command."""
+
+    def __init__(self, path):
+        self.pair, self.set = re.match(r"(.+)\.([a-z0-9_]+)\.jsonl\.gz$", path.name).groups()
+        self.plans = {}
+        for row in read(path):
+            self.plans.setdefault((row["plan"], row["translated"]), {})[row["id"]] = row
+        self.full = self.plans[("full", False)]
+
+    def count(self):
+        return len(self.full)
+
+    def full_score(self):
+        return 100 * mean([row["score"] for row in self.full.values()])
+
+    def differences(self, plan, field="score"):
+        rows = self.plans[plan]
+        return [rows[i][field] - self.full[i][field] for i in self.full if rows[i][field] is not None]
+
+    def kl(self, plan):
+        return mean([row["kl"] for row in self.plans[plan].values()])
+
+
+def name_of(plan):
+    return plan[0] + (", translated" if plan[1] else "")
+
+
+def table(head, rows):
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def pairs_of(measured, of_own):
+    return [m for m in measured if (m.set not in SETS) == of_own]
+
+
+def auto_of(m):
+    """The book's own choice: the third plan of the command's list."""
+    return list(m.plans)[2]
+
+
+def pooled_table(measured):
+    """Pairs whose receivers answer the same questions, averaged question by question."""
+    pairs = [m for m in pairs_of(measured, True) if m.set == "qa"]
+    shared = set.intersection(*(set(m.full) for m in pairs))
+    rows = []
+    for name, choose in {"auto": auto_of, "0,16,24": lambda m: ("0,16,24", True), "reuse+5%": lambda m: ("reuse+5%", True),
+                         "reuse+10%": lambda m: ("reuse+10%", True), "reuse, raw": lambda m: ("reuse", False)}.items():
+        changes = [mean([m.plans[choose(m)][i]["score"] - m.full[i]["score"] for m in pairs]) for i in sorted(shared)]
+        full = 100 * mean([mean([m.full[i]["score"] for m in pairs]) for i in sorted(shared)])
+        change, error = 100 * mean(changes), 196 * error_of(changes)
+        kl = mean([m.kl(choose(m)) for m in pairs])
+        rows.append([name, str(len(pairs)), str(len(shared)), f"{full:.1f}", f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})",
+                     f"{100 * change / full:+.1f} %", f"{kl:.3f}", "yes" if change - error > -MARGIN * full else "no"])
+    return table(["plan", "pairs", "questions", "full F1", "shared - full, points (95 %)", "of full", "KL", "non-inferior at 2 %"], rows)
+
+
+def own_table(measured):
+    rows = []
+    for m in pairs_of(measured, True):
+        full, limit = m.full_score(), -MARGIN * m.full_score()
+        for plan in m.plans:
+            if plan[0] == "full":
+                continue
+            changes = m.differences(plan)
+            change, error = 100 * mean(changes), 196 * error_of(changes)
+            verdict = "yes" if change - error > limit else "no: worse" if change + error < limit else "open"
+            nll = m.differences(plan, "nll")
+            rows.append([m.pair, str(m.count()), f"{full:.1f}", name_of(plan) + (" (auto)" if plan == auto_of(m) else ""),
+                         f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})", f"{m.kl(plan):.4f}", f"{mean(nll):+.4f}" if nll else "-", verdict])
+    return table(["pair", "rows", "full", "plan", "shared - full, points (95 %)", "KL", "gold NLL", "non-inferior at 2 %"], rows)
+
+
+def other_table(measured):
+    rows = []
+    for m in pairs_of(measured, False):
+        for plan in m.plans:
+            if plan[0] == "full":
+                continue
+            changes = m.differences(plan)
+            change, error = 100 * mean(changes), 196 * error_of(changes)
+            rows.append([m.pair, SETS[m.set], str(m.count()), f"{m.full_score():.1f}", name_of(plan),
+                         f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})", f"{m.kl(plan):.4f}"])
+    return table(["pair", "set", "rows", "full F1", "plan", "shared - full, points (95 %)", "KL"], rows)
+
+
+def span_table(measured):
+    """KL by place in the answer, of answers that are longer than one span."""
+    rows = []
+    for m in pairs_of(measured, True):
+        for plan in m.plans:
+            sums = [[0.0, 0] for _ in SPANS]
+            for row in m.plans[plan].values():
+                for i, (total, count) in enumerate(row.get("kl_by_span", [])):
+                    place = sums[min(i, len(SPANS) - 1)]
+                    place[0] += total
+                    place[1] += count
+            if plan[0] != "full" and sums[1][1] > 500:
+                rows.append([m.pair, name_of(plan), *(f"{total / count:.4f}" if count > 200 else "-" for total, count in sums)])
+    return table(["pair", "plan", *(f"tokens {span}" for span in SPANS)], rows)
+
+
+TABLES = {"pooled": pooled_table, "own": own_table, "other": other_table, "spans": span_table}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, default=ROWS)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    measured = [Measured(path) for path in sorted(args.rows.glob("*.jsonl.gz"))]
+    made = {name: make(measured) for name, make in TABLES.items()}
+    if not (args.write or args.check):
+        for name, text in made.items():
+            print(f"{name}\n{text}\n")
+        return 0
+    before = DOCUMENT.read_text(encoding="utf-8")
+    after = before
+    for name, text in made.items():
+        after = re.sub(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found: found[1] + text + "\n" + found[2], after, flags=re.S)
+    if args.write:
+        DOCUMENT.write_text(after, encoding="utf-8")
+    elif after != before:
+        print(f"{DOCUMENT}: tables are not those of {args.rows}; run bench/evidence/tables.py --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
