@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 
 #include "kv/kv_cache.h"
-#include "ops/cuda/fast_paths.h"
-#include "ops/cuda/few_rows.h"
+#include "ops/cuda/products/few_rows.h"
+#include "ops/cuda/steps/fast_paths.h"
 #include "ops/cuda/stopwatch.h"
 
 namespace droidspeak::cuda {

@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ops/cuda/batch_layout.h"
-#include "ops/cuda/cuda_matrix.h"
+#include "ops/cuda/products/cuda_matrix.h"
+#include "ops/cuda/steps/batch_layout.h"
 #include "ops/ops.h"
 
 namespace droidspeak::cuda {

@@ -1,0 +1,375 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "device/cuda/cuda_handles.h"
+#include "device/device.h"
+#include "ops/cpu/reference.h"
+#include "ops/cuda/attention/attention.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace droidspeak::cuda {
+namespace {
+
+using cpu::AttentionCase;
+using cpu::Floats;
+
+// A copy of host values in device memory.
+class OnDevice {
+ public:
+  OnDevice(Device& device, const void* values, size_t bytes)
+      : buffer_(device.allocate(bytes + 64)) {
+    device.to_device(buffer_.data(), values, bytes);
+    device.synchronize();
+  }
+
+  template <class T>
+  OnDevice(Device& device, const std::vector<T>& values)
+      : OnDevice(device, values.data(), values.size() * sizeof(T)) {}
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(buffer_.data());
+  }
+
+ private:
+  Buffer buffer_;
+};
+
+std::vector<std::byte> stored(DType dtype, const Floats& values) {
+  std::vector<std::byte> bytes(bytes_of(dtype, std::ssize(values)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half =
+        dtype == DType::kBF16 ? bf16_from_float(values[i]) : f16_from_float(values[i]);
+    if (dtype == DType::kF32) std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+    if (dtype == DType::kF16 || dtype == DType::kBF16) std::memcpy(bytes.data() + 2 * i, &half, 2);
+    if (dtype == DType::kI8) bytes[i] = static_cast<std::byte>(static_cast<int8_t>(values[i]));
+  }
+  return bytes;
+}
+
+Floats rounded(DType dtype, const Floats& values) {
+  return cpu::dequantized(dtype, stored(dtype, values), std::ssize(values));
+}
+
+struct Sequence {
+  int32_t first_position;
+  int32_t num_rows;
+  int32_t step = 1;  // between the positions of two rows
+
+  std::vector<int32_t> positions() const {
+    return cpu::positions_from(first_position, num_rows, step);
+  }
+
+  int32_t length() const { return positions().back() + 1; }
+};
+
+// Sequences with random K and V in shuffled blocks. A row between two slices belongs to nobody.
+struct Batch {
+  Batch(const AttentionCase& shape, DType activation, DType kv_dtype, std::vector<Sequence> list)
+      : c(shape), row_dtype(activation), dtype(kv_dtype), sequences(std::move(list)) {
+    columns = static_cast<int64_t>(c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
+    for (const Sequence& s : sequences) {
+      first_rows.push_back(num_rows);
+      num_rows += s.num_rows + 1;
+      num_blocks += (s.length() + kBlockTokens - 1) / kBlockTokens;
+      positions.push_back(s.positions());
+    }
+    std::vector<int32_t> free(static_cast<size_t>(num_blocks));
+    for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<int32_t>(i);
+    std::shuffle(free.begin(), free.end(), random);
+    for (const Sequence& s : sequences) {
+      const int32_t count = (s.length() + kBlockTokens - 1) / kBlockTokens;
+      blocks.emplace_back(free.end() - count, free.end());
+      free.resize(free.size() - static_cast<size_t>(count));
+    }
+    qkv = rounded(row_dtype, cpu::random_floats(random, num_rows * columns));
+    k = cached();
+    v = cached();
+    k_scale = scales();
+    v_scale = scales();
+  }
+
+  // [num_blocks, num_kv_heads, kBlockTokens, head_dim]
+  Floats cached() {
+    Floats values = cpu::random_floats(
+        random, int64_t{num_blocks} * c.num_kv_heads * kBlockTokens * c.head_dim);
+    if (dtype == DType::kI8) {
+      for (float& value : values) value = std::nearbyint(std::clamp(30 * value, -127.0f, 127.0f));
+    }
+    return rounded(dtype, values);
+  }
+
+  Floats scales() {
+    if (dtype != DType::kI8) return {};
+    Floats values(static_cast<size_t>(num_blocks * c.num_kv_heads * kBlockTokens));
+    std::uniform_real_distribution<float> scale(0.01f, 0.04f);
+    for (float& value : values) value = scale(random);
+    return values;
+  }
+
+  Floats rows_of(const Floats& cache, const Floats& scale, size_t sequence) const {
+    Floats out;
+    const Sequence& s = sequences[sequence];
+    for (int32_t p = 0; p < s.length(); ++p) {
+      for (int32_t head = 0; head < c.num_kv_heads; ++head) {
+        const int32_t block = blocks[sequence][static_cast<size_t>(p / kBlockTokens)];
+        const int64_t row =
+            (int64_t{block} * c.num_kv_heads + head) * kBlockTokens + p % kBlockTokens;
+        for (int32_t e = 0; e < c.head_dim; ++e) {
+          const float value = cache[static_cast<size_t>(row * c.head_dim + e)];
+          out.push_back(scale.empty() ? value : value * scale[static_cast<size_t>(row)]);
+        }
+      }
+    }
+    return out;
+  }
+
+  // kPoison in the rows of nobody.
+  Floats expected() const {
+    const int64_t width = int64_t{c.num_heads} * c.head_dim;
+    Floats out(static_cast<size_t>(num_rows * width), kPoison);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Floats q;
+      for (int64_t row = first_rows[i]; row < first_rows[i] + sequences[i].num_rows; ++row)
+        q.insert(q.end(), qkv.begin() + row * columns, qkv.begin() + row * columns + width);
+      const Floats rows =
+          cpu::attention(c, q, rows_of(k, k_scale, i), rows_of(v, v_scale, i), positions[i]);
+      std::copy(rows.begin(), rows.end(), out.begin() + first_rows[i] * width);
+    }
+    return out;
+  }
+
+  // The sequences named in `some`, in that order.
+  Floats run(Device& device, Attention& attention, const std::vector<size_t>& some) const;
+
+  Floats run(Device& device, Attention& attention) const {
+    std::vector<size_t> all(sequences.size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+    return run(device, attention, all);
+  }
+
+  static constexpr float kPoison = 0.5f;
+
+  std::mt19937 random{13};
+  AttentionCase c;
+  DType row_dtype;
+  DType dtype;
+  std::vector<Sequence> sequences;
+  int64_t columns = 0;
+  int64_t num_rows = 0;
+  int32_t num_blocks = 0;
+  std::vector<int64_t> first_rows;
+  std::vector<std::vector<int32_t>> blocks;
+  std::vector<std::vector<int32_t>> positions;
+  Floats qkv;
+  Floats k;
+  Floats v;
+  Floats k_scale;
+  Floats v_scale;
+};
+
+Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t>& some) const {
+  std::vector<SequenceSlice> slices;
+  std::vector<int32_t> row;
+  std::vector<int32_t> rows;
+  std::vector<int32_t> length;
+  std::vector<int32_t> row_position(static_cast<size_t>(num_rows));
+  BatchLayout layout;
+  for (size_t i : some) {
+    const Sequence& s = sequences[i];
+    slices.push_back({first_rows[i], s.num_rows, s.first_position, blocks[i]});
+    if (s.step > 1) slices.back().positions = positions[i];
+    std::ranges::copy(positions[i], row_position.begin() + first_rows[i]);
+    row.push_back(static_cast<int32_t>(first_rows[i]));
+    rows.push_back(s.num_rows);
+    length.push_back(s.length());
+    layout.max_blocks = std::max(layout.max_blocks, static_cast<int32_t>(blocks[i].size()));
+    layout.max_rows = std::max(layout.max_rows, s.num_rows);
+    layout.max_length = std::max(layout.max_length, length.back());
+  }
+  std::vector<int32_t> table(slices.size() * static_cast<size_t>(layout.max_blocks));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    std::copy(slices[i].blocks.begin(), slices[i].blocks.end(),
+              table.begin() + static_cast<int64_t>(i) * layout.max_blocks);
+  }
+  const OnDevice row_memory(device, row);
+  const OnDevice rows_memory(device, rows);
+  const OnDevice length_memory(device, length);
+  const OnDevice position_memory(device, row_position);
+  const OnDevice table_memory(device, table);
+  layout.num_rows = static_cast<int32_t>(num_rows);
+  layout.num_slices = static_cast<int32_t>(slices.size());
+  layout.slice_row = row_memory.as<int32_t>();
+  layout.slice_rows = rows_memory.as<int32_t>();
+  layout.slice_length = length_memory.as<int32_t>();
+  layout.row_position = position_memory.as<int32_t>();
+  layout.blocks = table_memory.as<int32_t>();
+  layout.on_host = slices;
+
+  const int64_t width = int64_t{c.num_heads} * c.head_dim;
+  Floats out(static_cast<size_t>(num_rows * width), kPoison);
+  const OnDevice qkv_memory(device, stored(row_dtype, qkv));
+  const OnDevice out_memory(device, stored(row_dtype, out));
+  const OnDevice k_memory(device, stored(dtype, k));
+  const OnDevice v_memory(device, stored(dtype, v));
+  const OnDevice k_scale_memory(device, k_scale);
+  const OnDevice v_scale_memory(device, v_scale);
+  const bool is_int8 = dtype == DType::kI8;
+  const KvLayerView kv{k_memory.as<void>(),
+                       v_memory.as<void>(),
+                       is_int8 ? k_scale_memory.as<float>() : nullptr,
+                       is_int8 ? v_scale_memory.as<float>() : nullptr,
+                       dtype,
+                       c.num_kv_heads,
+                       c.head_dim};
+  attention.run({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, c.options(), layout,
+                kv, {out_memory.as<void>(), row_dtype, num_rows, width, width});
+  device.synchronize();
+  std::vector<std::byte> bytes(bytes_of(row_dtype, num_rows * width));
+  check_cuda(cudaDeviceSynchronize(), "attention");
+  device.to_host(bytes.data(), out_memory.as<void>(), bytes.size());
+  return cpu::dequantized(row_dtype, bytes, num_rows * width);
+}
+
+class CudaAttentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda_is_available()) GTEST_SKIP() << "no CUDA device";
+    device_ = make_cuda_device();
+    stream_ = std::make_unique<Stream>();
+    attention_ = std::make_unique<Attention>(stream_->get());
+  }
+
+  void expect_reference(const Batch& batch, float tolerance) {
+    SCOPED_TRACE(testing::Message()
+                 << name_of(batch.row_dtype) << " rows, " << name_of(batch.dtype)
+                 << " cache, heads " << batch.c.num_heads << "/" << batch.c.num_kv_heads << " dim "
+                 << batch.c.head_dim << " window " << batch.c.sliding_window);
+    cpu::expect_near(batch.run(*device_, *attention_), batch.expected(), tolerance);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Attention> attention_;
+};
+
+constexpr float kBf16Tolerance = 1.5e-2f;
+constexpr float kF32Tolerance = 1e-5f;
+
+const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},   {100, 37}, {128, 1},
+                                      {63, 2},  {127, 1}, {30, 70}, {200, 5},  {0, 64}};
+
+AttentionCase shaped(int32_t heads, int32_t kv_heads, int32_t head_dim) {
+  return {heads, kv_heads, head_dim, 1 / std::sqrt(static_cast<float>(head_dim))};
+}
+
+TEST_F(CudaAttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
+  for (const AttentionCase& c : {shaped(8, 2, 128), shaped(9, 3, 64), shaped(4, 4, 128),
+                                 shaped(4, 2, 32), shaped(5, 1, 96), shaped(20, 1, 64)}) {
+    for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kF32})
+      expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, KnowsOddHeadSizes) {
+  for (const AttentionCase& c : {shaped(2, 1, 8), shaped(6, 2, 16), shaped(7, 7, 24),
+                                 shaped(12, 2, 40), shaped(8, 1, 80), shaped(3, 1, 112)}) {
+    for (DType dtype : {DType::kBF16, DType::kI8})
+      expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, IsExactInF32) {
+  for (const AttentionCase& c : {shaped(9, 3, 64), shaped(4, 2, 128), shaped(7, 7, 24)}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8})
+      expect_reference(Batch(c, DType::kF32, dtype, kMixed), kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, SeesOnlyTheSlidingWindow) {
+  const std::vector<Sequence> list = {{0, 290}, {299, 1}, {3, 1}, {150, 80}, {1000, 1}, {900, 20}};
+  for (int32_t window : {1, 5, 64, 100, 200, 1500}) {
+    expect_reference(Batch({4, 2, 64, 0.2f, window}, DType::kBF16, DType::kBF16, list),
+                     kBf16Tolerance);
+    expect_reference(Batch({4, 2, 32, 0.2f, window}, DType::kF32, DType::kF32, list),
+                     kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, SplitsLongContexts) {
+  for (DType dtype : {DType::kBF16, DType::kI8}) {
+    expect_reference(
+        Batch(shaped(8, 2, 128), DType::kBF16, dtype,
+              {{4095, 1}, {5000, 4}, {255, 1}, {256, 1}, {1500, 40}, {0, 3}, {511, 8}}),
+        kBf16Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, ReadsManyRowsOverAnEarlierContext) {
+  expect_reference(Batch(shaped(4, 1, 128), DType::kBF16, DType::kBF16,
+                         {{0, 600}, {700, 300}, {64, 129}, {1, 65}, {0, 512}}),
+                   kBf16Tolerance);
+}
+
+TEST_F(CudaAttentionTest, ReadsWholeChunks) {
+  expect_reference(Batch(shaped(2, 1, 64), DType::kBF16, DType::kBF16, {{0, 4096}, {0, 70}}),
+                   kBf16Tolerance);
+}
+
+TEST_F(CudaAttentionTest, GatheredRowsAttendUpToTheirOwnPositions) {
+  const std::vector<Sequence> list = {{3, 50, 11}, {0, 600},     {70, 2, 200},
+                                      {5, 400, 9}, {2, 70, 2},   {0, 1},
+                                      {1, 5, 300}, {10, 65, 60}, {7, 1100, 3}};
+  for (int32_t window : {0, 100}) {
+    AttentionCase c = shaped(8, 2, 128);
+    c.sliding_window = window;
+    for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
+      expect_reference(Batch(c, DType::kBF16, dtype, list), kBf16Tolerance);
+    expect_reference(Batch(c, DType::kF32, DType::kF32, list), kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, KnowsHeadsOf256) {
+  for (const AttentionCase& c : {shaped(8, 4, 256), shaped(4, 1, 168)}) {
+    for (DType dtype : {DType::kBF16, DType::kI8})
+      expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+    expect_reference(Batch(c, DType::kF32, DType::kF32, kMixed), kF32Tolerance);
+  }
+}
+
+TEST_F(CudaAttentionTest, CapsScores) {
+  for (float cap : {0.5f, 4.0f, 50.0f}) {
+    for (int32_t head_dim : {64, 128, 256}) {
+      const AttentionCase c{6, 2, head_dim, 0.3f, 100, cap};
+      for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
+        expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
+      expect_reference(Batch(c, DType::kF32, DType::kF32, kMixed), kF32Tolerance);
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, SurvivesLargeScores) {
+  expect_reference(Batch({3, 1, 64, 40.0f, 0}, DType::kBF16, DType::kBF16, {{0, 140}, {700, 1}}),
+                   kBf16Tolerance);
+}
+
+TEST_F(CudaAttentionTest, RowDoesNotDependOnTheBatch) {
+  const Batch batch(shaped(8, 2, 128), DType::kBF16, DType::kBF16,
+                    {{0, 150}, {3000, 1}, {30, 1}, {2000, 2}, {1800, 33}, {100, 90}, {700, 1}});
+  const Floats together = batch.run(*device_, *attention_);
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const Floats alone = batch.run(*device_, *attention_, {i});
+    const auto begin = static_cast<std::ptrdiff_t>(batch.first_rows[i] * 8 * 128);
+    const auto end = begin + batch.sequences[i].num_rows * 8 * 128;
+    EXPECT_TRUE(std::equal(alone.begin() + begin, alone.begin() + end, together.begin() + begin))
+        << "sequence " << i;
+  }
+}
+
+}  // namespace
+}  // namespace droidspeak::cuda

@@ -1,0 +1,216 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/attention/attention_tile_kernel.cuh"
+#include "ops/cuda/attention/attention_tiles.h"
+#include "ops/cuda/device_code/chain.cuh"
+
+namespace droidspeak::cuda {
+namespace {
+
+// How the keys of a slice are split: enough blocks for one sequence, few partial sums for many.
+struct Splitting {
+  int32_t step;
+  int32_t most;
+};
+
+constexpr Splitting kDecodeSplits{128, 32};
+constexpr Splitting kSuffixSplits{256, 16};
+constexpr Splitting kGatheredSplits{1024, 4};
+constexpr double kLog2E = 1.4426950408889634;
+
+// One block for a row and head of a slice that was split: [head, row, slice] = blockIdx.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kTileThreads)
+    combine_splits(const __grid_constant__ TileArguments a) {
+  constexpr int kWarps = kTileThreads / 32;
+  constexpr int kPerLane = kHeadDim / 32;
+  __shared__ float shared_sums[kWarps][kHeadDim];
+  __shared__ float shared_total[kWarps];
+  const auto slice = static_cast<int32_t>(blockIdx.z);
+  const auto row = static_cast<int32_t>(blockIdx.y);
+  const auto head = static_cast<int32_t>(blockIdx.x);
+  let_next_start();
+  const int32_t rows = a.slice_rows[slice];
+  const int32_t length = a.slice_length[slice];
+  wait_for_previous();
+  if (!is_meant(a, slice) || row >= rows || length <= a.split_step) return;
+
+  const int32_t position = a.row_position[a.slice_row[slice] + row];
+  const int32_t first_key = a.window > 0 ? max(0, position + 1 - a.window) : 0;
+  const int32_t keys = split_keys(a, length);
+  const int32_t begin = first_key / keys;
+  const int32_t end = position / keys + 1;
+  const int64_t index =
+      ((static_cast<int64_t>(slice) * a.largest_rows + row) * gridDim.x + head) * a.max_splits;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float largest = -INFINITY;
+  for (int32_t s = begin + lane; s < end; s += 32) largest = fmaxf(largest, a.totals[index + s].x);
+  largest = warp_max(largest);
+
+  float sums[kPerLane] = {};
+  float total = 0;
+#pragma unroll 4
+  for (int32_t s = begin + warp; s < end; s += kWarps) {
+    const float2 part = a.totals[index + s];
+    const float fade = exp2f(part.x - largest);
+    const float* source = a.sums + (index + s) * kHeadDim + lane;
+    total += fade * part.y;
+    for (int i = 0; i < kPerLane; ++i) sums[i] += fade * source[32 * i];
+  }
+  for (int i = 0; i < kPerLane; ++i) shared_sums[warp][lane + 32 * i] = sums[i];
+  if (lane == 0) shared_total[warp] = total;
+  __syncthreads();
+  const auto column = static_cast<int>(threadIdx.x);
+  if (column >= kHeadDim) return;
+  float sum = 0;
+  float all = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    sum += shared_sums[w][column];
+    all += shared_total[w];
+  }
+  const int64_t target = (a.slice_row[slice] + row) * a.out_stride + head * kHeadDim + column;
+  a.out[target] = __float2bfloat16(sum / all);
+}
+
+struct Launch {
+  TileArguments arguments;
+  const BatchLayout& layout;
+  cudaStream_t stream;
+};
+
+template <class Element, int kHeadDim, int kRowWarps>
+void launch_tiles(const Launch& launch) {
+  using Kernel = TileKernel<Element, kHeadDim, kRowWarps>;
+  const TileArguments& a = launch.arguments;
+  auto* kernel = attend_tiles<Element, kHeadDim, kRowWarps>;
+  constexpr size_t kBytes = sizeof(typename Kernel::Shared);
+  static const cudaError_t is_allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  check_cuda(is_allowed, "shared memory of attention");
+  const int32_t row_tiles = (a.largest_rows * a.group + Kernel::kRows - 1) / Kernel::kRows;
+  const dim3 grid(static_cast<unsigned>(a.max_splits),
+                  static_cast<unsigned>(row_tiles * a.num_kv_heads),
+                  static_cast<unsigned>(launch.layout.num_slices));
+  launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream, launch.layout.num_rows}, a);
+  if (a.max_splits == 1) return;
+  const dim3 rows(static_cast<unsigned>(a.num_kv_heads * a.group),
+                  static_cast<unsigned>(a.largest_rows),
+                  static_cast<unsigned>(launch.layout.num_slices));
+  launch_chained(combine_splits<kHeadDim>,
+                 {rows, kTileThreads, 0, launch.stream, launch.layout.num_rows}, a);
+}
+
+template <class Element, int kHeadDim>
+void launch_head_dim(const Launch& launch) {
+  if (launch.arguments.largest_rows * launch.arguments.group <= 16)
+    return launch_tiles<Element, kHeadDim, 1>(launch);
+  launch_tiles<Element, kHeadDim, 4>(launch);
+}
+
+template <class Element>
+void launch_element(const Launch& launch, int32_t head_dim) {
+  if (head_dim == 32) return launch_head_dim<Element, 32>(launch);
+  if (head_dim == 64) return launch_head_dim<Element, 64>(launch);
+  if (head_dim == 96) return launch_head_dim<Element, 96>(launch);
+  launch_head_dim<Element, 128>(launch);
+}
+
+// What the slices of a launch have in common.
+struct Extent {
+  int32_t num_slices = 0;
+  int32_t rows = 0;
+  int32_t length = 0;
+};
+
+Extent extent_of(const BatchLayout& layout, RowRange rows, Slices only) {
+  Extent extent;
+  for (const SequenceSlice& slice : layout.on_host) {
+    if (!rows.contains(slice.num_rows) || (only == Slices::kGathered && slice.is_contiguous()))
+      continue;
+    ++extent.num_slices;
+    extent.rows = std::max(extent.rows, slice.num_rows);
+    extent.length = std::max({extent.length, layout.min_length, slice.length()});
+  }
+  return extent;
+}
+
+// With more rows there are enough blocks anyway.
+void set_splits(const Extent& extent, TileArguments& a) {
+  if (extent.rows > (a.only_gathered ? kLargestSplitGathered : kLargestSplitRows)) return;
+  const Splitting splits = a.only_gathered               ? kGatheredSplits
+                           : extent.rows * a.group <= 16 ? kDecodeSplits
+                                                         : kSuffixSplits;
+  a.split_step = splits.step;
+  a.most_splits = splits.most;
+  a.max_splits = std::min(splits.most, (extent.length + splits.step - 1) / splits.step);
+}
+
+TileArguments arguments_of(TensorView qkv,
+                           const AttentionOptions& options,
+                           const BatchLayout& layout,
+                           const KvLayerView& kv,
+                           TensorView out) {
+  TileArguments a;
+  a.q = static_cast<const __nv_bfloat16*>(qkv.data);
+  a.out = static_cast<__nv_bfloat16*>(out.data);
+  a.q_stride = qkv.row_stride;
+  a.out_stride = out.row_stride;
+  a.k = kv.k;
+  a.v = kv.v;
+  a.k_scale = kv.k_scale;
+  a.v_scale = kv.v_scale;
+  a.blocks = layout.blocks;
+  a.slice_row = layout.slice_row;
+  a.slice_rows = layout.slice_rows;
+  a.slice_length = layout.slice_length;
+  a.row_position = layout.row_position;
+  a.max_blocks = layout.max_blocks;
+  a.num_kv_heads = kv.num_kv_heads;
+  a.group = options.num_heads / kv.num_kv_heads;
+  a.window = options.sliding_window;
+  a.scale = static_cast<float>(options.scale * kLog2E);
+  a.soft_cap = options.soft_cap / options.scale;
+  return a;
+}
+
+}  // namespace
+
+bool tiles_support(const TensorView& qkv, const KvLayerView& kv) {
+  const bool is_wide =
+      kv.head_dim == 32 || kv.head_dim == 64 || kv.head_dim == 96 || kv.head_dim == 128;
+  return qkv.dtype == DType::kBF16 && is_wide && kv.dtype != DType::kF32 && qkv.row_stride % 8 == 0;
+}
+
+void TileAttention::run(TensorView qkv,
+                        const AttentionOptions& options,
+                        const BatchLayout& layout,
+                        const KvLayerView& kv,
+                        RowRange rows,
+                        Slices only,
+                        TensorView out) {
+  check(tiles_support(qkv, kv) && out.dtype == DType::kBF16, "attention tiles know these types");
+  check(options.scale > 0, "attention scale is positive");
+  const Extent extent = extent_of(layout, rows, only);
+  if (extent.num_slices == 0) return;
+  TileArguments a = arguments_of(qkv, options, layout, kv, out);
+  a.smallest_rows = rows.smallest;
+  a.largest_rows = extent.rows;
+  a.only_gathered = only == Slices::kGathered;
+  set_splits(extent, a);
+  if (a.max_splits > 1) {
+    const size_t parts = static_cast<size_t>(layout.num_slices) * static_cast<size_t>(extent.rows) *
+                         static_cast<size_t>(options.num_heads) * static_cast<size_t>(a.max_splits);
+    const size_t sum_bytes = parts * static_cast<size_t>(kv.head_dim) * sizeof(float);
+    std::byte* memory = scratch_.reserve(sum_bytes + parts * sizeof(float2));
+    a.sums = reinterpret_cast<float*>(memory);
+    a.totals = reinterpret_cast<float2*>(memory + sum_bytes);
+  }
+  const Launch launch{a, layout, stream_};
+  if (kv.dtype == DType::kI8) return launch_element<int8_t>(launch, kv.head_dim);
+  if (kv.dtype == DType::kF16) return launch_element<__half>(launch, kv.head_dim);
+  launch_element<__nv_bfloat16>(launch, kv.head_dim);
+}
+
+}  // namespace droidspeak::cuda

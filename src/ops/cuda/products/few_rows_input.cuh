@@ -1,0 +1,102 @@
+// The input of the kernel of few_rows.h on its way into shared memory.
+#pragma once
+
+#include "ops/cuda/device_code/async_copy.cuh"
+#include "ops/cuda/products/few_rows_task.cuh"
+
+namespace droidspeak::cuda {
+
+// Brings the rows of the input into shared memory, normed if that is asked for.
+class InputReader {
+ public:
+  // Of the rows, one sum for each warp.
+  using Squares = float[kMostFewRows][kWarps];
+
+  // room_rows: what the kernel is made for, at least the rows that there are.
+  __host__ static size_t bytes(const ProductTask& task, int room_rows) {
+    const size_t norm = task.norm_weight == nullptr ? 0 : bytes_of(DType::kF32, task.columns);
+    return norm + bytes_of(DType::kBF16, int64_t{room_rows} * task.in_pitch());
+  }
+
+  __device__ InputReader(const ProductTask& task, unsigned char* memory, Squares& squares)
+      : task_(task), norm_(reinterpret_cast<float*>(memory)), squares_(squares) {
+    const int floats = task.norm_weight == nullptr ? 0 : task.columns;
+    to_ = reinterpret_cast<__nv_bfloat16*>(norm_ + floats);
+  }
+
+  const __device__ __nv_bfloat16* rows() const { return to_; }
+
+  // What does not depend on the kernel before.
+  __device__ void start() const {
+    constexpr int kFloats = 4;  // in one copy
+    if (task_.norm_weight == nullptr) return;
+    for (int i = static_cast<int>(threadIdx.x) * kFloats; i < task_.columns;
+         i += kThreads * kFloats)
+      copy_async(norm_ + i, task_.norm_weight + i, true);
+    commit_copies();
+  }
+
+  // The whole block has the rows afterwards.
+  __device__ void read() const {
+    for (int row = 0; row < task_.rows; ++row) copy_row(row);
+    wait_copies<0>();
+    if (task_.norm_weight != nullptr) {
+      for (int row = 0; row < task_.rows; ++row) {
+        const float sum = warp_sum(squares_of(row));
+        if (threadIdx.x % 32 == 0) squares_[row][threadIdx.x / 32] = sum;
+      }
+      __syncthreads();
+      for (int row = 0; row < task_.rows; ++row) norm_row(row);
+    }
+    __syncthreads();
+  }
+
+ private:
+  // Zeros behind the last column.
+  __device__ void copy_row(int row) const {
+    const __nv_bfloat16* from = task_.in + row * task_.in_stride;
+    __nv_bfloat16* to = to_ + row * task_.in_pitch();
+    for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.in_pitch();
+         i += kThreads * kVector)
+      copy_async(to + i, from + i, i < task_.columns);
+    commit_copies();
+  }
+
+  // Of what this thread has copied.
+  __device__ float squares_of(int row) const {
+    const __nv_bfloat16* values = to_ + row * task_.in_pitch();
+    float sum = 0;
+    for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.columns;
+         i += kThreads * kVector) {
+      const auto pack = load_pack<kVector>(values + i);
+      for (int e = 0; e < kVector; ++e) sum += to_float(pack.values[e]) * to_float(pack.values[e]);
+    }
+    return sum;
+  }
+
+  // Every thread norms what it has copied.
+  __device__ void norm_row(int row) const {
+    float sum = 0;
+    for (int warp = 0; warp < kWarps; ++warp) sum += squares_[row][warp];
+    const float mean = sum / static_cast<float>(task_.columns);
+    const float factor = 1.0f / sqrtf(mean + task_.norm_epsilon);
+    __nv_bfloat16* values = to_ + row * task_.in_pitch();
+    for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.columns;
+         i += kThreads * kVector) {
+      const auto weight = load_pack<kVector>(norm_ + i);
+      auto pack = load_pack<kVector>(values + i);
+      for (int e = 0; e < kVector; ++e)
+        pack.values[e] =
+            from_float<__nv_bfloat16>(to_float(pack.values[e]) * factor * weight.values[e]);
+      store_pack<kVector>(values + i, pack);
+      if (blockIdx.x == 0) store_pack<kVector>(task_.normed + row * task_.normed_stride + i, pack);
+    }
+  }
+
+  const ProductTask& task_;
+  float* norm_;  // [columns], when rows are normed
+  __nv_bfloat16* to_;
+  Squares& squares_;
+};
+
+}  // namespace droidspeak::cuda

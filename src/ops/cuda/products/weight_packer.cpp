@@ -1,0 +1,113 @@
+#include "ops/cuda/products/weight_packer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace droidspeak::cuda {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{16} << 20;
+constexpr int64_t kChunkElements = 1 << 16;  // a worker's share
+
+struct SourceRow {
+  DType dtype;
+  std::span<const std::byte> bytes;
+};
+
+std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
+  std::vector<SourceRow> rows;
+  for (const MatrixPart& part : parts) {
+    check(part.columns == parts.front().columns, "parts of one width");
+    check(part.row_order.empty() || std::ssize(part.row_order) == part.rows,
+          "an order for every row");
+    const size_t row_bytes = bytes_of(part.dtype, part.columns);
+    for (int64_t i = 0; i < part.rows; ++i) {
+      const int64_t row = part.row_order.empty() ? i : part.row_order[static_cast<size_t>(i)];
+      rows.push_back(
+          {part.dtype, part.bytes.subspan(static_cast<size_t>(row) * row_bytes, row_bytes)});
+    }
+  }
+  return rows;
+}
+
+bool is_finite_bf16(std::span<const std::byte> bytes) {
+  constexpr uint16_t exponent = 0x7f80;
+  bool is_finite = true;
+  for (size_t i = 0; i < bytes.size(); i += 2) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, bytes.data() + i, sizeof bits);
+    is_finite &= (bits & exponent) != exponent;
+  }
+  return is_finite;
+}
+
+// False when a value is not finite. `values` is scratch of a row's size.
+bool convert_row(const SourceRow& row, DType dtype, std::span<float> values, std::byte* out) {
+  if (row.dtype == DType::kBF16 && dtype == DType::kBF16) {
+    std::memcpy(out, row.bytes.data(), row.bytes.size());
+    return is_finite_bf16(row.bytes);
+  }
+  dequantize(row.dtype, row.bytes, values);
+  if (dtype == DType::kF32) {
+    std::memcpy(out, values.data(), values.size_bytes());
+  } else {
+    auto* halves = reinterpret_cast<uint16_t*>(out);
+    for (size_t i = 0; i < values.size(); ++i) halves[i] = bf16_from_float(values[i]);
+  }
+  return all_finite(values);
+}
+
+}  // namespace
+
+WeightPacker::Piece& WeightPacker::next_piece(size_t bytes) {
+  Piece& piece = pieces_[next_];
+  next_ = (next_ + 1) % pieces_.size();
+  piece.is_copied.wait();
+  if (bytes > piece.host.bytes()) piece.host = device_.allocate_host(std::max(bytes, kPieceBytes));
+  return piece;
+}
+
+std::unique_ptr<CudaMatrix> WeightPacker::pack(std::span<const MatrixPart> parts, DType dtype) {
+  const std::vector<SourceRow> rows = rows_of(parts);
+  const int64_t columns = parts.front().columns;
+  auto matrix = std::make_unique<CudaMatrix>(device_, dtype, std::ssize(rows), columns);
+  const size_t row_bytes = bytes_of(dtype, columns);
+  const auto piece_rows =
+      std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<size_t>(1, row_bytes)));
+  const int64_t grain = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, columns));
+  std::atomic<int64_t> bad_row{-1};
+  for (int64_t first = 0; first < std::ssize(rows); first += piece_rows) {
+    const int64_t count = std::min(piece_rows, std::ssize(rows) - first);
+    Piece& piece = next_piece(static_cast<size_t>(count) * row_bytes);
+    auto* host = static_cast<std::byte*>(piece.host.data());
+    pool_.for_each(count, grain, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> values(static_cast<size_t>(columns));
+      for (int64_t i = begin; i < end; ++i) {
+        std::byte* out = host + static_cast<size_t>(i) * row_bytes;
+        if (!convert_row(rows[static_cast<size_t>(first + i)], dtype, values, out))
+          bad_row = first + i;
+      }
+    });
+    device_.to_device(matrix->view().row_range(first, first + count).data, host,
+                      static_cast<size_t>(count) * row_bytes);
+    piece.is_copied.record(device_.stream());
+  }
+  if (bad_row >= 0) {
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("weights: a value in row {} is infinite or not a number; all must be "
+                              "finite",
+                              bad_row.load()));
+  }
+  return matrix;
+}
+
+}  // namespace droidspeak::cuda

@@ -1,0 +1,36 @@
+// Brings weights from a file's formats into device memory: worker threads convert rows into pinned
+// memory, piece by piece, while the piece before is copied.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "device/cuda/cuda_device.h"
+#include "device/thread_pool.h"
+#include "ops/cuda/products/cuda_matrix.h"
+
+namespace droidspeak::cuda {
+
+class WeightPacker {
+ public:
+  explicit WeightPacker(CudaDevice& device) : device_(device) {}
+
+  // Throws Failure when a value is not finite. The parts may go when it returns; the copies are in
+  // order with the compute stream.
+  std::unique_ptr<CudaMatrix> pack(std::span<const MatrixPart> parts, DType dtype);
+
+ private:
+  struct Piece {
+    Buffer host;
+    Marker is_copied;
+  };
+
+  Piece& next_piece(size_t bytes);
+
+  CudaDevice& device_;
+  ThreadPool pool_;
+  std::array<Piece, 3> pieces_;
+  size_t next_ = 0;
+};
+
+}  // namespace droidspeak::cuda

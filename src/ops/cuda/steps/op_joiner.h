@@ -1,0 +1,44 @@
+// Joins norms and activations with the products beside them, which saves a launch each and the way
+// through memory in between. That is only possible while a step is queued as a whole: an operation
+// waits here until it is known what comes next.
+#pragma once
+
+#include <optional>
+
+#include "ops/cuda/products/few_rows.h"
+#include "ops/cuda/products/linear.h"
+
+namespace droidspeak::cuda {
+
+class OpJoiner {
+ public:
+  explicit OpJoiner(Linear& linear) : linear_(linear) {}
+
+  // Operations may wait, from here to forget().
+  void begin(cudaStream_t stream) { stream_ = stream; }
+
+  // Queues what waits; needed before other operations and at the end.
+  void flush();
+  // What waits is not queued: for the end, or when something failed.
+  void forget();
+
+  // The operations of ops.h. False: they cannot wait, and what had waited is queued.
+  [[nodiscard]] bool rms_norm(TensorView in, const float* weight, float epsilon, TensorView out);
+  [[nodiscard]] bool linear(const Product& product);
+  [[nodiscard]] bool gated_activation(TensorView in, Activation activation, TensorView out);
+
+ private:
+  struct Norm {
+    TensorView in;
+    NormBefore rest;
+  };
+
+  bool is_active() const { return stream_ != nullptr; }
+
+  Linear& linear_;
+  cudaStream_t stream_ = nullptr;  // null: nothing waits
+  std::optional<Norm> norm_;       // not both wait
+  std::optional<FewRowsProduct> product_;
+};
+
+}  // namespace droidspeak::cuda

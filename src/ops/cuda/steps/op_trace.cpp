@@ -1,0 +1,94 @@
+#include "ops/cuda/steps/op_trace.h"
+
+#include <algorithm>
+
+#include "kv/kv_cache.h"
+
+namespace droidspeak::cuda {
+namespace {
+
+constexpr int32_t kFewestBlocks = 4;
+
+int32_t room_for(std::span<const SequenceSlice> slices) {
+  int32_t blocks = kFewestBlocks;
+  for (const SequenceSlice& slice : slices) blocks = std::max(blocks, blocks_for(slice.length()));
+  return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(blocks)));
+}
+
+}  // namespace
+
+void OpTrace::clear() {
+  words_.clear();
+  slices_ = {};
+  min_blocks_ = 0;
+  is_repeatable_ = true;
+}
+
+void OpTrace::add(const TensorView& view) {
+  add(view.data);
+  add(static_cast<uint64_t>(view.dtype));
+  add(view.rows);
+  add(view.columns);
+  add(view.row_stride);
+}
+
+void OpTrace::add(const RopeOptions& options) {
+  add(options.num_heads);
+  add(options.num_kv_heads);
+  add(options.head_dim);
+  add(options.rotary_dim);
+  add(static_cast<const void*>(options.table));
+  add(options.attention_factor);
+  add(static_cast<const void*>(options.q_norm));
+  add(static_cast<const void*>(options.k_norm));
+  add(options.norm_epsilon);
+}
+
+void OpTrace::add(const AttentionOptions& options) {
+  add(options.num_heads);
+  add(options.scale);
+  add(options.sliding_window);
+  add(options.soft_cap);
+}
+
+void OpTrace::add(const KvLayerView& kv) {
+  add(static_cast<const void*>(kv.k));
+  add(static_cast<const void*>(kv.v));
+  add(static_cast<const void*>(kv.k_scale));
+  add(static_cast<const void*>(kv.v_scale));
+  add(static_cast<uint64_t>(kv.dtype));
+  add(kv.num_kv_heads);
+  add(kv.head_dim);
+}
+
+void OpTrace::add(const LoraRows& rows) {
+  add(rows.begin);
+  add(rows.end);
+  add(*rows.lora->down);
+  add(rows.lora->parts.size());
+  for (const LoraLinear::Part& part : rows.lora->parts) {
+    add(*part.up);
+    add(part.first_rank);
+    add(part.rank);
+    add(part.first_column);
+  }
+}
+
+void OpTrace::add(std::span<const SequenceSlice> slices) {
+  const bool is_first = slices_.empty();
+  // One layout serves all operations.
+  if (!is_first && (slices.data() != slices_.data() || slices.size() != slices_.size()))
+    return spoil();
+  if (!is_first) return;
+  slices_ = slices;
+  min_blocks_ = room_for(slices);
+  add(min_blocks_);
+  add(slices.size());
+  for (const SequenceSlice& slice : slices) {
+    if (slice.num_rows != 1) spoil();  // longer slices take paths that depend on their lengths
+    add(slice.first_row);
+    add(slice.num_rows);
+  }
+}
+
+}  // namespace droidspeak::cuda
