@@ -185,12 +185,15 @@ void CacheStore::State::write_below(CacheTier& tier,
 }
 
 size_t CacheStore::longest_prefix(std::span<const Digest> keys,
-                                  std::span<const EntryId> wanted) const {
+                                  std::span<const EntryId> wanted,
+                                  TierSet avoided) const {
   // Mostly there is nothing: one block first, then all of them.
   auto count_leading = [&](std::span<const Digest> blocks) {
     std::vector<Presence> found(blocks.size() * wanted.size(), Presence::kMiss);
     state_->host.look_up(blocks, wanted, found);
-    for (const auto& tier : state_->below) tier->look_up(blocks, wanted, found);
+    for (const auto& tier : state_->below) {
+      if (!avoided[index_of(tier->tier())]) tier->look_up(blocks, wanted, found);
+    }
     auto first_miss =
         std::ranges::find_if(found, [](Presence presence) { return presence != Presence::kHit; });
     return wanted.empty() ? blocks.size()
@@ -249,8 +252,10 @@ void CacheStore::ask(std::span<const Digest> keys, std::span<const EntryId> want
   for (const auto& tier : state_->below) tier->ask(keys, wanted);
 }
 
-void CacheStore::wait_for_answers(std::chrono::milliseconds limit) const {
-  for (const auto& tier : state_->below) tier->wait_for_answers(limit);
+void CacheStore::wait_for_answers(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted,
+                                  std::chrono::steady_clock::time_point until) const {
+  for (const auto& tier : state_->below) tier->wait_for_answers(keys, wanted, until);
 }
 
 std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "redis/faulty_link.h"
 #include "redis/slots.h"
-#include "store/dripping_link.h"
 #include "store/remote_fixture.h"
 #include "store/tiers/remote_value.h"
 
@@ -155,17 +155,17 @@ TEST_F(RemoteStores, ALinkThatDripsWedgesNothing) {
   RedisProcess server;
   put(*open_and_find(options(server.servers())), 3);
   {
-    DrippingLink link(server.port());
+    FaultyLink link(server.port());
     auto store = open_and_find(options(link.servers()));
     ASSERT_EQ(find(*store, 3), 3u);
-    link.drip();
+    link.fail_after(0, FaultyLink::Fault::kSlow);
     EXPECT_LT(read_right(*store, 3, Tier::kRemote), 3 * kPerBlock) << "given up";
     store.reset();
   }
-  DrippingLink link(server.port());
+  FaultyLink link(server.port());
   auto store = open_and_find(options(link.servers()));
   ASSERT_EQ(find(*store, 3), 3u);
-  link.drip();
+  link.fail_after(0, FaultyLink::Fault::kSlow);
   std::unique_ptr<ReadAhead> ahead = store->read_ahead(reads(3));
   ahead->stop();
   EXPECT_FALSE(store->fetch(test_key(0), kv(0), *ahead)) << "nobody wants it any more";

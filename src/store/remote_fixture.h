@@ -103,7 +103,8 @@ class RemoteStores : public ::testing::Test {
   static size_t find(CacheStore& store, uint64_t num_blocks) {
     std::vector<Digest> wanted = keys(num_blocks);
     store.ask(wanted, remote_entries());
-    store.wait_for_answers(std::chrono::seconds(10));
+    store.wait_for_answers(wanted, remote_entries(),
+                           std::chrono::steady_clock::now() + std::chrono::seconds(10));
     return store.longest_prefix(wanted, remote_entries());
   }
 

@@ -277,7 +277,8 @@ TEST_F(RemoteStores, AValueWithoutAWantedEntryIsNoHitAnyMore) {
   auto two = open_and_find(options(server.servers()));
   const std::vector<EntryId> wanted = {kv(0), kv(3)};
   two->ask(keys(1), wanted);
-  two->wait_for_answers(std::chrono::seconds(10));
+  two->wait_for_answers(keys(1), wanted,
+                        std::chrono::steady_clock::now() + std::chrono::seconds(10));
   ASSERT_EQ(two->longest_prefix(keys(1), wanted), 1u) << "the value is there";
   EXPECT_FALSE(two->fetch(test_key(0), kv(3)));
   EXPECT_EQ(two->longest_prefix(keys(1), std::vector{kv(3)}), 0u);

@@ -40,6 +40,15 @@ void PeerIndex::look_up(std::span<const Digest> keys,
   }
 }
 
+size_t PeerIndex::num_known(std::span<const Digest> keys) const {
+  MutexLock lock(mutex_);
+  auto asked = std::ranges::find_if(keys, [&](const Digest& key) {
+    auto block = blocks_.find(key);
+    return block != blocks_.end() && block->second.is_asked;
+  });
+  return static_cast<size_t>(asked - keys.begin());
+}
+
 std::vector<Digest> PeerIndex::questions(std::span<const Digest> keys, Time now) {
   std::vector<Digest> questions;
   MutexLock lock(mutex_);

@@ -36,6 +36,8 @@ class PeerIndex {
                std::span<const EntryId> wanted,
                std::span<Presence> found,
                Time now) const;
+  // How many leading blocks are not on their way.
+  size_t num_known(std::span<const Digest> keys) const;
   // Blocks to ask the directory for; they count as on their way from now on.
   std::vector<Digest> questions(std::span<const Digest> keys, Time now);
   // The answer; nothing: nobody has it, or nobody could be asked.

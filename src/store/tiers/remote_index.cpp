@@ -45,6 +45,22 @@ void RemoteIndex::look_up(std::span<const Digest> keys,
   }
 }
 
+size_t RemoteIndex::num_known(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
+  auto is_on_its_way = [](const Block& block, EntryId id) {
+    const Value* value = find(block, id);
+    return value != nullptr && value->presence == Presence::kOnItsWay;
+  };
+  MutexLock lock(mutex_);
+  for (size_t k = 0; k < keys.size(); ++k) {
+    auto block = blocks_.find(keys[k]);
+    if (block == blocks_.end()) continue;
+    for (EntryId id : wanted) {
+      if (is_on_its_way(block->second, id)) return k;
+    }
+  }
+  return keys.size();
+}
+
 std::vector<RemoteQuestion> RemoteIndex::questions(std::span<const Digest> keys,
                                                    std::span<const EntryId> wanted,
                                                    Time now) {

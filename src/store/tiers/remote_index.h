@@ -35,6 +35,8 @@ class RemoteIndex {
   void look_up(std::span<const Digest> keys,
                std::span<const EntryId> wanted,
                std::span<Presence> found) const;
+  // How many leading blocks have none of these on its way.
+  size_t num_known(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
   // What has to be asked; it counts as on its way from now on, unless it is known already.
   std::vector<RemoteQuestion> questions(std::span<const Digest> keys,
                                         std::span<const EntryId> wanted,

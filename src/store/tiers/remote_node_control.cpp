@@ -174,7 +174,7 @@ void RemoteNode::ask(ValueQuestion question) {
     }
   }
   for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
-  parts_.on_answer(question.ticket);
+  parts_.on_answer();
 }
 
 void RemoteNode::drop_questions() {
@@ -185,7 +185,7 @@ void RemoteNode::drop_questions() {
   }
   for (const ValueQuestion& question : dropped) {
     for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
-    parts_.on_answer(question.ticket);
+    parts_.on_answer();
   }
 }
 
@@ -248,7 +248,7 @@ Result<void> RemoteNode::answer(RedisConnection& connection, std::deque<ValueQue
   }
   for (const ValueQuestion& asked : questions) {
     for (EntryId id : asked.question.values) parts_.index.set_gone(asked.question.key, id);
-    parts_.on_answer(asked.ticket);
+    parts_.on_answer();
   }
   return state;
 }
@@ -282,7 +282,7 @@ Result<void> RemoteNode::read_answer(RedisConnection& connection, ValueQuestion&
   if (redirect) {
     for (EntryId id : values) parts_.index.set_gone(asked.question.key, id);
   }
-  parts_.on_answer(asked.ticket);
+  parts_.on_answer();
   return {};
 }
 

@@ -73,7 +73,7 @@ RemoteTier::RemoteTier(const RemoteOptions& options,
                 redirect_question(std::move(question), redirect);
               },
           .learn_slots = [this](const std::vector<RedisSlotRange>& ranges) { learn_slots(ranges); },
-          .on_answer = [this](uint64_t ticket) { on_answer(ticket); },
+          .on_answer = [this] { on_answer(); },
           .on_lost = [this] { on_lost(); },
           .misses_an_owner = [this] { return misses_an_owner(); }},
       queue_(queue_bytes, clock),
@@ -174,7 +174,7 @@ void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& 
   RemoteNode* node = node_at(redirect.address);
   if (node == nullptr) {
     for (EntryId id : question.question.values) index_.set_gone(question.question.key, id);
-    return on_answer(question.ticket);
+    return on_answer();
   }
   ++question.num_redirects;
   question.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
@@ -204,39 +204,30 @@ void RemoteTier::ask(std::span<const Digest> keys, std::span<const EntryId> want
   if (!is_any_up()) return;
   std::vector<RemoteQuestion> questions =
       index_.questions(keys, wanted, std::chrono::steady_clock::now());
-  if (questions.empty()) return;
-  uint64_t ticket = 0;
-  {
-    MutexLock lock(answers_mutex_);
-    ticket = next_ticket_++;
-    unanswered_[ticket] = questions.size();
-  }
   for (RemoteQuestion& question : questions) {
     RemoteNode* node = node_of(remote_name(question.key, question.values.front()));
     if (node != nullptr) {
-      node->ask({std::move(question), ticket});
+      node->ask({std::move(question)});
       continue;
     }
     for (EntryId id : question.values) index_.set_gone(question.key, id);
-    on_answer(ticket);
+    on_answer();
   }
 }
 
-void RemoteTier::on_answer(uint64_t ticket) {
+void RemoteTier::on_answer() {
   MutexLock lock(answers_mutex_);
-  auto found = unanswered_.find(ticket);
-  if (found == unanswered_.end() || --found->second > 0) return;
-  unanswered_.erase(found);
   answered_.notify_all();
 }
 
-void RemoteTier::wait_for_answers(std::chrono::milliseconds limit) {
-  auto until = std::chrono::steady_clock::now() + limit;
+void RemoteTier::wait_for_answers(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted,
+                                  std::chrono::steady_clock::time_point until) {
   MutexLock lock(answers_mutex_);
-  uint64_t last = next_ticket_ - 1;
-  while (!unanswered_.empty() && unanswered_.begin()->first <= last) {
+  while (true) {
+    keys = keys.subspan(index_.num_known(keys, wanted));
     auto now = std::chrono::steady_clock::now();
-    if (now >= until) return;
+    if (keys.empty() || now >= until) return;
     answered_.wait_for(answers_mutex_, until - now);
   }
 }

@@ -47,7 +47,9 @@ class RemoteTier final : public CacheTier {
                std::span<const EntryId> wanted,
                std::span<Presence> found) const override;
   void ask(std::span<const Digest> keys, std::span<const EntryId> wanted) override;
-  void wait_for_answers(std::chrono::milliseconds limit) override;
+  void wait_for_answers(std::span<const Digest> keys,
+                        std::span<const EntryId> wanted,
+                        std::chrono::steady_clock::time_point until) override;
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const override;
   void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override;
 
@@ -74,7 +76,7 @@ class RemoteTier final : public CacheTier {
   void learn_slots(const std::vector<RedisSlotRange>& ranges);
   void redirect_read(ValueRead read, const RedisRedirect& redirect);
   void redirect_question(ValueQuestion question, const RedisRedirect& redirect);
-  void on_answer(uint64_t ticket);
+  void on_answer();
   void on_lost();
   void run_writer();
   uint64_t bytes_of(EntryId id) const;
@@ -100,9 +102,7 @@ class RemoteTier final : public CacheTier {
   std::shared_ptr<const void> owner_;  // set by start(), let go of by close()
 
   Mutex answers_mutex_;
-  Condition answered_;
-  uint64_t next_ticket_ GUARDED_BY(answers_mutex_) = 1;
-  std::map<uint64_t, size_t> unanswered_ GUARDED_BY(answers_mutex_);  // ticket -> questions
+  Condition answered_;  // the index has the answer to a question
 };
 
 }  // namespace droidspeak

@@ -44,7 +44,6 @@ struct ValueRead {
 // Whether some values of a block are there.
 struct ValueQuestion {
   RemoteQuestion question;
-  uint64_t ticket = 0;  // of the call of ask() that it belongs to
   int num_redirects = 0;
   bool is_asking = false;
 };
@@ -67,7 +66,7 @@ struct RemoteParts {
   std::function<void(ValueRead, const RedisRedirect&)> redirect_read;
   std::function<void(ValueQuestion, const RedisRedirect&)> redirect_question;
   std::function<void(const std::vector<RedisSlotRange>&)> learn_slots;
-  std::function<void(uint64_t ticket)> on_answer;
+  std::function<void()> on_answer;        // of a question
   std::function<void()> on_lost;          // a server
   std::function<bool()> misses_an_owner;  // of slots: another may have taken its place
 };
