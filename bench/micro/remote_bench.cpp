@@ -120,7 +120,7 @@ void run(const std::string& address) {
   options.write_queue_bytes = uint64_t{256} << 20;
   options.remote = {.servers = servers,
                     .secret = std::vector<std::byte>(32, std::byte{1}),
-                    .format = DiskFormat::kRaw};
+                    .format = RemoteFormat::kRaw};
   options.remote.stall = std::chrono::milliseconds(5000);
   fill(options, clock);
   CacheStore store(options, clock);

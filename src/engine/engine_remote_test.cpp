@@ -40,6 +40,34 @@ TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
       << "layers that the plan recomputed were still there only";
 }
 
+// What one engine has mixed with a plan saves another one following it, and reading what lies behind.
+TEST(RemoteSharing, WhatAPlanHasMixedIsFoundByOthers) {
+  SKIP_WITHOUT_REDIS();
+  SharedFamily family;
+  RedisProcess server;
+  EngineOptions options = remote_engine(server.servers());
+  std::vector<int32_t> prompt = question(1, 256, 150);
+  std::vector<int32_t> context(prompt.begin(), prompt.begin() + 257);
+  Outcome first;
+  {
+    Engine engine(family.ops(), family.file(), options);
+    wait_for_link(engine);
+    generate(engine, {.model = "base", .prompt = context, .max_tokens = 1});
+    first = generate(engine, by_name("alpha", prompt, "0,2,3"));
+    EXPECT_EQ(first.report.recomputed_layers, 1);
+  }
+  for (const char* plan : {"0,2,3", "auto"}) {
+    Engine engine(family.ops(), family.file(), options);
+    wait_for_link(engine);
+    Outcome outcome = generate(engine, by_name("alpha", prompt, plan));
+    EXPECT_EQ(outcome.report.recomputed_layers, 0) << plan;
+    EXPECT_EQ(outcome.report.reused_tokens, 256) << plan;
+    EXPECT_EQ(outcome.report.cached_tokens, 384) << plan;
+    EXPECT_EQ(outcome.report.tier, "remote") << plan;
+    EXPECT_EQ(outcome.tokens, first.tokens) << plan;
+  }
+}
+
 TEST(RemoteSharing, TenantsAndAdaptersNeverMeet) {
   SKIP_WITHOUT_REDIS();
   SharedFamily family;
@@ -65,7 +93,7 @@ TEST(RemoteSharing, FormatsNeverMeet) {
   SharedFamily family;
   RedisProcess server;
   std::vector<int32_t> prompt = question(1, 256, 10);
-  read_with_one_engine(family, remote_engine(server.servers(), DiskFormat::kInt8), prompt);
+  read_with_one_engine(family, remote_engine(server.servers(), RemoteFormat::kInt8), prompt);
   Engine engine(family.ops(), family.file(), remote_engine(server.servers()));
   wait_for_link(engine);
   EXPECT_EQ(

@@ -5,36 +5,13 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "engine/plan_entries.h"
 
 namespace droidspeak {
 namespace {
 
 // Of plans for pairs without a book: enough for the default floor, and no better.
 constexpr double kUnmeasuredQuality = 0.99;
-
-std::vector<EntryId> key_value_entries(int32_t num_layers) {
-  std::vector<EntryId> entries;
-  for (int32_t layer = 0; layer < num_layers; ++layer)
-    entries.push_back({EntryKind::kKeyValue, layer});
-  return entries;
-}
-
-std::vector<EntryId> key_value_entries(const std::vector<int32_t>& layers) {
-  std::vector<EntryId> entries;
-  for (int32_t layer : layers) entries.push_back({EntryKind::kKeyValue, layer});
-  return entries;
-}
-
-// Tokens that are looked at are no part of what is stored.
-std::string provenance_of(const ReusePlan& plan,
-                          int32_t num_layers,
-                          const Variant& sender,
-                          const LazyTranslator* maps) {
-  return fmt::format("{} from {} {} {} maps {}", plan.layers().to_string(num_layers),
-                     sender.model_digest.hex(), sender.adapter_digest.hex(),
-                     sender.transformer->configuration().hex(),
-                     maps != nullptr ? maps->digest().hex() : "none");
-}
 
 Error invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -291,39 +268,6 @@ std::vector<EntryId> PlanChooser::all_entries(const Variant& writer) const {
   for (int32_t layer : books_.captured_layers(writer))
     entries.push_back({EntryKind::kLayerInput, layer});
   return entries;
-}
-
-void PlanChooser::ask_tiers(Sequence& sequence) const {
-  bool is_computed = sequence.request.wants_prompt_logprobs || sequence.num_shareable_blocks() == 0;
-  if (!store_.has_tiers_to_ask() || is_computed) return;
-  sequence.exact_keys = exact_keys(sequence, *sequence.variant);
-
-  struct Question {
-    std::vector<Digest> keys;
-    std::vector<EntryId> entries;
-  };
-
-  std::vector<Question> questions;
-  auto ask = [&](std::vector<Digest> keys, const Variant& writer) {
-    keys.resize(sequence.num_shareable_blocks());
-    questions.push_back({std::move(keys), all_entries(writer)});
-    store_.ask(questions.back().keys, questions.back().entries);
-  };
-  ask(sequence.exact_keys, *sequence.variant);
-  const SharingRequest& sharing = sequence.request.sharing;
-  if (sharing.mode != SharingRequest::Mode::kOff && options_.sharing != SharingMode::kOff) {
-    for (const auto& sender : family_.variants()) {
-      bool is_asked_for =
-          sharing.mode != SharingRequest::Mode::kExplicit || sharing.sender == sender->name;
-      if (is_asked_for && !is_same_model(*sender, *sequence.variant) &&
-          books_.may_share(*sender, *sequence.variant)) {
-        ask(keys_of(sequence, sender), *sender);
-      }
-    }
-  }
-  auto until = std::chrono::steady_clock::now() + CacheStore::kAnswerLimit;
-  for (const Question& question : questions)
-    store_.wait_for_answers(question.keys, question.entries, until);
 }
 
 PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,

@@ -88,6 +88,26 @@ class PlanChooser {
   struct SenderCache;
   struct Part;
 
+  // Blocks that tiers are asked for.
+  struct Question {
+    std::vector<Digest> keys;
+    std::vector<EntryId> entries;
+  };
+
+  // What the variant may have stored of reading with a plan, here or at another node.
+  struct Mixture {
+    std::shared_ptr<const Variant> sender;
+    std::string provenance;
+    std::vector<EntryId> own;  // of the blocks that the sender covers
+  };
+
+  void ask(std::span<const Question> questions, TimePoint until) const;
+  std::vector<std::shared_ptr<const Variant>> possible_senders(const Sequence& sequence) const;
+  void add_mixtures(const Sequence& sequence,
+                    const std::shared_ptr<const Variant>& sender,
+                    std::vector<Mixture>& mixtures) const;
+  std::vector<Question> rest_of(Sequence& sequence, std::span<const Mixture> mixtures) const;
+
   std::vector<Digest> token_keys(const Sequence& sequence,
                                  const Variant& writer,
                                  const std::string& provenance,

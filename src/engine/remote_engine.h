@@ -12,7 +12,7 @@
 namespace droidspeak {
 
 inline EngineOptions remote_engine(const RedisServers& servers,
-                                   DiskFormat format = DiskFormat::kRaw) {
+                                   RemoteFormat format = RemoteFormat::kRaw) {
   EngineOptions options = tiny_options();
   options.store.remote = {
       .servers = servers, .secret = std::vector<std::byte>(32, std::byte{7}), .format = format};

@@ -121,7 +121,7 @@ void ArrivalTable::forget_ended() {
 ReadAhead::ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_order_of_need)
     : parts_(parts) {
   bool has_own_threads = std::ranges::any_of(
-      parts.tiers, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+      parts.tiers, [](const CacheTier* tier) { return tier->read_thread() == ReadThread::kOwn; });
   if (!has_own_threads) return;
   MutexLock lock(mutex_);
   for (EntryRead& entry : put_together(std::move(in_order_of_need))) {
@@ -145,14 +145,14 @@ size_t ReadAhead::bytes_of(EntryId id) const {
 // The first tier that has the entry, when it reads on threads of its own.
 CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
   if (parts_.host.holds(entry.key, entry.id)) return nullptr;
-  for (const auto& tier : parts_.tiers) {
+  for (CacheTier* tier : parts_.tiers) {
     if (tier->pin(entry.key, entry.id)) return nullptr;
   }
-  for (const auto& tier : parts_.tiers) {
+  for (CacheTier* tier : parts_.tiers) {
     Presence found = Presence::kMiss;
     tier->look_up(std::span(&entry.key, 1), std::span(&entry.id, 1), std::span(&found, 1));
     if (found != Presence::kHit) continue;
-    return tier->read_thread() == ReadThread::kOwn ? tier.get() : nullptr;
+    return tier->read_thread() == ReadThread::kOwn ? tier : nullptr;
   }
   return nullptr;
 }

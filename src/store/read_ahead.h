@@ -111,7 +111,7 @@ class ArrivalTable {
 
 struct ReadAheadParts {
   HostTier& host;
-  std::span<const std::unique_ptr<CacheTier>> tiers;  // below the host tier
+  std::vector<CacheTier*> tiers;  // below the host tier, in the order in which they are asked
   ArrivalTable& table;
   const BlockEncoding& sizes;
 };

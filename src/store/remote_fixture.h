@@ -45,7 +45,8 @@ inline std::vector<std::byte> remote_bytes(uint64_t block, EntryId id) {
 
 class RemoteStores : public ::testing::Test {
  protected:
-  StoreOptions options(const RedisServers& servers, DiskFormat format = DiskFormat::kRaw) const {
+  StoreOptions options(const RedisServers& servers,
+                       RemoteFormat format = RemoteFormat::kRaw) const {
     StoreOptions options{.host_bytes = uint64_t{64} << 20};
     options.kv_layout = kRemoteLayout;
     options.input_bytes = kRemoteInputBytes;

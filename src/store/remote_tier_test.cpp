@@ -58,8 +58,8 @@ TEST_F(RemoteStores, EightBitsAreThoseOfTheDisk) {
   on_disk.input_bytes = kRemoteInputBytes;
   auto disk = open(on_disk);
   put(*disk, 2);
-  put(*open_and_find(options(server.servers(), DiskFormat::kInt8)), 2);
-  auto two = open_and_find(options(server.servers(), DiskFormat::kInt8));
+  put(*open_and_find(options(server.servers(), RemoteFormat::kInt8)), 2);
+  auto two = open_and_find(options(server.servers(), RemoteFormat::kInt8));
   ASSERT_EQ(find(*two, 2), 2u);
   for (EntryId id : remote_entries()) {
     std::optional<PinnedEntry> entry = two->fetch(test_key(1), id);
@@ -292,8 +292,9 @@ TEST_F(RemoteStores, ASecretIsNeeded) {
   StoreOptions without = options({.addresses = {{"127.0.0.1", 1}}});
   without.remote.secret.resize(15);
   EXPECT_THROW(open(without), Failure);
-  StoreOptions coded = options({.addresses = {{"127.0.0.1", 1}}}, DiskFormat::kCoded);
-  EXPECT_THROW(open(coded), Failure);
+  StoreOptions coded = options({.addresses = {{"127.0.0.1", 1}}}, RemoteFormat::kCoded);
+  coded.kv_layout.dtype = DType::kI8;
+  EXPECT_THROW(open(coded), Failure) << "8 bits are not coded once more";
 }
 
 }  // namespace

@@ -26,12 +26,17 @@
 
 namespace droidspeak {
 
+struct RemoteStorage {
+  uint64_t queue_bytes = 0;  // of what waits to be written
+  CodedModel coded_model{};  // whose K/V is coded
+};
+
 class RemoteTier final : public CacheTier {
  public:
   // Throws Failure when the options cannot be used: no secret, an unreadable CA file, a format that
   // does not fit. A server that is not there is found when it comes.
   RemoteTier(const RemoteOptions& options,
-             uint64_t queue_bytes,
+             const RemoteStorage& storage,
              const BlockEncoding& sizes,
              const Clock& clock);
   ~RemoteTier() override;
@@ -64,13 +69,17 @@ class RemoteTier final : public CacheTier {
   // What this process has written of it, at the server too.
   void erase_owned_by(const Digest& owner) override;
   void clear() override;
+  // As long as things move, and 10 s at most.
   void drain() override;
 
   TierReport report() const override;
 
  private:
-  RemoteNode* node_of(const std::string& name) const;
-  RemoteNode* node_at(const RedisAddress& address);
+  using Node = std::shared_ptr<RemoteNode>;
+
+  Node node_of(const std::string& name) const;
+  Node node_at(const RedisAddress& address);
+  std::vector<Node> take_those_that_left() REQUIRES(nodes_mutex_);
   bool is_any_up() const;
   bool misses_an_owner() const;
   void learn_slots(const std::vector<RedisSlotRange>& ranges);
@@ -86,14 +95,16 @@ class RemoteTier final : public CacheTier {
   const std::unique_ptr<TlsClient> tls_;
   const ValueSeal seal_;
   RemoteIndex index_;
+  RemoteTables tables_;
   RemoteCounters counters_{};
   RemoteParts parts_;
 
   mutable Mutex nodes_mutex_;
-  // Servers are added as the cluster names them, and stay until the end.
-  std::map<RedisAddress, std::unique_ptr<RemoteNode>> nodes_ GUARDED_BY(nodes_mutex_);
-  std::vector<RemoteNode*> by_slot_ GUARDED_BY(nodes_mutex_);  // empty: no cluster
-  RemoteNode* only_ GUARDED_BY(nodes_mutex_) = nullptr;        // without a cluster
+  // Servers are added as the cluster names them, and go when they have no slots any more; those of
+  // the options stay.
+  std::map<RedisAddress, Node> nodes_ GUARDED_BY(nodes_mutex_);
+  std::vector<Node> by_slot_ GUARDED_BY(nodes_mutex_);  // empty: no cluster
+  Node only_ GUARDED_BY(nodes_mutex_);                  // without a cluster
   bool is_closing_ GUARDED_BY(nodes_mutex_) = false;
 
   WriteQueue queue_;

@@ -13,6 +13,7 @@
 #include "redis/tls.h"
 #include "store/remote_options.h"
 #include "store/tiers/remote_index.h"
+#include "store/tiers/remote_tables.h"
 #include "store/tiers/remote_value.h"
 #include "store/tiers/tier.h"
 
@@ -62,6 +63,7 @@ struct RemoteParts {
   const ValueSeal& seal;
   const BlockEncoding& encoding;
   RemoteIndex& index;
+  RemoteTables& tables;
   RemoteCounters& counters;
   std::function<void(ValueRead, const RedisRedirect&)> redirect_read;
   std::function<void(ValueQuestion, const RedisRedirect&)> redirect_question;
