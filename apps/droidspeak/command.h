@@ -28,7 +28,7 @@ struct CommonOptions {
   std::string remote_cache;  // with its password: never printed
   std::string remote_secret_file;
   std::string remote_ca_file;
-  std::string remote_format = "int8";
+  std::string remote_format = "auto";
   std::string peer_listen;
   std::string kv_dtype = "auto";
 };

@@ -42,8 +42,9 @@ void add_remote_options(CLI::App& command, CommonOptions& options) {
       ->needs(remote);
   command
       .add_option("--remote-format", options.remote_format,
-                  "K/V in the remote tier: as it is, or in 8 bits (half the size)")
-      ->check(CLI::IsMember({"raw", "int8", "coded"}))
+                  "K/V in the remote tier: as it is, in 8 bits, coded in 3.2 bits, or whichever is "
+                  "fastest over the link")
+      ->check(CLI::IsMember({"auto", "raw", "int8", "coded"}))
       ->capture_default_str();
   command
       .add_option("--peer-listen", options.peer_listen,

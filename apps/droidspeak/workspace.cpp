@@ -76,8 +76,9 @@ RemoteOptions remote_options(const CommonOptions& options) {
   servers->ca_file = options.remote_ca_file;
   RemoteOptions remote{.servers = std::move(*servers),
                        .secret = read_remote_secret(options.remote_secret_file)};
-  if (options.remote_format == "raw") remote.format = DiskFormat::kRaw;
-  if (options.remote_format == "coded") remote.format = DiskFormat::kCoded;
+  if (options.remote_format == "raw") remote.format = RemoteFormat::kRaw;
+  if (options.remote_format == "int8") remote.format = RemoteFormat::kInt8;
+  if (options.remote_format == "coded") remote.format = RemoteFormat::kCoded;
   return remote;
 }
 

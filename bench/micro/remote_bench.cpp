@@ -100,7 +100,7 @@ double tier_rate(CacheStore& store, uint64_t set) {
   uint64_t before = store.counters().of(Tier::kRemote).bytes_read;
   Stopwatch watch;
   store.ask(keys, wanted);
-  store.wait_for_answers(std::chrono::seconds(5));
+  store.wait_for_answers(keys, wanted, std::chrono::steady_clock::now() + std::chrono::seconds(5));
   std::unique_ptr<ReadAhead> ahead = store.read_ahead(reads);
   for (const EntryRead& read : reads) {
     std::optional<PinnedEntry> entry = store.fetch(read.key, read.id, *ahead);
@@ -120,7 +120,7 @@ void run(const std::string& address) {
   options.write_queue_bytes = uint64_t{256} << 20;
   options.remote = {.servers = servers,
                     .secret = std::vector<std::byte>(32, std::byte{1}),
-                    .format = DiskFormat::kRaw};
+                    .format = RemoteFormat::kRaw};
   options.remote.stall = std::chrono::milliseconds(5000);
   fill(options, clock);
   CacheStore store(options, clock);

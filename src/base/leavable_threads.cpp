@@ -14,7 +14,8 @@ struct LeavableThreads::State {
   bool is_abandoned GUARDED_BY(mutex) = false;
 };
 
-LeavableThreads::LeavableThreads() : state_(std::make_shared<State>()) {}
+LeavableThreads::LeavableThreads(const Clock& clock)
+    : clock_(clock), state_(std::make_shared<State>()) {}
 
 LeavableThreads::~LeavableThreads() {
   MutexLock lock(mutex_);
@@ -24,18 +25,23 @@ LeavableThreads::~LeavableThreads() {
 bool LeavableThreads::start(std::shared_ptr<const void> owner, std::function<void()> body) {
   MutexLock lock(mutex_);
   if (has_ended_) return false;
+  join_returned();
   {
     MutexLock state_lock(state_->mutex);
     ++state_->num_running;
   }
+  auto has_returned = std::make_shared<std::atomic<bool>>(false);
   try {
-    threads_.emplace_back([state = state_, kept = std::move(owner), run = std::move(body)] {
-      run();
-      MutexLock state_lock(state->mutex);
-      while (state->is_abandoned) state->changed.wait(state->mutex);
-      --state->num_running;
-      state->changed.notify_all();
-    });
+    std::thread thread(
+        [state = state_, kept = std::move(owner), run = std::move(body), has_returned] {
+          run();
+          MutexLock state_lock(state->mutex);
+          while (state->is_abandoned) state->changed.wait(state->mutex);
+          --state->num_running;
+          *has_returned = true;
+          state->changed.notify_all();
+        });
+    threads_.push_back({std::move(thread), std::move(has_returned)});
   } catch (const std::system_error&) {
     MutexLock state_lock(state_->mutex);
     --state_->num_running;
@@ -44,10 +50,19 @@ bool LeavableThreads::start(std::shared_ptr<const void> owner, std::function<voi
   return true;
 }
 
+// So that threads that come and go leave nothing behind.
+void LeavableThreads::join_returned() {
+  std::erase_if(threads_, [](Running& running) {
+    if (!*running.has_returned) return false;
+    running.thread.join();
+    return true;
+  });
+}
+
 bool LeavableThreads::end(std::chrono::milliseconds stall,
                           const std::function<uint64_t()>& num_steps) {
   constexpr std::chrono::milliseconds kLookAgain{20};  // nobody tells of steps or of the time
-  std::vector<std::thread> threads;
+  std::vector<Running> threads;
   {
     MutexLock lock(mutex_);
     has_ended_ = true;
@@ -57,10 +72,10 @@ bool LeavableThreads::end(std::chrono::milliseconds stall,
   {
     MutexLock lock(state_->mutex);
     uint64_t seen = num_steps();
-    auto last_step = std::chrono::steady_clock::now();
+    std::chrono::nanoseconds last_step = clock_.now();
     while (state_->num_running > 0) {
       // The time first: a step between the two counts for the threads, never against them.
-      auto now = std::chrono::steady_clock::now();
+      std::chrono::nanoseconds now = clock_.now();
       uint64_t steps = num_steps();
       if (steps != seen) {
         seen = steps;
@@ -74,11 +89,11 @@ bool LeavableThreads::end(std::chrono::milliseconds stall,
       state_->changed.wait_for(state_->mutex, kLookAgain);
     }
   }
-  for (std::thread& thread : threads) {
+  for (Running& running : threads) {
     if (is_ended) {
-      thread.join();
+      running.thread.join();
     } else {
-      thread.detach();
+      running.thread.detach();
     }
   }
   return is_ended;

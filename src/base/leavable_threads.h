@@ -2,6 +2,7 @@
 // end need not wait for ever. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,13 +10,14 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 
 namespace droidspeak {
 
 class LeavableThreads {
  public:
-  LeavableThreads();
+  explicit LeavableThreads(const Clock& clock);
   ~LeavableThreads();  // after end(), if any was started
   LeavableThreads(const LeavableThreads&) = delete;
   LeavableThreads& operator=(const LeavableThreads&) = delete;
@@ -31,9 +33,18 @@ class LeavableThreads {
 
  private:
   struct State;
+  const Clock& clock_;
   const std::shared_ptr<State> state_;  // with the threads
   Mutex mutex_;
-  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
+
+  struct Running {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> has_returned;
+  };
+
+  void join_returned() REQUIRES(mutex_);
+
+  std::vector<Running> threads_ GUARDED_BY(mutex_);
   bool has_ended_ GUARDED_BY(mutex_) = false;
 };
 

@@ -12,6 +12,8 @@ namespace {
 constexpr double kWeight = 0.2;  // of a new measurement
 // A single row costs about as much as so many of a prompt: it waits for the weights.
 constexpr int32_t kDraftRows = 8;
+// A load over a link that would take as long as computing would often take longer.
+constexpr double kLinkCaution = 1.1;
 
 double average(double old_value, double measured) {
   return old_value + kWeight * (measured - old_value);
@@ -96,7 +98,7 @@ double CostModel::load_seconds(uint64_t bytes,
   if (bytes == 0) return 0;
   if (!link) return static_cast<double>(bytes) / bandwidths_[index_of(tier)];
   return link->round_trip_seconds +
-         static_cast<double>(link->queued_bytes + bytes) / link->bytes_per_second;
+         kLinkCaution * static_cast<double>(link->queued_bytes + bytes) / link->bytes_per_second;
 }
 
 double CostModel::prefill_seconds(const PrefillWork& work) const {

@@ -117,6 +117,8 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
   if (Result<void> valid = validate(request); !valid) return valid.error();
   if (Result<void> valid = chooser_.validate(request.sharing, *variant); !valid)
     return valid.error();
+  Result<Inbox::Place> place = inbox_.reserve(request);
+  if (!place) return place.error();
   int64_t limit = static_cast<int64_t>(request.prompt->size()) + request.max_tokens;
   auto sequence = std::make_unique<Sequence>(
       SequenceOptions{.request = std::move(request),
@@ -127,7 +129,8 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
                       .now = std::chrono::steady_clock::now()});
   std::shared_ptr<TokenStream> stream = sequence->stream;
   chooser_.ask_tiers(*sequence);
-  if (Result<void> taken = inbox_.submit(std::move(sequence)); !taken) return taken.error();
+  if (Result<void> taken = inbox_.submit(std::move(*place), std::move(sequence)); !taken)
+    return taken.error();
   return stream;
 }
 

@@ -1,51 +1,19 @@
 // What one engine has read, another takes from Redis, through the whole engine; and what happens
 // when Redis does not play along.
 #include <csignal>
-#include <thread>
 
 #include <gtest/gtest.h>
 
-#include "engine/engine.h"
-#include "engine/shared_family.h"
-#include "redis/redis_process.h"
+#include "engine/remote_engine.h"
 
 namespace droidspeak {
 namespace {
-
-EngineOptions remote_engine(const RedisProcess& server, DiskFormat format = DiskFormat::kRaw) {
-  EngineOptions options = tiny_options();
-  options.store.remote = {.servers = server.servers(),
-                          .secret = std::vector<std::byte>(32, std::byte{7}),
-                          .format = format};
-  options.store.remote.first_pause = std::chrono::milliseconds(20);
-  // Computing is dear and links are not: what is chosen does not depend on this machine's load.
-  options.fixed_costs->token_seconds = 1e-1;
-  return options;
-}
-
-bool is_up(const Engine& engine) {
-  std::vector<LinkReport> links = engine.metrics().store.of(Tier::kRemote).links;
-  return !links.empty() && links[0].is_up;
-}
-
-void wait_for_link(const Engine& engine) {
-  while (!is_up(engine)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
-
-// The caches of the prompt, read by `base`, are with the server when this returns.
-void read_with_one_engine(SharedFamily& family,
-                          const EngineOptions& options,
-                          const std::vector<int32_t>& prompt) {
-  Engine engine(family.ops(), family.file(), options);
-  wait_for_link(engine);
-  generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
-}
 
 TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
   SKIP_WITHOUT_REDIS();
   SharedFamily family;
   RedisProcess server;
-  EngineOptions options = remote_engine(server);
+  EngineOptions options = remote_engine(server.servers());
   std::vector<int32_t> prompt = question(1, 256, 10);
   std::vector<int32_t> shared;
   std::vector<int32_t> own;
@@ -72,11 +40,39 @@ TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
       << "layers that the plan recomputed were still there only";
 }
 
+// What one engine has mixed with a plan saves another one following it, and reading what lies behind.
+TEST(RemoteSharing, WhatAPlanHasMixedIsFoundByOthers) {
+  SKIP_WITHOUT_REDIS();
+  SharedFamily family;
+  RedisProcess server;
+  EngineOptions options = remote_engine(server.servers());
+  std::vector<int32_t> prompt = question(1, 256, 150);
+  std::vector<int32_t> context(prompt.begin(), prompt.begin() + 257);
+  Outcome first;
+  {
+    Engine engine(family.ops(), family.file(), options);
+    wait_for_link(engine);
+    generate(engine, {.model = "base", .prompt = context, .max_tokens = 1});
+    first = generate(engine, by_name("alpha", prompt, "0,2,3"));
+    EXPECT_EQ(first.report.recomputed_layers, 1);
+  }
+  for (const char* plan : {"0,2,3", "auto"}) {
+    Engine engine(family.ops(), family.file(), options);
+    wait_for_link(engine);
+    Outcome outcome = generate(engine, by_name("alpha", prompt, plan));
+    EXPECT_EQ(outcome.report.recomputed_layers, 0) << plan;
+    EXPECT_EQ(outcome.report.reused_tokens, 256) << plan;
+    EXPECT_EQ(outcome.report.cached_tokens, 384) << plan;
+    EXPECT_EQ(outcome.report.tier, "remote") << plan;
+    EXPECT_EQ(outcome.tokens, first.tokens) << plan;
+  }
+}
+
 TEST(RemoteSharing, TenantsAndAdaptersNeverMeet) {
   SKIP_WITHOUT_REDIS();
   SharedFamily family;
   RedisProcess server;
-  EngineOptions options = remote_engine(server);
+  EngineOptions options = remote_engine(server.servers());
   std::vector<int32_t> prompt = question(1, 256, 10);
   read_with_one_engine(family, options, prompt);
   Engine engine(family.ops(), family.file(), options);
@@ -97,8 +93,8 @@ TEST(RemoteSharing, FormatsNeverMeet) {
   SharedFamily family;
   RedisProcess server;
   std::vector<int32_t> prompt = question(1, 256, 10);
-  read_with_one_engine(family, remote_engine(server, DiskFormat::kInt8), prompt);
-  Engine engine(family.ops(), family.file(), remote_engine(server));
+  read_with_one_engine(family, remote_engine(server.servers(), RemoteFormat::kInt8), prompt);
+  Engine engine(family.ops(), family.file(), remote_engine(server.servers()));
   wait_for_link(engine);
   EXPECT_EQ(
       generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 4}).report.cached_tokens,
@@ -109,7 +105,7 @@ TEST(RemoteSharing, AServerThatIsStoppedKilledOrFlushedCostsTimeOnly) {
   SKIP_WITHOUT_REDIS();
   SharedFamily family;
   RedisProcess server;
-  EngineOptions options = remote_engine(server);
+  EngineOptions options = remote_engine(server.servers());
   std::vector<int32_t> prompt = question(1, 256, 10);
   std::vector<int32_t> right = family.reference_greedy("base", prompt, 12);
   GenerationRequest request{.model = "base", .prompt = prompt, .max_tokens = 12};
@@ -142,7 +138,7 @@ TEST(RemoteSharing, ALoadThatIsSlowerThanComputingIsNotBegun) {
   SharedFamily family;
   RedisProcess server;
   std::vector<int32_t> prompt = question(1, 256, 10);
-  EngineOptions options = remote_engine(server);
+  EngineOptions options = remote_engine(server.servers());
   read_with_one_engine(family, options, prompt);
   options.fixed_costs->token_seconds = 1e-15;
   options.fixed_costs->attention_seconds = 0;

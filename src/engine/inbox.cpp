@@ -11,15 +11,30 @@ constexpr std::chrono::milliseconds kLongestWait{20};
 
 }  // namespace
 
-Result<void> Inbox::submit(std::unique_ptr<Sequence> sequence) {
+Inbox::Place::~Place() {
+  if (inbox_ == nullptr) return;
+  MutexLock lock(inbox_->mutex_);
+  --inbox_->num_reserved_;
+}
+
+Result<Inbox::Place> Inbox::reserve(const GenerationRequest& request) {
   MutexLock lock(mutex_);
   if (refusal_) return *refusal_;
   // Some places are kept for further choices, so that new requests cannot starve those let in.
-  size_t kept = sequence->request.continues ? max_waiting_ / 4 + 1 : 0;
-  if (mail_.sequences.size() + num_waiting_ >= max_waiting_ + kept) {
+  size_t kept = request.continues ? max_waiting_ / 4 + 1 : 0;
+  if (mail_.sequences.size() + num_waiting_ + num_reserved_ >= max_waiting_ + kept) {
     return Error{ErrorCode::kExhausted,
                  fmt::format("{} requests are waiting already: try again later", max_waiting_)};
   }
+  ++num_reserved_;
+  return Place(*this);
+}
+
+Result<void> Inbox::submit(Place place, std::unique_ptr<Sequence> sequence) {
+  MutexLock lock(mutex_);
+  if (refusal_) return *refusal_;
+  place.inbox_ = nullptr;
+  --num_reserved_;
   sequence->id = next_id_++;
   mail_.sequences.push_back(std::move(sequence));
   ++num_in_flight_;

@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -29,9 +30,28 @@ class Inbox {
 
   explicit Inbox(int32_t max_waiting) : max_waiting_(static_cast<size_t>(max_waiting)) {}
 
-  // Any thread. kExhausted when too many wait (a quarter more may when they continue a request),
-  // the refusal's error after refuse().
-  Result<void> submit(std::unique_ptr<Sequence> sequence);
+  // One that will wait: counts until it is submitted or goes.
+  class Place {
+   public:
+    ~Place();
+
+    Place(Place&& other) noexcept : inbox_(std::exchange(other.inbox_, nullptr)) {}
+
+    Place& operator=(Place&&) = delete;
+
+   private:
+    friend class Inbox;
+
+    explicit Place(Inbox& inbox) : inbox_(&inbox) {}
+
+    Inbox* inbox_;
+  };
+
+  // Any thread. Before anything is done for the request: kExhausted when too many wait (a quarter
+  // more may when they continue a request), the refusal's error after refuse().
+  Result<Place> reserve(const GenerationRequest& request);
+  // The refusal's error after refuse().
+  Result<void> submit(Place place, std::unique_ptr<Sequence> sequence);
   // Runs `command` on the engine thread and waits for it.
   Result<void> call(std::function<Result<void>()> command);
   // From now on submit() fails with this; the first refusal stays.
@@ -61,7 +81,8 @@ class Inbox {
   bool is_broken_ GUARDED_BY(mutex_) = false;
   bool has_progress_ GUARDED_BY(mutex_) = false;
   uint64_t next_id_ GUARDED_BY(mutex_) = 1;
-  size_t num_waiting_ GUARDED_BY(mutex_) = 0;  // on the engine's side
+  size_t num_waiting_ GUARDED_BY(mutex_) = 0;   // on the engine's side
+  size_t num_reserved_ GUARDED_BY(mutex_) = 0;  // not submitted yet
   size_t num_in_flight_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -5,36 +5,13 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "engine/plan_entries.h"
 
 namespace droidspeak {
 namespace {
 
 // Of plans for pairs without a book: enough for the default floor, and no better.
 constexpr double kUnmeasuredQuality = 0.99;
-
-std::vector<EntryId> key_value_entries(int32_t num_layers) {
-  std::vector<EntryId> entries;
-  for (int32_t layer = 0; layer < num_layers; ++layer)
-    entries.push_back({EntryKind::kKeyValue, layer});
-  return entries;
-}
-
-std::vector<EntryId> key_value_entries(const std::vector<int32_t>& layers) {
-  std::vector<EntryId> entries;
-  for (int32_t layer : layers) entries.push_back({EntryKind::kKeyValue, layer});
-  return entries;
-}
-
-// Tokens that are looked at are no part of what is stored.
-std::string provenance_of(const ReusePlan& plan,
-                          int32_t num_layers,
-                          const Variant& sender,
-                          const LazyTranslator* maps) {
-  return fmt::format("{} from {} {} {} maps {}", plan.layers().to_string(num_layers),
-                     sender.model_digest.hex(), sender.adapter_digest.hex(),
-                     sender.transformer->configuration().hex(),
-                     maps != nullptr ? maps->digest().hex() : "none");
-}
 
 Error invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -211,9 +188,30 @@ size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
 }
 
 void PlanChooser::add(Search& search, PlanChoice choice) const {
-  if (search.avoided.any() && search.avoided[index_of(tier_of(choice))]) return;
+  if (search.avoided.any()) shorten(choice, search.avoided);
+  if (choice.keys.empty()) return;
   choice.predicted_seconds = predict(search.sequence, choice);
   search.candidates.push_back(std::move(choice));
+}
+
+// To the leading blocks that other tiers have, e.g. because a load has brought them before it
+// failed.
+void PlanChooser::shorten(PlanChoice& choice, TierSet avoided) const {
+  std::vector<Part> parts = parts_of(choice);
+  if (parts.empty()) return;  // all of it is on the device
+  auto stored = [&](const Part& part) {
+    return part.entries.empty() ? part.keys.size()
+                                : store_.longest_prefix(part.keys, part.entries, avoided);
+  };
+  size_t leading = stored(parts[0]);
+  if (choice.source == PlanChoice::Source::kOwnMixed) {
+    leading = std::min(leading, stored(parts[1]));
+    size_t behind = leading == choice.sender_keys.size() ? stored(parts[2]) : 0;
+    choice.sender_keys.resize(leading);
+    choice.keys.resize(leading + behind);
+  } else {
+    choice.keys.resize(choice.num_resident + leading);
+  }
 }
 
 // Computing everything, and the variant's own prefix cache.
@@ -272,33 +270,12 @@ std::vector<EntryId> PlanChooser::all_entries(const Variant& writer) const {
   return entries;
 }
 
-void PlanChooser::ask_tiers(Sequence& sequence) const {
-  bool is_computed = sequence.request.wants_prompt_logprobs || sequence.num_shareable_blocks() == 0;
-  if (!store_.has_tiers_to_ask() || is_computed) return;
-  sequence.exact_keys = exact_keys(sequence, *sequence.variant);
-  auto ask = [&](const std::vector<Digest>& keys, const Variant& writer) {
-    store_.ask(std::span(keys).first(sequence.num_shareable_blocks()), all_entries(writer));
-  };
-  ask(sequence.exact_keys, *sequence.variant);
-  const SharingRequest& sharing = sequence.request.sharing;
-  if (sharing.mode != SharingRequest::Mode::kOff && options_.sharing != SharingMode::kOff) {
-    for (const auto& sender : family_.variants()) {
-      bool is_asked_for =
-          sharing.mode != SharingRequest::Mode::kExplicit || sharing.sender == sender->name;
-      if (is_asked_for && !is_same_model(*sender, *sequence.variant) &&
-          books_.may_share(*sender, *sequence.variant)) {
-        ask(keys_of(sequence, sender), *sender);
-      }
-    }
-  }
-  store_.wait_for_answers();
-}
-
 PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
                                               const std::shared_ptr<const Variant>& sender) const {
   SenderCache cache{sender, books_.find(*sender, *sequence.variant), keys_of(sequence, sender)};
   cache.keys.resize(sequence.num_shareable_blocks());
-  cache.keys.resize(stored_blocks(cache.keys));
+  // A load that has failed may have brought what its plan needs, and nothing else.
+  if (sequence.num_failed_loads == 0) cache.keys.resize(stored_blocks(cache.keys));
   return cache;
 }
 
@@ -308,11 +285,13 @@ size_t PlanChooser::blocks_with_input(const SenderCache& cache, const ReusePlan&
   return store_.longest_prefix(cache.keys, std::span(&input, 1));
 }
 
-void PlanChooser::add_entry(Search& search,
-                            const SenderCache& cache,
-                            const PlanEntry& entry) const {
+void PlanChooser::add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const {
   auto maps = entry.translated && cache.pair != nullptr ? cache.pair->maps : nullptr;
   if (entry.translated && (!maps || !maps->is_usable())) return;
+  if (search.sequence.num_failed_loads > 0) {
+    std::vector<int32_t> reused = entry.plan.reused_layers(options_.layout.num_layers);
+    cache.keys.resize(store_.longest_prefix(cache.keys, key_value_entries(reused), search.avoided));
+  }
   PlanChoice choice{
       .source = PlanChoice::Source::kSender,
       .plan = entry.plan,
@@ -389,6 +368,12 @@ Tier PlanChooser::tier_of(const PlanChoice& choice) const {
     if (!part.entries.empty()) slowest = std::max(slowest, store_.tier_of(part.keys, part.entries));
   }
   return slowest;
+}
+
+uint64_t PlanChooser::load_bytes(const PlanChoice& choice) const {
+  uint64_t entries = 0;
+  for (const Part& part : parts_of(choice)) entries += part.keys.size() * part.entries.size();
+  return entries * options_.layout.layer_bytes();
 }
 
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.

@@ -67,6 +67,9 @@ class PlanChooser {
   // The slowest tier that the choice is read from.
   Tier tier_of(const PlanChoice& choice) const;
 
+  // About what loading it takes in.
+  uint64_t load_bytes(const PlanChoice& choice) const;
+
   // Whether the request can wait for so long without missing its latency target or deadline.
   bool has_time(const Sequence& sequence, double seconds) const;
 
@@ -85,6 +88,26 @@ class PlanChooser {
   struct SenderCache;
   struct Part;
 
+  // Blocks that tiers are asked for.
+  struct Question {
+    std::vector<Digest> keys;
+    std::vector<EntryId> entries;
+  };
+
+  // What the variant may have stored of reading with a plan, here or at another node.
+  struct Mixture {
+    std::shared_ptr<const Variant> sender;
+    std::string provenance;
+    std::vector<EntryId> own;  // of the blocks that the sender covers
+  };
+
+  void ask(std::span<const Question> questions, TimePoint until) const;
+  std::vector<std::shared_ptr<const Variant>> possible_senders(const Sequence& sequence) const;
+  void add_mixtures(const Sequence& sequence,
+                    const std::shared_ptr<const Variant>& sender,
+                    std::vector<Mixture>& mixtures) const;
+  std::vector<Question> rest_of(Sequence& sequence, std::span<const Mixture> mixtures) const;
+
   std::vector<Digest> token_keys(const Sequence& sequence,
                                  const Variant& writer,
                                  const std::string& provenance,
@@ -98,8 +121,9 @@ class PlanChooser {
   void add_exact(Search& search) const;
   void add_auto(Search& search) const;
   void add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const;
-  void add_entry(Search& search, const SenderCache& cache, const PlanEntry& entry) const;
+  void add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const;
   void add(Search& search, PlanChoice choice) const;
+  void shorten(PlanChoice& choice, TierSet avoided) const;
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
   PlanChoice choose_again(Sequence& sequence, TierSet avoided) const;
   PlanChoice choose_exact(Sequence& sequence, TierSet avoided) const;

@@ -64,8 +64,8 @@ TEST(CostModel, CountsEachTierAndWhatItsLinkCarriesAlready) {
   PrefillWork work{.context_tokens = 100, .load_bytes = {1000, 100, 10, 1}};
   EXPECT_NEAR(costs.prefill_seconds(work), 4.0, 1e-12) << "one second each";
   work.links[index_of(Tier::kRemote)] = LinkCost{0.5, 100, 299};
-  EXPECT_NEAR(costs.prefill_seconds(work), 3.0 + 0.5 + 3.0, 1e-12)
-      << "a round trip, and its turn behind others";
+  EXPECT_NEAR(costs.prefill_seconds(work), 3.0 + 0.5 + 1.1 * 3.0, 1e-12)
+      << "a round trip, and its turn behind others, with some caution";
   work.load_bytes[index_of(Tier::kRemote)] = 0;
   EXPECT_NEAR(costs.prefill_seconds(work), 3.0, 1e-12) << "a link that is not used costs nothing";
 }

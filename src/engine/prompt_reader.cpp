@@ -15,6 +15,13 @@ namespace {
 constexpr int kRestStalls = 10;  // as many times the stall limit a tier is left alone
 // A link says sooner than a disk whether it is worth waiting for.
 constexpr std::chrono::milliseconds kLinkStall{300};
+constexpr std::chrono::milliseconds kLinkJudged{100};
+// What links may cost a request that is computed in the end: with the time to ask
+// (CacheStore::kAnswerLimit) less than half a second.
+constexpr double kMostLostSeconds = 0.35;
+// Over a link so much is loaded together, by its rate: what is whole is of use when the rest fails.
+constexpr double kTogetherSeconds = 0.1;
+constexpr size_t kLeastTogether = 8;     // blocks
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
@@ -63,9 +70,7 @@ void PromptReader::start(Sequence& sequence, size_t num_waiting) {
 // A disk that hangs would cost every request the stall limit, and a thread each.
 void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
-  TierSet resting;
-  auto now = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < kNumTiers; ++i) resting[i] = now < rests_until_[i];
+  TierSet resting = resting_tiers(sequence);
   if (resting.none()) return;
   Tier tier = parts_.chooser.tier_of(sequence.choice);
   if (!resting[index_of(tier)]) return;
@@ -74,11 +79,42 @@ void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
 }
 
-LoadLimits PromptReader::limits_of(const PlanChoice& choice, int32_t context_tokens) const {
-  Tier tier = parts_.chooser.tier_of(choice);
-  bool has_link = tier == Tier::kPeer || tier == Tier::kRemote;
-  return {has_link ? std::min(parts_.load_stall, kLinkStall) : parts_.load_stall,
-          parts_.costs.compute_seconds(0, context_tokens, parts_.costs.num_layers())};
+TierSet PromptReader::resting_tiers(const Sequence& sequence) const {
+  TierSet resting;
+  auto now = std::chrono::steady_clock::now();
+  bool has_lost_enough = sequence.lost_load_seconds >= kMostLostSeconds;
+  for (Tier tier : kAllTiers) {
+    size_t i = index_of(tier);
+    resting[i] = now < rests_until_[i] || (is_behind_link(tier) && has_lost_enough);
+  }
+  return resting;
+}
+
+LoadLimits PromptReader::limits_of(const Sequence& sequence) const {
+  const PlanChoice& choice = sequence.choice;
+  auto resident = static_cast<int32_t>(choice.num_resident) * kBlockTokens;
+  bool is_sender = choice.source == PlanChoice::Source::kSender;
+  double saved_layers = parts_.costs.num_layers() - (is_sender ? choice.plan.recompute_work() : 0);
+  LoadLimits limits{.stall = parts_.load_stall, .judged_after = parts_.load_stall};
+  limits.saved_seconds = [&costs = parts_.costs, resident, saved_layers](int32_t tokens) {
+    return costs.compute_seconds(resident, tokens, saved_layers);
+  };
+  if (!is_behind_link(sequence.load_tier)) return limits;
+  limits.stall = std::min(parts_.load_stall, kLinkStall);
+  limits.judged_after = std::min(parts_.load_stall, kLinkJudged);
+  limits.lost_seconds = sequence.lost_load_seconds;
+  limits.most_lost_seconds = kMostLostSeconds;
+  return limits;
+}
+
+size_t PromptReader::blocks_together(const PlanChoice& choice, Tier tier) const {
+  if (!is_behind_link(tier)) return 0;
+  std::optional<LinkCost> link = parts_.store->link_cost_of(tier);
+  if (!link) return kLeastTogether;
+  double bytes = static_cast<double>(parts_.chooser.load_bytes(choice)) /
+                 static_cast<double>(choice.keys.size() - choice.num_resident);
+  auto blocks = static_cast<size_t>(kTogetherSeconds * link->bytes_per_second / bytes);
+  return std::max(blocks, kLeastTogether);
 }
 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
@@ -98,7 +134,8 @@ std::shared_ptr<const Translator> PromptReader::read_maps(Sequence& sequence, si
 // Contexts that were read before a plan book was there lack its E. The next reader computes them
 // again, once, while nobody waits.
 void PromptReader::refill_inputs(Sequence& sequence, size_t num_waiting) {
-  if (num_waiting > 0 || sequence.num_generated() > 0) return;
+  bool is_in_a_hurry = num_waiting > 0 || sequence.num_failed_loads > 0;
+  if (is_in_a_hurry || sequence.num_generated() > 0) return;
   std::optional<PlanChoice> refill = parts_.chooser.refill_inputs(sequence, sequence.choice);
   if (!refill) return;
   if (refilled_.size() >= kMostRefills) refilled_.clear();
@@ -131,6 +168,7 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
   int32_t context = choice.num_tokens();
   bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
   bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
+  sequence.load_tier = parts_.chooser.tier_of(choice);
   std::span<const int32_t> blocks = sequence.blocks.blocks();
   ReuseJob job{.receiver = sequence.variant,
                .context = {sequence.tokens.begin() + resident * kBlockTokens,
@@ -142,9 +180,10 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
                .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
-               .limits = limits_of(choice, context),
+               .blocks_together = blocks_together(choice, sequence.load_tier),
+               .limits = limits_of(sequence),
                .on_progress = parts_.on_progress};
-  bool is_in_memory = parts_.chooser.tier_of(choice) == Tier::kHost;
+  bool is_in_memory = sequence.load_tier == Tier::kHost;
   TransferThreads& threads = is_in_memory ? parts_.host_threads : parts_.slow_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{parts_.ops, parts_.kv, parts_.store, threads}, std::move(job));
@@ -232,11 +271,12 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
-  Tier tier = parts_.chooser.tier_of(sequence.choice);
-  if (has_stalled && tier != Tier::kHost) {
-    auto limit = limits_of(sequence.choice, 0).stall;
-    rests_until_[index_of(tier)] = std::chrono::steady_clock::now() + kRestStalls * limit;
+  if (has_stalled && sequence.load_tier != Tier::kHost) {
+    rests_until_[index_of(sequence.load_tier)] =
+        std::chrono::steady_clock::now() + kRestStalls * limits_of(sequence).stall;
   }
+  if (is_behind_link(sequence.load_tier))
+    sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
   sequence.reuse.reset();
   sequence.pass.reset();
   sequence.looking.reset();
@@ -245,7 +285,8 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   if (sequence.choice.num_resident > 0) return keep_resident(sequence);
   sequence.blocks.clear();
   sequence.num_shared_blocks = 0;
-  if (++sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
+  ++sequence.num_failed_loads;
+  if (sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
   take_blocks(sequence);
   start_looking(sequence);

@@ -62,7 +62,9 @@ class PromptReader {
  private:
   void start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
-  LoadLimits limits_of(const PlanChoice& choice, int32_t context_tokens) const;
+  TierSet resting_tiers(const Sequence& sequence) const;
+  LoadLimits limits_of(const Sequence& sequence) const;
+  size_t blocks_together(const PlanChoice& choice, Tier tier) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);
   void keep_resident(Sequence& sequence);
   // Null for raw plans. Chooses another plan when the maps cannot be read.

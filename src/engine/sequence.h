@@ -128,6 +128,8 @@ struct Sequence {
   int32_t num_stored_blocks = 0;          // of those, in the store
   uint64_t waits_for = 0;                 // id of the sequence that reads for both; 0: of none
   int32_t num_failed_loads = 0;
+  double lost_load_seconds = 0;  // that those over links have taken
+  Tier load_tier = Tier::kHost;  // the slowest that `reuse` loads from
 
   PrefillReport report;
   PromptLogprobs prompt_logprobs;

@@ -17,8 +17,9 @@ constexpr std::chrono::milliseconds kLongestWait{20};
 // queues behind them on the bus.
 constexpr size_t kCopyingBytes = size_t{64} << 20;
 
-double seconds(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
+uint64_t total_bytes(const LoadJob& job, size_t layer_bytes) {
+  size_t inputs = job.input_layer >= 0 ? job.input_bytes : 0;
+  return job.blocks.size() * (job.layers.size() * layer_bytes + inputs);
 }
 
 }  // namespace
@@ -31,11 +32,15 @@ ContextLoad::ContextLoad(Device& device,
       is_asynchronous_(device.kind() != DeviceKind::kCpu),
       store_(std::move(store)),
       job_(std::move(job)),
-      num_entries_(job_.blocks.size() * (job_.layers.size() + (job_.input_layer >= 0 ? 1 : 0))),
       layer_bytes_(kv.layout().layer_bytes()),
+      total_bytes_(total_bytes(job_, layer_bytes_)),
       started_(std::chrono::steady_clock::now()),
       lane_(device.make_copy_lane()),
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
+      pace_(job_.limits,
+            total_bytes_,
+            static_cast<int32_t>(job_.blocks.size()) * kBlockTokens,
+            started_),
       last_arrival_(started_) {
   check(std::max(job_.keys.size(), job_.own_keys.size()) == job_.blocks.size(),
         "a key for every block");
@@ -44,9 +49,10 @@ ContextLoad::ContextLoad(Device& device,
 
 void ContextLoad::run() {
   try {
-    bool is_complete = begin_reading() && (job_.input_layer < 0 || load_inputs());
-    for (size_t i = 0; is_complete && i < job_.layers.size(); ++i)
-      is_complete = load_layer(job_.layers[i]);
+    bool is_complete = begin_reading();
+    for (Span span : spans()) {
+      if (is_complete) is_complete = load(span);
+    }
     if (is_complete) finish();
   } catch (const std::exception& exception) {
     MutexLock lock(mutex_);
@@ -54,6 +60,39 @@ void ContextLoad::run() {
     fail(LoadFailure::Reason::kMissing, exception.what());
   }
   tell();
+}
+
+std::vector<ContextLoad::Span> ContextLoad::spans() const {
+  const size_t num_blocks = job_.blocks.size();
+  const size_t together = job_.blocks_together > 0 ? job_.blocks_together : num_blocks;
+  std::vector<Span> spans;
+  for (size_t first = 0; first < num_blocks; first += together)
+    spans.push_back({first, std::min(first + together, num_blocks)});
+  return spans;
+}
+
+// E of the transition layer first, then layers in the order of need.
+bool ContextLoad::load(Span span) {
+  if (job_.input_layer >= 0 && !load_inputs(span)) return false;
+  for (int32_t layer : job_.layers) {
+    if (!load_layer(layer, span)) return false;
+  }
+  note_whole(span);
+  return true;
+}
+
+// What is in host memory now is found there by whoever chooses again.
+void ContextLoad::note_whole(Span span) {
+  for (size_t block = span.first; block < span.end; ++block) {
+    for (EntryId id : wanted_entries()) {
+      Digest key = key_of(block, id);
+      if (store_->tier_of(std::span(&key, 1), std::span(&id, 1)) != Tier::kHost) return;
+    }
+  }
+  MutexLock lock(mutex_);
+  if (whole_blocks_ != span.first) return;
+  whole_blocks_ = span.end;
+  pace_.note_whole(static_cast<int32_t>(whole_blocks_) * kBlockTokens);
 }
 
 // Everything is queued: waits for the last copies.
@@ -94,15 +133,21 @@ void ContextLoad::stop() {
   lane_.reset();  // the device may be gone before this object is
 }
 
-// E of the transition layer first, then layers in the order of need.
+std::vector<EntryId> ContextLoad::wanted_entries() const {
+  std::vector<EntryId> wanted;
+  if (job_.input_layer >= 0) wanted.push_back({EntryKind::kLayerInput, job_.input_layer});
+  for (int32_t layer : job_.layers) wanted.push_back({EntryKind::kKeyValue, layer});
+  return wanted;
+}
+
 bool ContextLoad::begin_reading() {
   std::vector<EntryRead> wanted;
-  auto add = [&](EntryId id) {
-    for (size_t block = 0; block < job_.blocks.size(); ++block)
-      wanted.push_back({key_of(block, id), id});
-  };
-  if (job_.input_layer >= 0) add({EntryKind::kLayerInput, job_.input_layer});
-  for (int32_t layer : job_.layers) add({EntryKind::kKeyValue, layer});
+  for (Span span : spans()) {
+    for (EntryId id : wanted_entries()) {
+      for (size_t block = span.first; block < span.end; ++block)
+        wanted.push_back({key_of(block, id), id});
+    }
+  }
   std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted));
   reading_ = ahead.get();
   MutexLock lock(mutex_);
@@ -110,8 +155,8 @@ bool ContextLoad::begin_reading() {
   return !is_stopping_;
 }
 
-bool ContextLoad::load_inputs() {
-  for (size_t block = 0; block < job_.blocks.size(); ++block) {
+bool ContextLoad::load_inputs(Span span) {
+  for (size_t block = span.first; block < span.end; ++block) {
     auto entry = fetch(block, {EntryKind::kLayerInput, job_.input_layer});
     if (!entry) return false;
     {
@@ -127,22 +172,23 @@ bool ContextLoad::load_inputs() {
 
 // While copies are under way the next entries are fetched; what is copied from stays pinned until
 // the lane is done with it. On the CPU a copy is done when the call returns.
-bool ContextLoad::load_layer(int32_t layer) {
+bool ContextLoad::load_layer(int32_t layer, Span span) {
   std::vector<PinnedEntry> piece;
   size_t bytes = 0;
-  size_t first = 0;
-  for (size_t block = 0; block < job_.blocks.size(); ++block) {
+  size_t first = span.first;
+  for (size_t block = span.first; block < span.end; ++block) {
     auto entry = fetch(block, {EntryKind::kKeyValue, layer});
     if (!entry) return false;
     bytes += entry->bytes().size();
     piece.push_back(std::move(*entry));
-    bool is_last = block + 1 == job_.blocks.size();
+    bool is_last = block + 1 == span.end;
     if (is_asynchronous_ && bytes < kCopyingBytes && !is_last) continue;
     if (!copy_piece(layer, first, piece)) return false;
     piece.clear();
     bytes = 0;
     first = block + 1;
   }
+  if (span.end < job_.blocks.size()) return true;
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
@@ -199,7 +245,6 @@ std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
 
 void ContextLoad::note_arrival(const PinnedEntry& entry) {
   last_arrival_ = std::chrono::steady_clock::now();
-  ++arrived_entries_;
   loaded_bytes_ += entry.bytes().size();
   slowest_tier_ = std::max(slowest_tier_, entry.tier());
 }
@@ -266,22 +311,17 @@ bool ContextLoad::is_loaded() const {
 
 std::optional<LoadFailure> ContextLoad::failure() {
   MutexLock lock(mutex_);
-  if (failure_ || is_stopping_ || arrived_entries_ == num_entries_) return failure_;
+  if (failure_ || is_stopping_ || loaded_bytes_ == total_bytes_) return failure_;
   auto now = std::chrono::steady_clock::now();
-  if (now - last_arrival_ > job_.limits.stall) {
-    fail(LoadFailure::Reason::kStalled,
-         fmt::format("loading stands still: nothing has arrived for {} ms",
-                     job_.limits.stall.count()));
-  } else if (now - started_ > job_.limits.stall && job_.limits.compute_seconds > 0) {
-    double rest = seconds(now - started_) * static_cast<double>(num_entries_ - arrived_entries_) /
-                  static_cast<double>(arrived_entries_);
-    if (rest > job_.limits.compute_seconds) {
-      fail(LoadFailure::Reason::kStalled,
-           fmt::format("loading is slow: {:.1f} s are left, and computing takes {:.1f} s", rest,
-                       job_.limits.compute_seconds));
-    }
-  }
+  // Layers lie together in groups: what was read ahead with those before it has arrived as well.
+  pace_.note_arrived(loaded_bytes_ + (ahead_ ? ahead_->held_bytes() : 0), now);
+  if (std::optional<std::string> reason = pace_.reason_to_stop(now))
+    fail(LoadFailure::Reason::kStalled, std::move(*reason));
   return failure_;
+}
+
+double ContextLoad::elapsed_seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
 }
 
 double ContextLoad::load_ms() const {

@@ -17,18 +17,11 @@
 #include "base/mutex.h"
 #include "device/device.h"
 #include "kv/kv_cache.h"
+#include "sharing/load_pace.h"
 #include "store/cache_store.h"
 #include "store/read_ahead.h"
 
 namespace droidspeak {
-
-// When a load is given up; the context is then computed instead.
-struct LoadLimits {
-  std::chrono::milliseconds stall{2000};  // nothing has arrived for this long
-  // What computing the context would take; 0: not known. A load that has run for `stall` and would
-  // go on for longer than this is given up as well.
-  double compute_seconds = 0;
-};
 
 struct LoadFailure {
   enum class Reason { kMissing, kStalled } reason = Reason::kMissing;
@@ -43,6 +36,9 @@ struct LoadJob {
   int32_t input_layer = -1;         // transition layer, whose E is wanted; -1: none
   size_t input_bytes = 0;           // of E of one block
   std::vector<int32_t> layers;      // whose K/V is wanted, in this order
+  // So many blocks are whole before the next ones begin, so that they are of use whatever becomes
+  // of these; 0: all at once.
+  size_t blocks_together = 0;
   LoadLimits limits;
   std::function<void()> on_progress;  // on the transfer thread; may be empty
 };
@@ -77,18 +73,29 @@ class ContextLoad {
   std::optional<LoadFailure> failure();
 
   double load_ms() const;  // until the last layer
+  double elapsed_seconds() const;
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  // Blocks that are loaded together.
+  struct Span {
+    size_t first = 0;
+    size_t end = 0;
+  };
+
+  std::vector<Span> spans() const;
+  bool load(Span span);
   void finish();
   bool wait_for_copies();
-  bool load_inputs();
-  bool load_layer(int32_t layer);
+  bool load_inputs(Span span);
+  bool load_layer(int32_t layer, Span span);
+  void note_whole(Span span);
   bool copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries);
   const Digest& key_of(size_t block, EntryId id) const;
+  std::vector<EntryId> wanted_entries() const;
   bool begin_reading();
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
   size_t expected_bytes(EntryId id) const;
@@ -101,8 +108,8 @@ class ContextLoad {
   const bool is_asynchronous_;
   const std::shared_ptr<CacheStore> store_;
   const LoadJob job_;
-  const size_t num_entries_;
   const size_t layer_bytes_;
+  const uint64_t total_bytes_;
   const TimePoint started_;
   Stopwatch watch_;
 
@@ -119,7 +126,8 @@ class ContextLoad {
   std::vector<PinnedEntry> copying_ GUARDED_BY(mutex_);  // until the lane is done with them
   std::vector<std::unique_ptr<Event>> layer_events_ GUARDED_BY(mutex_);
   size_t loaded_layers_ GUARDED_BY(mutex_) = 0;
-  size_t arrived_entries_ GUARDED_BY(mutex_) = 0;
+  LoadPace pace_ GUARDED_BY(mutex_);
+  size_t whole_blocks_ GUARDED_BY(mutex_) = 0;  // leading ones
   TimePoint last_arrival_ GUARDED_BY(mutex_);
   uint64_t progress_ GUARDED_BY(mutex_) = 0;
   std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);

@@ -231,13 +231,15 @@ TEST_F(ContextLoading, StopDoesNotWaitForAHangingReadAndNothingIsWrittenAfterIt)
 TEST_F(ContextLoading, SteadyButSlowLoadIsGivenUpWhenComputingIsFaster) {
   files_.set_delay(20ms);
   LoadJob slow = job(100ms);
-  slow.limits.compute_seconds = 0.01;
+  slow.limits.judged_after = 100ms;
+  slow.limits.saved_seconds = [](int32_t) { return 0.01; };
   auto load = start(slow);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
   LoadJob patient = job(100ms);
-  patient.limits.compute_seconds = 1000;
+  patient.limits.judged_after = 100ms;
+  patient.limits.saved_seconds = [](int32_t tokens) { return tokens; };
   EXPECT_FALSE(wait_for_end(*start(patient)).has_value());
 }
 

@@ -34,6 +34,7 @@ LoadJob load_job(const ReuseJob& job, int32_t num_layers, DType input_dtype) {
       .input_bytes = bytes_of(input_dtype,
                               int64_t{kBlockTokens} * job.receiver->transformer->config().d_model),
       .layers = job.plan.reused_layers(num_layers),
+      .blocks_together = job.blocks_together,
       .limits = job.limits,
       .on_progress = job.on_progress};
   load.keys.resize(std::min(load.keys.size(), num_blocks));

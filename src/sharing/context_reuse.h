@@ -35,6 +35,7 @@ struct ReuseJob {
   ReusePlan plan;
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
   std::vector<int32_t> blocks;  // the receiver's block table, covers the context
+  size_t blocks_together = 0;   // see LoadJob
   LoadLimits limits = {};
   std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
 };
@@ -81,6 +82,8 @@ class ContextReuse {
   std::optional<LoadFailure> failure() const { return load_->failure(); }
 
   double load_ms() const { return load_->load_ms(); }
+
+  double elapsed_seconds() const { return load_->elapsed_seconds(); }
 
   // Of the context.
   int32_t recomputed_tokens() const { return recomputed_tokens_; }

@@ -226,7 +226,8 @@ double PromptRunner::ensure_cached(const Variant& variant,
     wanted.push_back({EntryKind::kKeyValue, layer});
   for (int32_t layer : layers) wanted.push_back({EntryKind::kLayerInput, layer});
   store_.ask(keys, wanted);
-  store_.wait_for_answers();
+  store_.wait_for_answers(keys, wanted,
+                          std::chrono::steady_clock::now() + CacheStore::kAnswerLimit);
   if (keys.empty() || store_.longest_prefix(keys, wanted) == keys.size()) return 0;
 
   Stopwatch watch;

@@ -32,7 +32,7 @@ Digest identity_digest(const CacheIdentity& identity) {
   hash.add_field('i', name_of(identity.input_dtype));
   hash.add_field('c', static_cast<uint64_t>(identity.input_columns));
   hash.add_field('f', static_cast<uint64_t>(identity.formats.disk));
-  if (identity.formats.remote != DiskFormat::kRaw)
+  if (identity.formats.remote != RemoteFormat::kRaw)
     hash.add_field('r', static_cast<uint64_t>(identity.formats.remote));
   return hash.finish();
 }

@@ -16,10 +16,13 @@ namespace droidspeak {
 // How blocks lie on disk. What comes back from int8 and coded is not what was put.
 enum class DiskFormat { kRaw, kInt8, kCoded };
 
+// How blocks lie in the remote tier; kAuto: each as is fastest over the link of whoever writes it.
+enum class RemoteFormat { kRaw, kInt8, kCoded, kAuto };
+
 // Where what is stored may lie, and how.
 struct StoredFormats {
   DiskFormat disk = DiskFormat::kRaw;
-  DiskFormat remote = DiskFormat::kRaw;  // kRaw without a remote tier, too
+  RemoteFormat remote = RemoteFormat::kRaw;  // kRaw without a remote tier, too
 };
 
 // Who wrote a cache. Digests cover weights, not names.

@@ -68,8 +68,9 @@ TEST(BlockKeys, DifferWhenAnyFieldOfTheIdentityDiffers) {
       [](CacheIdentity& i) { i.input_dtype = DType::kF16; },
       [](CacheIdentity& i) { i.input_columns = 577; },
       [](CacheIdentity& i) { i.formats.disk = DiskFormat::kInt8; },
-      [](CacheIdentity& i) { i.formats.remote = DiskFormat::kInt8; },
-      [](CacheIdentity& i) { i.formats.remote = DiskFormat::kCoded; },
+      [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kInt8; },
+      [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kCoded; },
+      [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kAuto; },
   };
   std::vector<int32_t> tokens = some_tokens(2 * kBlockTokens);
   std::set<Digest> first = {block_keys(some_identity(), tokens)[0]};

@@ -18,6 +18,8 @@ namespace {
 
 // One entry, from a tier that reads on threads of its own.
 constexpr std::chrono::milliseconds kLongestRead{2000};
+constexpr std::chrono::milliseconds kOrderLasts{200};
+constexpr double kMuchFaster = 1.5;
 
 bool lie_together(EntryId a, EntryId b) {
   if (a.kind != b.kind) return false;
@@ -46,6 +48,16 @@ DiskTierOptions disk_options(const StoreOptions& options) {
           .coded_model = options.coded_model};
 }
 
+RemoteStorage remote_storage(const StoreOptions& options) {
+  bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;
+  if (is_int8 && options.remote.format == RemoteFormat::kCoded) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "--remote-format coded: codes K/V of f32, f16 or bf16, --kv-dtype is int8; use "
+                  "--remote-format auto or raw with it");
+  }
+  return {queue_bytes(options), options.coded_model};
+}
+
 }  // namespace
 
 struct CacheStore::State {
@@ -62,9 +74,12 @@ struct CacheStore::State {
       below.push_back(std::make_unique<PeerTier>(options.peer, host, sizes));
     if (!options.remote.servers.empty())
       below.push_back(
-          std::make_unique<RemoteTier>(options.remote, queue_bytes(options), sizes, clock));
+          std::make_unique<RemoteTier>(options.remote, remote_storage(options), sizes, clock));
   }
 
+  // Those below the host tier in the order in which they are asked: of several behind links first
+  // the one that entries come faster from, in whichever form they travel.
+  std::vector<CacheTier*> in_order() const;
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const;
   std::optional<PinnedEntry> read(CacheTier& tier, const Digest& key, EntryId id);
   void write_below(CacheTier& tier,
@@ -90,11 +105,36 @@ struct CacheStore::State {
   const BlockEncoding sizes;
   std::atomic<uint64_t> misses = 0;
   const std::chrono::milliseconds close_stall;
+
+ private:
+  mutable Mutex order_mutex_;
+  mutable std::chrono::steady_clock::time_point order_made_ GUARDED_BY(order_mutex_){};
+  mutable std::vector<CacheTier*> order_ GUARDED_BY(order_mutex_);
 };
+
+std::vector<CacheTier*> CacheStore::State::in_order() const {
+  MutexLock lock(order_mutex_);
+  auto now = std::chrono::steady_clock::now();
+  if (!order_.empty() && now - order_made_ < kOrderLasts) return order_;
+  order_made_ = now;
+  order_.clear();
+  for (const auto& tier : below) order_.push_back(tier.get());
+  auto first_link = std::ranges::find_if(
+      order_, [](const CacheTier* tier) { return is_behind_link(tier->tier()); });
+  if (order_.end() - first_link < 2) return order_;
+  auto rate_of = [](const CacheTier* tier) {
+    std::optional<LinkCost> cost = link_cost(tier->report().links);
+    return cost ? cost->bytes_per_second : 0;
+  };
+  // Not for a little: the one that comes first leaves the other's link to others.
+  if (rate_of(first_link[1]) > kMuchFaster * rate_of(first_link[0]))
+    std::swap(first_link[0], first_link[1]);
+  return order_;
+}
 
 CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
     : formats_{options.disk_format,
-               options.remote.servers.empty() ? DiskFormat::kRaw : options.remote.format},
+               options.remote.servers.empty() ? RemoteFormat::kRaw : options.remote.format},
       state_(std::make_shared<State>(options, clock)) {
   for (const auto& tier : state_->below) tier->start(state_);
 }
@@ -185,12 +225,15 @@ void CacheStore::State::write_below(CacheTier& tier,
 }
 
 size_t CacheStore::longest_prefix(std::span<const Digest> keys,
-                                  std::span<const EntryId> wanted) const {
+                                  std::span<const EntryId> wanted,
+                                  TierSet avoided) const {
   // Mostly there is nothing: one block first, then all of them.
   auto count_leading = [&](std::span<const Digest> blocks) {
     std::vector<Presence> found(blocks.size() * wanted.size(), Presence::kMiss);
     state_->host.look_up(blocks, wanted, found);
-    for (const auto& tier : state_->below) tier->look_up(blocks, wanted, found);
+    for (const auto& tier : state_->below) {
+      if (!avoided[index_of(tier->tier())]) tier->look_up(blocks, wanted, found);
+    }
     auto first_miss =
         std::ranges::find_if(found, [](Presence presence) { return presence != Presence::kHit; });
     return wanted.empty() ? blocks.size()
@@ -223,7 +266,7 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
   auto num_found = [&] { return static_cast<uint64_t>(std::ranges::count(found, Presence::kHit)); };
   uint64_t before = num_found();
   counts[index_of(Tier::kHost)] = before;
-  for (const auto& tier : state_->below) {
+  for (CacheTier* tier : state_->in_order()) {
     tier->look_up(keys, wanted, found);
     counts[index_of(tier->tier())] += num_found() - before;
     before = num_found();
@@ -249,8 +292,10 @@ void CacheStore::ask(std::span<const Digest> keys, std::span<const EntryId> want
   for (const auto& tier : state_->below) tier->ask(keys, wanted);
 }
 
-void CacheStore::wait_for_answers(std::chrono::milliseconds limit) const {
-  for (const auto& tier : state_->below) tier->wait_for_answers(limit);
+void CacheStore::wait_for_answers(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted,
+                                  std::chrono::steady_clock::time_point until) const {
+  for (const auto& tier : state_->below) tier->wait_for_answers(keys, wanted, until);
 }
 
 std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
@@ -263,8 +308,9 @@ std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
   std::optional<PinnedEntry> found = state_->pin(key, id);
   if (found) state_->host.count_hit(found->bytes().size());
-  for (auto tier = state_->below.begin(); !found && tier != state_->below.end(); ++tier)
-    found = state_->read(**tier, key, id);
+  for (CacheTier* tier : state_->in_order()) {
+    if (!found) found = state_->read(*tier, key, id);
+  }
   if (!found) {
     state_->misses.fetch_add(1, std::memory_order_relaxed);
     return std::nullopt;
@@ -276,7 +322,7 @@ std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
 
 std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_order_of_need) {
   return std::make_unique<ReadAhead>(
-      ReadAheadParts{state_->host, state_->below, state_->arriving, state_->sizes},
+      ReadAheadParts{state_->host, state_->in_order(), state_->arriving, state_->sizes},
       std::move(in_order_of_need));
 }
 

@@ -132,9 +132,11 @@ class CacheStore {
   // Number of calls so far that erased something, or would have.
   uint64_t erase_count() const;
 
-  // How many leading blocks of `keys` hold all of `wanted`, in any tier. Counts as a use of these
-  // blocks.
-  size_t longest_prefix(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
+  // How many leading blocks of `keys` hold all of `wanted`, in any tier but those avoided. Counts
+  // as a use of these blocks.
+  size_t longest_prefix(std::span<const Digest> keys,
+                        std::span<const EntryId> wanted,
+                        TierSet avoided = {}) const;
   // How many of `wanted` of these blocks, which are stored, would be read from each tier.
   PerTier<uint64_t> count_by_tier(std::span<const Digest> keys,
                                   std::span<const EntryId> wanted) const;
@@ -145,7 +147,10 @@ class CacheStore {
   bool has_tiers_to_ask() const;
   // Begins to ask these tiers; does not wait. What they have counts from their answer on.
   void ask(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
-  void wait_for_answers(std::chrono::milliseconds limit = kAnswerLimit) const;
+  // Waits for the answers to what was asked, by this thread or another, or until that time.
+  void wait_for_answers(std::span<const Digest> keys,
+                        std::span<const EntryId> wanted,
+                        std::chrono::steady_clock::time_point until) const;
 
   // One entry. Reads from the first tier that has it, verifies it, and promotes it to host memory
   // when it is not there. Nothing when it is missing or damaged.

@@ -17,19 +17,14 @@ constexpr std::chrono::milliseconds kLook{20};  // how often a waiting reader lo
 
 // What lies together is read together: in the order in which the first of it is needed.
 std::vector<EntryRead> put_together(std::vector<EntryRead> entries) {
-  std::map<std::pair<EntryKind, int32_t>, size_t> first_of_group;
-  std::unordered_map<Digest, size_t, DigestHash> first_of_key;
-  auto group_of = [](EntryId id) {
-    bool is_kv = id.kind == EntryKind::kKeyValue;
-    return std::pair(id.kind, is_kv ? id.layer / kLayersTogether : id.layer);
+  std::unordered_map<EntryRead, size_t, EntryReadHash> first_of_group;
+  auto group_of = [](EntryRead entry) {
+    if (entry.id.kind == EntryKind::kKeyValue) entry.id.layer -= entry.id.layer % kLayersTogether;
+    return entry;
   };
-  for (size_t i = 0; i < entries.size(); ++i) {
-    first_of_group.try_emplace(group_of(entries[i].id), i);
-    first_of_key.try_emplace(entries[i].key, i);
-  }
-  std::ranges::stable_sort(entries, {}, [&](const EntryRead& entry) {
-    return std::tuple(first_of_group.at(group_of(entry.id)), first_of_key.at(entry.key));
-  });
+  for (size_t i = 0; i < entries.size(); ++i) first_of_group.try_emplace(group_of(entries[i]), i);
+  std::ranges::stable_sort(
+      entries, {}, [&](const EntryRead& entry) { return first_of_group.at(group_of(entry)); });
   return entries;
 }
 
@@ -66,6 +61,8 @@ void Arrivals::done(size_t index, const BlockLabel* label) {
     HostEntry entry{entries_[index].id, extent->bytes(), extent};
     host_.insert(*label, std::span(&entry, 1), erase_count_);
   }
+  if (label != nullptr && arrived_bytes_)
+    arrived_bytes_->fetch_add(extent->bytes().size(), std::memory_order_relaxed);
   MutexLock lock(mutex_);
   places_[index].stage = label != nullptr ? Stage::kArrived : Stage::kFailed;
   if (label == nullptr) places_[index].extent.reset();
@@ -106,7 +103,7 @@ std::optional<Arriving> ArrivalTable::find(const EntryRead& entry) const {
   size_t index = found->second.index;
   // One that nobody waits for any more may end without its entries.
   if (!arrivals || !arrivals->is_wanted() || arrivals->has_failed(index)) return std::nullopt;
-  return Arriving{std::move(arrivals), index};
+  return Arriving{std::move(arrivals), index, Arriving::Reader::kAnother};
 }
 
 void ArrivalTable::add(const std::shared_ptr<Arrivals>& arrivals) {
@@ -124,7 +121,7 @@ void ArrivalTable::forget_ended() {
 ReadAhead::ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_order_of_need)
     : parts_(parts) {
   bool has_own_threads = std::ranges::any_of(
-      parts.tiers, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+      parts.tiers, [](const CacheTier* tier) { return tier->read_thread() == ReadThread::kOwn; });
   if (!has_own_threads) return;
   MutexLock lock(mutex_);
   for (EntryRead& entry : put_together(std::move(in_order_of_need))) {
@@ -148,14 +145,14 @@ size_t ReadAhead::bytes_of(EntryId id) const {
 // The first tier that has the entry, when it reads on threads of its own.
 CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
   if (parts_.host.holds(entry.key, entry.id)) return nullptr;
-  for (const auto& tier : parts_.tiers) {
+  for (CacheTier* tier : parts_.tiers) {
     if (tier->pin(entry.key, entry.id)) return nullptr;
   }
-  for (const auto& tier : parts_.tiers) {
+  for (CacheTier* tier : parts_.tiers) {
     Presence found = Presence::kMiss;
     tier->look_up(std::span(&entry.key, 1), std::span(&entry.id, 1), std::span(&found, 1));
     if (found != Presence::kHit) continue;
-    return tier->read_thread() == ReadThread::kOwn ? tier.get() : nullptr;
+    return tier->read_thread() == ReadThread::kOwn ? tier : nullptr;
   }
   return nullptr;
 }
@@ -193,6 +190,7 @@ void ReadAhead::begin_piece() {
       arrivals->add_wanted();
       arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
     }
+    arrivals->count_into(arrived_bytes_);
     parts_.table.add(arrivals);
     tier->read(arrivals->entries(), arrivals);
   }
@@ -212,8 +210,15 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
   arriving.arrivals->remove_wanted();
   MutexLock lock(mutex_);
   arriving_bytes_ -= bytes_of(entry.id);
+  if (taken && arriving.reader == Arriving::Reader::kThis) taken_bytes_ += taken->bytes().size();
   if (!is_stopped_) begin_more();
   return taken;
+}
+
+uint64_t ReadAhead::held_bytes() const {
+  MutexLock lock(mutex_);
+  uint64_t arrived = arrived_bytes_->load(std::memory_order_relaxed);
+  return arrived - std::min(arrived, taken_bytes_);
 }
 
 void ReadAhead::stop() {

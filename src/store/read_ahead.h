@@ -48,6 +48,11 @@ class Arrivals final : public ReadSink {
 
   void remove_wanted() { num_wanted_.fetch_sub(1, std::memory_order_relaxed); }
 
+  // Adds to it what arrives; before the read begins.
+  void count_into(std::shared_ptr<std::atomic<uint64_t>> arrived_bytes) {
+    arrived_bytes_ = std::move(arrived_bytes);
+  }
+
   bool has_failed(size_t index) const;
   // Waits until the entry is there or known not to come, or is_stopped.
   std::optional<PinnedEntry> wait(size_t index, const std::atomic<bool>& is_stopped);
@@ -69,6 +74,7 @@ class Arrivals final : public ReadSink {
   const std::vector<EntryRead> entries_;
   const uint64_t erase_count_;  // of the host tier when the read began
   std::atomic<int64_t> num_wanted_ = 0;
+  std::shared_ptr<std::atomic<uint64_t>> arrived_bytes_;  // null: nobody counts
 
   mutable Mutex mutex_;
   Condition changed_;
@@ -80,6 +86,7 @@ class Arrivals final : public ReadSink {
 struct Arriving {
   std::shared_ptr<Arrivals> arrivals;
   size_t index = 0;
+  enum class Reader { kThis, kAnother } reader = Reader::kThis;  // who has begun it
 };
 
 // What is on its way in the whole store. Thread-safe.
@@ -104,7 +111,7 @@ class ArrivalTable {
 
 struct ReadAheadParts {
   HostTier& host;
-  std::span<const std::unique_ptr<CacheTier>> tiers;  // below the host tier
+  std::vector<CacheTier*> tiers;  // below the host tier, in the order in which they are asked
   ArrivalTable& table;
   const BlockEncoding& sizes;
 };
@@ -124,6 +131,9 @@ class ReadAhead {
 
   bool is_stopped() const { return is_stopped_; }
 
+  // What has arrived of what was begun here, and was not taken yet.
+  uint64_t held_bytes() const;
+
  private:
   void begin_more() REQUIRES(mutex_);
   void begin_piece() REQUIRES(mutex_);
@@ -132,9 +142,13 @@ class ReadAhead {
   CacheTier* tier_of(const EntryRead& entry) const;
 
   const ReadAheadParts parts_;
+  // Of what was begun here; shared with reads that outlive this.
+  const std::shared_ptr<std::atomic<uint64_t>> arrived_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
   std::atomic<bool> is_stopped_ = false;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  uint64_t taken_bytes_ GUARDED_BY(mutex_) = 0;                                 // of arrived_bytes_
   std::deque<EntryRead> waiting_ GUARDED_BY(mutex_);                            // not begun
   std::unordered_set<EntryRead, EntryReadHash> is_waiting_ GUARDED_BY(mutex_);  // the same
   std::unordered_map<EntryRead, Arriving, EntryReadHash> arriving_ GUARDED_BY(mutex_);

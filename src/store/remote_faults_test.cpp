@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "redis/faulty_link.h"
 #include "redis/slots.h"
-#include "store/dripping_link.h"
 #include "store/remote_fixture.h"
 #include "store/tiers/remote_value.h"
 
@@ -155,17 +155,17 @@ TEST_F(RemoteStores, ALinkThatDripsWedgesNothing) {
   RedisProcess server;
   put(*open_and_find(options(server.servers())), 3);
   {
-    DrippingLink link(server.port());
+    FaultyLink link(server.port());
     auto store = open_and_find(options(link.servers()));
     ASSERT_EQ(find(*store, 3), 3u);
-    link.drip();
+    link.fail_after(0, FaultyLink::Fault::kSlow);
     EXPECT_LT(read_right(*store, 3, Tier::kRemote), 3 * kPerBlock) << "given up";
     store.reset();
   }
-  DrippingLink link(server.port());
+  FaultyLink link(server.port());
   auto store = open_and_find(options(link.servers()));
   ASSERT_EQ(find(*store, 3), 3u);
-  link.drip();
+  link.fail_after(0, FaultyLink::Fault::kSlow);
   std::unique_ptr<ReadAhead> ahead = store->read_ahead(reads(3));
   ahead->stop();
   EXPECT_FALSE(store->fetch(test_key(0), kv(0), *ahead)) << "nobody wants it any more";
@@ -207,114 +207,6 @@ TEST_F(RemoteStores, ReadsThatAreStoppedEnd) {
     EXPECT_FALSE(ahead->take(reads(8).back()));
   }
   two->check_integrity();
-}
-
-class Cluster {
- public:
-  Cluster() {
-    for (int i = 0; i < 3; ++i) {
-      nodes_.push_back(std::make_unique<RedisProcess>(RedisProcess::Options{
-          .arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}}));
-    }
-    const char* ranges[3][2] = {{"0", "5460"}, {"5461", "10922"}, {"10923", "16383"}};
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      nodes_[i]->command({"CLUSTER", "ADDSLOTSRANGE", ranges[i][0], ranges[i][1]});
-      std::string epoch = std::to_string(i + 1);
-      nodes_[i]->command({"CLUSTER", "SET-CONFIG-EPOCH", epoch});
-    }
-    for (size_t i = 1; i < nodes_.size(); ++i)
-      nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes_[i]->port())});
-    for (const auto& node : nodes_) {
-      while (!is_ok(*node)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-
-  RedisProcess& node(size_t index) { return *nodes_[index]; }
-
-  RedisServers servers() const { return nodes_[0]->servers(); }
-
-  std::string id(size_t index) { return node(index).command({"CLUSTER", "MYID"}).text; }
-
-  // The slot's keys are lost: as if they had been evicted just before.
-  void move_slot(uint16_t slot, size_t to) {
-    for (const auto& node : nodes_) {
-      for (const RedisReply& key :
-           node->command({"CLUSTER", "GETKEYSINSLOT", std::to_string(slot), "1000"}).items) {
-        node->command({"DEL", key.text});
-      }
-    }
-    for (const auto& node : nodes_)
-      node->command({"CLUSTER", "SETSLOT", std::to_string(slot), "NODE", id(to)});
-  }
-
- private:
-  static bool is_ok(const RedisProcess& node) {
-    std::string info = node.command({"CLUSTER", "INFO"}).text;
-    RedisReply slots = node.command({"CLUSTER", "SLOTS"});
-    return info.find("cluster_state:ok") != std::string::npos && slots.items.size() == 3;
-  }
-
-  std::vector<std::unique_ptr<RedisProcess>> nodes_;
-};
-
-TEST_F(RemoteStores, AClusterIsUsedBySlots) {
-  SKIP_WITHOUT_REDIS();
-  Cluster cluster;
-  auto is_whole = [](const CacheStore& store) {
-    return is_up(store) && remote(store).links.size() == 3;
-  };
-  const uint64_t num_blocks = 24;
-  auto one = open(options(cluster.servers()));
-  wait_until([&] { return is_whole(*one); });
-  put(*one, num_blocks);
-  for (size_t i = 0; i < 3; ++i)
-    EXPECT_GT(cluster.node(i).command({"DBSIZE"}).integer, 4) << "node " << i;
-  auto two = open(options(cluster.servers()));
-  wait_until([&] { return is_whole(*two); });
-  ASSERT_EQ(find(*two, num_blocks), num_blocks);
-  EXPECT_EQ(read_right(*two, num_blocks, Tier::kRemote), num_blocks * kPerBlock);
-
-  // A slot moves behind both stores' backs: MOVED is followed by writes, questions and reads.
-  uint16_t slot = redis_slot(remote_name(test_key(0), kv(0)));
-  size_t to = slot <= 5460 ? 1 : 0;
-  cluster.move_slot(slot, to);
-  one->clear();
-  two->clear();
-  put(*one, 1);
-  EXPECT_EQ(remote(*one).write_errors, 0u);
-  ASSERT_EQ(find(*two, 1), 1u);
-  EXPECT_EQ(read_right(*two, 1, Tier::kRemote), kPerBlock);
-
-  cluster.node(2).kill_now();
-  two->clear();
-  find(*two, num_blocks);
-  size_t count = read_right(*two, num_blocks, Tier::kRemote);
-  EXPECT_LT(count, num_blocks * kPerBlock);
-}
-
-// A slot on its way: what has gone already is asked for at the other server.
-TEST_F(RemoteStores, AskIsFollowed) {
-  SKIP_WITHOUT_REDIS();
-  Cluster cluster;
-  auto one = open(options(cluster.servers()));
-  wait_until([&] { return is_up(*one) && remote(*one).links.size() == 3; });
-  put(*one, 1);
-  auto two = open(options(cluster.servers()));
-  wait_until([&] { return is_up(*two) && remote(*two).links.size() == 3; });
-  uint16_t slot = redis_slot(remote_name(test_key(0), kv(0)));
-  size_t from = slot <= 5460 ? 0 : slot <= 10922 ? 1 : 2;
-  size_t to = (from + 1) % 3;
-  std::string number = std::to_string(slot);
-  cluster.node(to).command({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster.id(from)});
-  cluster.node(from).command({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster.id(to)});
-  for (const RedisReply& key :
-       cluster.node(from).command({"CLUSTER", "GETKEYSINSLOT", number, "100"}).items) {
-    RedisReply moved = cluster.node(from).command(
-        {"MIGRATE", "127.0.0.1", std::to_string(cluster.node(to).port()), key.text, "0", "5000"});
-    ASSERT_EQ(moved.text, "OK");
-  }
-  ASSERT_EQ(find(*two, 1), 1u);
-  EXPECT_EQ(read_right(*two, 1, Tier::kRemote), kPerBlock);
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ inline std::vector<std::byte> remote_bytes(uint64_t block, EntryId id) {
 
 class RemoteStores : public ::testing::Test {
  protected:
-  StoreOptions options(const RedisServers& servers, DiskFormat format = DiskFormat::kRaw) const {
+  StoreOptions options(const RedisServers& servers,
+                       RemoteFormat format = RemoteFormat::kRaw) const {
     StoreOptions options{.host_bytes = uint64_t{64} << 20};
     options.kv_layout = kRemoteLayout;
     options.input_bytes = kRemoteInputBytes;
@@ -103,7 +104,8 @@ class RemoteStores : public ::testing::Test {
   static size_t find(CacheStore& store, uint64_t num_blocks) {
     std::vector<Digest> wanted = keys(num_blocks);
     store.ask(wanted, remote_entries());
-    store.wait_for_answers(std::chrono::seconds(10));
+    store.wait_for_answers(wanted, remote_entries(),
+                           std::chrono::steady_clock::now() + std::chrono::seconds(10));
     return store.longest_prefix(wanted, remote_entries());
   }
 

@@ -16,7 +16,7 @@ namespace droidspeak {
 struct RemoteOptions {
   RedisServers servers{};           // none: no remote tier
   std::vector<std::byte> secret{};  // of the family: entries are authenticated with it
-  DiskFormat format = DiskFormat::kInt8;
+  RemoteFormat format = RemoteFormat::kAuto;
   size_t connections = 3;  // for reads, to each server
   // Nothing has moved on a connection for so long: it is given up, and what it was asked is a miss.
   std::chrono::milliseconds stall{250};

@@ -58,8 +58,8 @@ TEST_F(RemoteStores, EightBitsAreThoseOfTheDisk) {
   on_disk.input_bytes = kRemoteInputBytes;
   auto disk = open(on_disk);
   put(*disk, 2);
-  put(*open_and_find(options(server.servers(), DiskFormat::kInt8)), 2);
-  auto two = open_and_find(options(server.servers(), DiskFormat::kInt8));
+  put(*open_and_find(options(server.servers(), RemoteFormat::kInt8)), 2);
+  auto two = open_and_find(options(server.servers(), RemoteFormat::kInt8));
   ASSERT_EQ(find(*two, 2), 2u);
   for (EntryId id : remote_entries()) {
     std::optional<PinnedEntry> entry = two->fetch(test_key(1), id);
@@ -277,7 +277,8 @@ TEST_F(RemoteStores, AValueWithoutAWantedEntryIsNoHitAnyMore) {
   auto two = open_and_find(options(server.servers()));
   const std::vector<EntryId> wanted = {kv(0), kv(3)};
   two->ask(keys(1), wanted);
-  two->wait_for_answers(std::chrono::seconds(10));
+  two->wait_for_answers(keys(1), wanted,
+                        std::chrono::steady_clock::now() + std::chrono::seconds(10));
   ASSERT_EQ(two->longest_prefix(keys(1), wanted), 1u) << "the value is there";
   EXPECT_FALSE(two->fetch(test_key(0), kv(3)));
   EXPECT_EQ(two->longest_prefix(keys(1), std::vector{kv(3)}), 0u);
@@ -291,8 +292,9 @@ TEST_F(RemoteStores, ASecretIsNeeded) {
   StoreOptions without = options({.addresses = {{"127.0.0.1", 1}}});
   without.remote.secret.resize(15);
   EXPECT_THROW(open(without), Failure);
-  StoreOptions coded = options({.addresses = {{"127.0.0.1", 1}}}, DiskFormat::kCoded);
-  EXPECT_THROW(open(coded), Failure);
+  StoreOptions coded = options({.addresses = {{"127.0.0.1", 1}}}, RemoteFormat::kCoded);
+  coded.kv_layout.dtype = DType::kI8;
+  EXPECT_THROW(open(coded), Failure) << "8 bits are not coded once more";
 }
 
 }  // namespace

@@ -32,6 +32,11 @@ inline constexpr size_t index_of(Tier tier) {
   return static_cast<size_t>(tier);
 }
 
+// Whether reading from it takes a link, which may be slow or break.
+inline constexpr bool is_behind_link(Tier tier) {
+  return tier == Tier::kPeer || tier == Tier::kRemote;
+}
+
 // One server or node that a tier talks to.
 struct LinkReport {
   std::string address;  // host:port

@@ -101,7 +101,8 @@ class Node {
     for (uint64_t block = 0; block < num_blocks; ++block) keys.push_back(test_key(block));
     std::vector<EntryId> wanted = all_entries();
     peers_->ask(keys, wanted);
-    peers_->wait_for_answers(std::chrono::seconds(10));
+    peers_->wait_for_answers(keys, wanted,
+                             std::chrono::steady_clock::now() + std::chrono::seconds(10));
     std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
     peers_->look_up(keys, wanted, found);
     return static_cast<size_t>(std::ranges::count(found, Presence::kHit));

@@ -37,10 +37,11 @@ class Service:
     """`droidspeak serve` on a free port. Memory is scarce so that preemption, eviction and the disk tier are in use."""
 
     def __init__(self, binary, family, adapter_root, cache_dir, memory, log):
-        own(cache_dir)
         self.log = open(log, "w")
-        command = [binary, "serve", "--family", family, "--port", "0", "--adapter-root", adapter_root, "--drain-s", "60",
-                   "--cache-dir", cache_dir, *memory]
+        command = [binary, "serve", "--family", family, "--port", "0", "--adapter-root", adapter_root, "--drain-s", "60", *memory]
+        if cache_dir is not None:
+            own(cache_dir)
+            command += ["--cache-dir", cache_dir]
         # A write beyond RLIMIT_FSIZE shall fail like one on a full disk, not kill the process.
         self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=self.log, text=True,
                                         preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN), **unprivileged())

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "store/tiers/cache_folder.h"
 #include "store/tiers/int8_codec.h"
 
@@ -31,32 +32,25 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       queue_(options.queue_bytes, clock),
       tables_(files, options.folder, options.coded_model, options.encoding.layout),
       block_writer_(files, options.folder, [this] { queue_.note_progress(); }),
-      index_(make_eviction_policy(options.eviction)) {
+      index_(make_eviction_policy(options.eviction)),
+      threads_(clock) {
   prepare_cache_folder(options_.folder);
   remove_abandoned_temporaries(options_.folder);
   load_index();
   make_room(0);
 }
 
-DiskTier::~DiskTier() {
-  check(!writer_.joinable(), "a disk tier is closed before it goes");
-}
+DiskTier::~DiskTier() = default;
 
 void DiskTier::start(std::shared_ptr<const void> owner) {
-  writer_ = std::thread([this, kept = std::move(owner)] {
-    run_writer();
-    // Left behind: what `kept` keeps may need things that are gone by now, so it stays for ever.
-    while (!queue_.end()) std::this_thread::sleep_for(std::chrono::hours(1));
-  });
+  if (!threads_.start(std::move(owner), [this] { run_writer(); }))
+    throw Failure(ErrorCode::kExhausted, "the system has no thread that could write to the disk");
 }
 
 void DiskTier::close(std::chrono::milliseconds stall) {
   queue_.close();
-  if (queue_.wait_until_ended(stall)) {
-    writer_.join();
-  } else {
-    writer_.detach();
-  }
+  // Should a writer that was left behind ever come back, it takes nothing more.
+  if (!threads_.end(stall, [this] { return queue_.num_steps(); })) queue_.abandon();
 }
 
 void DiskTier::load_index() {

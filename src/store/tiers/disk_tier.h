@@ -14,10 +14,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/leavable_threads.h"
 #include "base/mutex.h"
 #include "store/cache_key.h"
 #include "store/tiers/block_writer.h"
@@ -139,7 +139,7 @@ class DiskTier final : public CacheTier {
   mutable Mutex mutex_;
   DiskIndex index_ GUARDED_BY(mutex_);  // nothing waits for the disk under its lock
 
-  std::thread writer_;
+  LeavableThreads threads_;  // one, which writes
 };
 
 }  // namespace droidspeak

@@ -22,14 +22,16 @@ void LinkMeter::begin(uint64_t bytes, Time now) {
   if (queued_ == 0) {
     window_begin_ = now;
     arrived_ = 0;
+    carried_ = 0;
   }
   queued_ += bytes;
 }
 
-void LinkMeter::arrive(uint64_t bytes, Time now) {
+void LinkMeter::arrive(uint64_t bytes, uint64_t carried_bytes, Time now) {
   MutexLock lock(mutex_);
   queued_ -= std::min(bytes, queued_);
   arrived_ += bytes;
+  carried_ += carried_bytes;
   bool is_long = arrived_ >= kSampleBytes || now - window_begin_ >= kSampleTime || queued_ == 0;
   if (is_long) take_sample(now);
 }
@@ -37,14 +39,17 @@ void LinkMeter::arrive(uint64_t bytes, Time now) {
 void LinkMeter::take_sample(Time now) {
   double elapsed = seconds(now - window_begin_);
   if (arrived_ >= kLeastBytes && elapsed > 2 * round_trip_) {
-    double sample = static_cast<double>(arrived_) / std::max(elapsed - round_trip_, 1e-6);
-    bandwidth_ = has_loaded_ ? bandwidth_ + kWeight * (sample - bandwidth_) : sample;
+    double carrying = std::max(elapsed - round_trip_, 1e-6);
+    double weight = has_loaded_ ? kWeight : 1;
+    bandwidth_ += weight * (static_cast<double>(arrived_) / carrying - bandwidth_);
+    carried_bandwidth_ += weight * (static_cast<double>(carried_) / carrying - carried_bandwidth_);
     has_loaded_ = true;
   } else if (queued_ > 0 && elapsed < seconds(kSampleTime)) {
     return;  // the window goes on
   }
   window_begin_ = now;
   arrived_ = 0;
+  carried_ = 0;
 }
 
 void LinkMeter::give_up(uint64_t bytes) {
@@ -60,9 +65,11 @@ void LinkMeter::note_round_trip(double round_trip) {
                     : std::min(round_trip, round_trip_ + 0.1 * (round_trip - round_trip_));
 }
 
-void LinkMeter::note_first_look(double bytes_per_second) {
+void LinkMeter::note_first_look(double bytes_per_second, double carried_per_second) {
   MutexLock lock(mutex_);
-  if (!has_loaded_) bandwidth_ = bytes_per_second;
+  if (has_loaded_) return;
+  bandwidth_ = bytes_per_second;
+  carried_bandwidth_ = carried_per_second;
 }
 
 double LinkMeter::round_trip_seconds() const {
@@ -73,6 +80,11 @@ double LinkMeter::round_trip_seconds() const {
 double LinkMeter::bytes_per_second() const {
   MutexLock lock(mutex_);
   return bandwidth_;
+}
+
+double LinkMeter::carried_per_second() const {
+  MutexLock lock(mutex_);
+  return carried_bandwidth_;
 }
 
 uint64_t LinkMeter::queued_bytes() const {

@@ -71,17 +71,16 @@ void PeerDirectory::ask(std::span<const Digest> keys) {
   if (questions.empty()) return;
   MutexLock lock(mutex_);
   to_ask_.insert(to_ask_.end(), questions.begin(), questions.end());
-  num_asked_ += questions.size();
   changed_.notify_all();
 }
 
-void PeerDirectory::wait_for_answers(std::chrono::milliseconds limit) {
-  Time end = std::chrono::steady_clock::now() + limit;
+void PeerDirectory::wait_for_answers(std::span<const Digest> keys, Time until) {
   MutexLock lock(mutex_);
-  uint64_t wanted = num_asked_;
-  while (num_answered_ < wanted) {
-    auto left = end - std::chrono::steady_clock::now();
-    if (left <= left.zero() || !changed_.wait_for(mutex_, left)) return;
+  while (!is_stopping_) {
+    keys = keys.subspan(parts_.index.num_known(keys));
+    auto left = until - std::chrono::steady_clock::now();
+    if (keys.empty() || left <= left.zero()) return;
+    changed_.wait_for(mutex_, left);
   }
 }
 
@@ -120,14 +119,10 @@ void PeerDirectory::run() {
     if (std::chrono::steady_clock::now() < try_again_ || !do_work(work)) answer_nothing(work.asked);
     finish(work);
   }
-  MutexLock lock(mutex_);
-  num_answered_ = num_asked_;
-  changed_.notify_all();
 }
 
 void PeerDirectory::finish(const Work& work) {
   MutexLock lock(mutex_);
-  num_answered_ += work.asked.size();
   num_told_ += work.told.size();
   changed_.notify_all();
 }
@@ -159,7 +154,7 @@ bool PeerDirectory::tell(const Work& work) {
   }
   for (const RedisReply& reply : *replies) {
     if (!reply.is_error()) continue;
-    note_down(reply.text);
+    note_down(error_word(reply));
     return false;
   }
   if (work.has_heartbeat) next_heartbeat_ = now + parts_.options.lease / 3;

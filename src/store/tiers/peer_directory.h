@@ -43,7 +43,7 @@ class PeerDirectory {
   // A block of the holdings to be told of, or to be told of anew.
   void publish(const Digest& key);
   void ask(std::span<const Digest> keys);
-  void wait_for_answers(std::chrono::milliseconds limit);
+  void wait_for_answers(std::span<const Digest> keys, std::chrono::steady_clock::time_point until);
   // Until everything so far was told, or cannot be.
   void drain();
 
@@ -82,8 +82,6 @@ class PeerDirectory {
   Condition changed_;
   std::vector<Digest> to_tell_ GUARDED_BY(mutex_);
   std::vector<Digest> to_ask_ GUARDED_BY(mutex_);
-  uint64_t num_asked_ GUARDED_BY(mutex_) = 0;
-  uint64_t num_answered_ GUARDED_BY(mutex_) = 0;
   uint64_t num_to_tell_ GUARDED_BY(mutex_) = 0;
   uint64_t num_told_ GUARDED_BY(mutex_) = 0;
   bool is_stopping_ GUARDED_BY(mutex_) = false;

@@ -4,17 +4,6 @@
 
 namespace droidspeak {
 
-PeerIndex::Block& PeerIndex::block_of(const Digest& key) {
-  auto [found, is_new] = blocks_.try_emplace(key);
-  if (!is_new) return found->second;
-  by_age_.push_back(key);
-  while (by_age_.size() > kMaxBlocks) {
-    if (by_age_.front() != key) blocks_.erase(by_age_.front());
-    by_age_.pop_front();
-  }
-  return blocks_.at(key);
-}
-
 const std::string* PeerIndex::find_address(const Block& block, EntryId id, Time now) const {
   if (!block.holding || !block.holding->entries.holds(id)) return nullptr;
   auto node = nodes_.find(block.holding->node);
@@ -27,24 +16,33 @@ void PeerIndex::look_up(std::span<const Digest> keys,
                         Time now) const {
   MutexLock lock(mutex_);
   for (size_t k = 0; k < keys.size(); ++k) {
-    auto block = blocks_.find(keys[k]);
-    if (block == blocks_.end()) continue;
+    const Block* block = blocks_.find(keys[k]);
+    if (block == nullptr) continue;
     for (size_t i = 0; i < wanted.size(); ++i) {
       Presence& presence = found[k * wanted.size() + i];
-      if (find_address(block->second, wanted[i], now) != nullptr) {
+      if (find_address(*block, wanted[i], now) != nullptr) {
         presence = Presence::kHit;
-      } else if (block->second.is_asked) {
+      } else if (block->is_asked) {
         presence = std::max(presence, Presence::kOnItsWay);
       }
     }
   }
 }
 
+size_t PeerIndex::num_known(std::span<const Digest> keys) const {
+  MutexLock lock(mutex_);
+  auto asked = std::ranges::find_if(keys, [&](const Digest& key) {
+    const Block* block = blocks_.find(key);
+    return block != nullptr && block->is_asked;
+  });
+  return static_cast<size_t>(asked - keys.begin());
+}
+
 std::vector<Digest> PeerIndex::questions(std::span<const Digest> keys, Time now) {
   std::vector<Digest> questions;
   MutexLock lock(mutex_);
   for (const Digest& key : keys) {
-    Block& block = block_of(key);
+    Block& block = blocks_.get(key);
     bool is_fresh = block.holding && now - block.known_since < kFresh;
     if (is_fresh || block.is_asked) continue;
     block.is_asked = true;
@@ -57,7 +55,7 @@ void PeerIndex::set_holding(const Digest& key,
                             const std::optional<PeerHolding>& holding,
                             Time now) {
   MutexLock lock(mutex_);
-  Block& block = block_of(key);
+  Block& block = blocks_.get(key);
   block.is_asked = false;
   block.known_since = now;
   block.holding = holding && holding->node != own_ ? holding : std::nullopt;
@@ -84,16 +82,16 @@ bool PeerIndex::needs_lease(const PeerNodeId& node, Time soon) const {
 
 std::optional<std::string> PeerIndex::address_of(const Digest& key, EntryId id, Time now) const {
   MutexLock lock(mutex_);
-  auto block = blocks_.find(key);
-  if (block == blocks_.end()) return std::nullopt;
-  const std::string* address = find_address(block->second, id, now);
+  const Block* block = blocks_.find(key);
+  if (block == nullptr) return std::nullopt;
+  const std::string* address = find_address(*block, id, now);
   return address == nullptr ? std::nullopt : std::optional(*address);
 }
 
 void PeerIndex::set_gone(const Digest& key, EntryId id) {
   MutexLock lock(mutex_);
-  auto block = blocks_.find(key);
-  if (block != blocks_.end() && block->second.holding) block->second.holding->entries.remove(id);
+  Block* block = blocks_.find(key);
+  if (block != nullptr && block->holding) block->holding->entries.remove(id);
 }
 
 void PeerIndex::forget(const Digest& key) {
@@ -104,13 +102,12 @@ void PeerIndex::forget(const Digest& key) {
 void PeerIndex::forget_all() {
   MutexLock lock(mutex_);
   blocks_.clear();
-  by_age_.clear();
 }
 
 size_t PeerIndex::num_blocks() const {
   MutexLock lock(mutex_);
   return static_cast<size_t>(std::ranges::count_if(
-      blocks_, [](const auto& item) { return item.second.holding.has_value(); }));
+      blocks_.all(), [](const auto& item) { return item.second.holding.has_value(); }));
 }
 
 }  // namespace droidspeak

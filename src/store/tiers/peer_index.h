@@ -5,16 +5,15 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "store/tiers/aged_blocks.h"
 #include "store/tiers/peer_records.h"
 #include "store/tiers/tier.h"
 
@@ -24,7 +23,6 @@ class PeerIndex {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  static constexpr size_t kMaxBlocks = size_t{1} << 18;
   static constexpr size_t kMaxNodes = 4096;
   static constexpr std::chrono::seconds kFresh{5};  // a holding is not asked for again so soon
 
@@ -36,6 +34,8 @@ class PeerIndex {
                std::span<const EntryId> wanted,
                std::span<Presence> found,
                Time now) const;
+  // How many leading blocks are not on their way.
+  size_t num_known(std::span<const Digest> keys) const;
   // Blocks to ask the directory for; they count as on their way from now on.
   std::vector<Digest> questions(std::span<const Digest> keys, Time now);
   // The answer; nothing: nobody has it, or nobody could be asked.
@@ -65,12 +65,10 @@ class PeerIndex {
   };
 
   const std::string* find_address(const Block& block, EntryId id, Time now) const REQUIRES(mutex_);
-  Block& block_of(const Digest& key) REQUIRES(mutex_);
 
   const PeerNodeId own_;
   mutable Mutex mutex_;
-  std::unordered_map<Digest, Block, DigestHash> blocks_ GUARDED_BY(mutex_);
-  std::deque<Digest> by_age_ GUARDED_BY(mutex_);  // of blocks_, and of some that are gone
+  AgedBlocks<Block> blocks_ GUARDED_BY(mutex_);
   std::map<PeerNodeId, Node> nodes_ GUARDED_BY(mutex_);
 };
 

@@ -161,8 +161,10 @@ void PeerTier::ask(std::span<const Digest> keys, std::span<const EntryId> /*want
   directory_->ask(keys);
 }
 
-void PeerTier::wait_for_answers(std::chrono::milliseconds limit) {
-  directory_->wait_for_answers(limit);
+void PeerTier::wait_for_answers(std::span<const Digest> keys,
+                                std::span<const EntryId> /*wanted*/,
+                                std::chrono::steady_clock::time_point until) {
+  directory_->wait_for_answers(keys, until);
 }
 
 void PeerTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {

@@ -39,7 +39,9 @@ class PeerTier final : public CacheTier {
                std::span<const EntryId> wanted,
                std::span<Presence> found) const override;
   void ask(std::span<const Digest> keys, std::span<const EntryId> wanted) override;
-  void wait_for_answers(std::chrono::milliseconds limit) override;
+  void wait_for_answers(std::span<const Digest> keys,
+                        std::span<const EntryId> wanted,
+                        std::chrono::steady_clock::time_point until) override;
 
   std::optional<PinnedEntry> pin(const Digest& /*key*/, EntryId /*id*/) const override {
     return std::nullopt;

@@ -19,30 +19,35 @@ RemoteIndex::Value& RemoteIndex::value_of(Block& block, EntryId id) {
   return block.values.back();
 }
 
-RemoteIndex::Block& RemoteIndex::block_of(const Digest& key) {
-  auto [found, is_new] = blocks_.try_emplace(key);
-  if (!is_new) return found->second;
-  by_age_.push_back(key);
-  while (by_age_.size() > kMaxBlocks) {
-    if (by_age_.front() != key) blocks_.erase(by_age_.front());
-    by_age_.pop_front();
-  }
-  return blocks_.at(key);
-}
-
 void RemoteIndex::look_up(std::span<const Digest> keys,
                           std::span<const EntryId> wanted,
                           std::span<Presence> found) const {
   MutexLock lock(mutex_);
   for (size_t k = 0; k < keys.size(); ++k) {
-    auto block = blocks_.find(keys[k]);
-    if (block == blocks_.end()) continue;
+    const Block* block = blocks_.find(keys[k]);
+    if (block == nullptr) continue;
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const Value* value = find(block->second, wanted[i]);
+      const Value* value = find(*block, wanted[i]);
       Presence& presence = found[k * wanted.size() + i];
       if (value != nullptr) presence = std::max(presence, value->presence);
     }
   }
+}
+
+size_t RemoteIndex::num_known(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
+  auto is_on_its_way = [](const Block& block, EntryId id) {
+    const Value* value = find(block, id);
+    return value != nullptr && value->presence == Presence::kOnItsWay;
+  };
+  MutexLock lock(mutex_);
+  for (size_t k = 0; k < keys.size(); ++k) {
+    const Block* block = blocks_.find(keys[k]);
+    if (block == nullptr) continue;
+    for (EntryId id : wanted) {
+      if (is_on_its_way(*block, id)) return k;
+    }
+  }
+  return keys.size();
 }
 
 std::vector<RemoteQuestion> RemoteIndex::questions(std::span<const Digest> keys,
@@ -56,7 +61,7 @@ std::vector<RemoteQuestion> RemoteIndex::questions(std::span<const Digest> keys,
   MutexLock lock(mutex_);
   for (const Digest& key : keys) {
     RemoteQuestion question{key, {}};
-    Block& block = block_of(key);
+    Block& block = blocks_.get(key);
     for (EntryId id : values) {
       Value& value = value_of(block, id);
       bool is_fresh = value.presence == Presence::kHit && now - value.known_since < kFresh;
@@ -71,7 +76,7 @@ std::vector<RemoteQuestion> RemoteIndex::questions(std::span<const Digest> keys,
 
 void RemoteIndex::set_there(const Digest& key, EntryId id, Time now) {
   MutexLock lock(mutex_);
-  Value& value = value_of(block_of(key), id);
+  Value& value = value_of(blocks_.get(key), id);
   if (value.is_damaged) return;
   value.presence = Presence::kHit;
   value.known_since = now;
@@ -79,23 +84,23 @@ void RemoteIndex::set_there(const Digest& key, EntryId id, Time now) {
 
 void RemoteIndex::set_damaged(const Digest& key, EntryId id) {
   MutexLock lock(mutex_);
-  Value& value = value_of(block_of(key), id);
+  Value& value = value_of(blocks_.get(key), id);
   value.presence = Presence::kMiss;
   value.is_damaged = true;
 }
 
 void RemoteIndex::set_gone(const Digest& key, EntryId id) {
   MutexLock lock(mutex_);
-  auto block = blocks_.find(key);
-  if (block == blocks_.end()) return;
-  std::erase_if(block->second.values,
+  Block* block = blocks_.find(key);
+  if (block == nullptr) return;
+  std::erase_if(block->values,
                 [&](const Value& value) { return value.first == first_of_value(id); });
-  if (block->second.values.empty()) blocks_.erase(block);
+  if (block->values.empty()) blocks_.erase(key);
 }
 
 void RemoteIndex::set_written(const BlockLabel& label, EntryId id, Time now) {
   MutexLock lock(mutex_);
-  Block& block = block_of(label.key);
+  Block& block = blocks_.get(label.key);
   block.owner = label.owner;
   block.is_written = true;
   Value& value = value_of(block, id);
@@ -114,9 +119,9 @@ template <class Wanted>
 std::vector<std::string> RemoteIndex::remove_if(Wanted is_wanted) {
   std::vector<std::string> names;
   MutexLock lock(mutex_);
-  std::erase_if(blocks_, [&](const auto& block) {
-    if (!is_wanted(block.first, block.second)) return false;
-    append_names(block.first, block.second, names);
+  blocks_.erase_if([&](const Digest& key, const Block& block) {
+    if (!is_wanted(block)) return false;
+    append_names(key, block, names);
     return true;
   });
   return names;
@@ -125,22 +130,19 @@ std::vector<std::string> RemoteIndex::remove_if(Wanted is_wanted) {
 std::vector<std::string> RemoteIndex::remove(const Digest& key) {
   std::vector<std::string> names;
   MutexLock lock(mutex_);
-  auto block = blocks_.find(key);
-  if (block == blocks_.end()) return names;
-  append_names(key, block->second, names);
-  blocks_.erase(block);
+  const Block* block = blocks_.find(key);
+  if (block == nullptr) return names;
+  append_names(key, *block, names);
+  blocks_.erase(key);
   return names;
 }
 
 std::vector<std::string> RemoteIndex::remove_owned_by(const Digest& owner) {
-  return remove_if([&](const Digest& /*key*/, const Block& block) {
-    return block.is_written && block.owner == owner;
-  });
+  return remove_if([&](const Block& block) { return block.is_written && block.owner == owner; });
 }
 
 std::vector<std::string> RemoteIndex::remove_written() {
-  std::vector<std::string> names =
-      remove_if([](const Digest& /*key*/, const Block& block) { return block.is_written; });
+  std::vector<std::string> names = remove_if([](const Block& block) { return block.is_written; });
   forget_all();
   return names;
 }
@@ -148,12 +150,11 @@ std::vector<std::string> RemoteIndex::remove_written() {
 void RemoteIndex::forget_all() {
   MutexLock lock(mutex_);
   blocks_.clear();
-  by_age_.clear();
 }
 
 size_t RemoteIndex::num_blocks() const {
   MutexLock lock(mutex_);
-  return blocks_.size();
+  return blocks_.all().size();
 }
 
 }  // namespace droidspeak

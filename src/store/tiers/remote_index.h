@@ -5,16 +5,15 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "store/block_label.h"
 #include "store/cache_key.h"
+#include "store/tiers/aged_blocks.h"
 #include "store/tiers/tier.h"
 
 namespace droidspeak {
@@ -29,12 +28,13 @@ class RemoteIndex {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  static constexpr size_t kMaxBlocks = size_t{1} << 18;
   static constexpr std::chrono::seconds kFresh{5};  // a hit is not asked for again so soon
 
   void look_up(std::span<const Digest> keys,
                std::span<const EntryId> wanted,
                std::span<Presence> found) const;
+  // How many leading blocks have none of these on its way.
+  size_t num_known(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
   // What has to be asked; it counts as on its way from now on, unless it is known already.
   std::vector<RemoteQuestion> questions(std::span<const Digest> keys,
                                         std::span<const EntryId> wanted,
@@ -71,15 +71,13 @@ class RemoteIndex {
   };
 
   static const Value* find(const Block& block, EntryId id);
-  Block& block_of(const Digest& key) REQUIRES(mutex_);
   static Value& value_of(Block& block, EntryId id);
   static void append_names(const Digest& key, const Block& block, std::vector<std::string>& names);
   template <class Wanted>
   std::vector<std::string> remove_if(Wanted is_wanted);
 
   mutable Mutex mutex_;
-  std::unordered_map<Digest, Block, DigestHash> blocks_ GUARDED_BY(mutex_);
-  std::deque<Digest> by_age_ GUARDED_BY(mutex_);  // of blocks_, and of some that are gone
+  AgedBlocks<Block> blocks_ GUARDED_BY(mutex_);
 };
 
 }  // namespace droidspeak

@@ -46,9 +46,9 @@ Result<std::unique_ptr<RemoteNode::Connection>> RemoteNode::connect(
 }
 
 bool RemoteNode::start(LeavableThreads& threads, const std::shared_ptr<const void>& owner) {
-  bool is_started = threads.start(owner, [this] { run_control(); });
+  bool is_started = threads.start(owner, [self = shared_from_this()] { self->run_control(); });
   for (size_t i = 0; is_started && i < parts_.options.connections; ++i)
-    is_started = threads.start(owner, [this] { run_readers(); });
+    is_started = threads.start(owner, [self = shared_from_this()] { self->run_readers(); });
   if (!is_started) close();
   return is_started;
 }
@@ -188,7 +188,7 @@ bool RemoteNode::read_values(RedisConnection& connection, ValueRead first) {
       break;
     }
     if (*outcome == ValueReader::Outcome::kRead) {
-      meter_.arrive(bytes, std::chrono::steady_clock::now());
+      meter_.arrive(bytes, reader.value_bytes(), std::chrono::steady_clock::now());
     } else {
       meter_.give_up(bytes);
     }
@@ -217,6 +217,11 @@ void RemoteNode::take_back(std::deque<ValueRead> reads) {
     }
   }
   for (ValueRead& read : reads) give_up(read);
+}
+
+bool RemoteNode::is_closed() const {
+  MutexLock lock(mutex_);
+  return is_closing_;
 }
 
 LinkReport RemoteNode::report() const {

@@ -20,7 +20,8 @@
 
 namespace droidspeak {
 
-class RemoteNode {
+// Shared with its threads: one that has left the cluster goes when they have ended.
+class RemoteNode : public std::enable_shared_from_this<RemoteNode> {
  public:
   RemoteNode(RedisAddress address, const RemoteParts& parts)
       : address_(std::move(address)), parts_(parts) {}
@@ -51,6 +52,10 @@ class RemoteNode {
   // The server does not do what it should: it is left alone for a while.
   void lost(const Error& error);
 
+  // What the link carries, in whichever form.
+  double carried_per_second() const { return meter_.carried_per_second(); }
+
+  bool is_closed() const;
   LinkReport report() const;
 
  private:
@@ -73,6 +78,9 @@ class RemoteNode {
   Result<void> ping(RedisConnection& connection);
   void set_up();
   void drop_questions();
+  Result<void> exchange_tables(RedisConnection& connection);
+  bool owns(const std::string& name) const;
+  void note_first_look(double carried_per_second);
   std::string name_for_measuring() const;
 
   const RedisAddress address_;

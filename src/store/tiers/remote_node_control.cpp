@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "store/tiers/link_encoding.h"
 #include "store/tiers/remote_node.h"
 
 namespace droidspeak {
@@ -13,6 +14,10 @@ namespace {
 
 constexpr size_t kMostQuestions = 512;  // in one go
 constexpr std::chrono::milliseconds kPingEvery{1000};
+// How often the codec tables are looked after; sooner where somebody lacks some.
+constexpr std::chrono::milliseconds kTablesEvery{5000};
+constexpr std::chrono::milliseconds kTableNews{100};
+constexpr std::chrono::milliseconds kLookForNews{200};
 constexpr size_t kMeasureBytes = size_t{256} << 10;
 constexpr double kSlowBandwidth = 1e6;     // of a link that has not carried the measurement
 constexpr double kUnknownBandwidth = 1e7;  // of a server that takes no value to measure with
@@ -56,6 +61,7 @@ void RemoteNode::run_control() {
 
 Result<void> RemoteNode::greet(RedisConnection& connection) {
   if (Result<void> slots = read_slots(connection); !slots) return slots;
+  if (Result<void> tables = exchange_tables(connection); !tables) return tables;
   for (int i = 0; i < kRoundTrips; ++i) {
     if (Result<void> answered = ping(connection); !answered) return answered;
   }
@@ -95,27 +101,37 @@ Result<void> RemoteNode::read_slots(RedisConnection& connection) {
   return {};
 }
 
+bool RemoteNode::owns(const std::string& name) const {
+  uint16_t slot = redis_slot(name);
+  MutexLock lock(mutex_);
+  return own_slots_.empty() || std::ranges::any_of(own_slots_, [&](const RedisSlotRange& range) {
+           return range.first <= slot && slot <= range.last;
+         });
+}
+
+Result<void> RemoteNode::exchange_tables(RedisConnection& connection) {
+  if (!owns(parts_.tables.name())) return {};
+  return parts_.tables.exchange(connection);
+}
+
 std::string RemoteNode::name_for_measuring() const {
-  std::vector<RedisSlotRange> own_slots;
-  {
-    MutexLock lock(mutex_);
-    own_slots = own_slots_;
-  }
   for (int i = 0; i < 200000; ++i) {
     std::string name = fmt::format("ds1:measure:{}", i);
-    uint16_t slot = redis_slot(name);
-    bool is_own =
-        own_slots.empty() || std::ranges::any_of(own_slots, [&](const RedisSlotRange& range) {
-          return range.first <= slot && slot <= range.last;
-        });
-    if (is_own) return name;
+    if (owns(name)) return name;
   }
   return "ds1:measure";
 }
 
+// As fast as entries come in the form that is used on such a link.
+void RemoteNode::note_first_look(double carried_per_second) {
+  const KvLayout& layout = parts_.encoding.layout;
+  EntryEncoding encoding = encoding_over(parts_.options.format, layout, carried_per_second);
+  meter_.note_first_look(decoded_rate(encoding, layout, carried_per_second), carried_per_second);
+}
+
 // A first look at the bandwidth. A link that is too slow for it is not measured a second time.
 Result<void> RemoteNode::measure(RedisConnection& connection) {
-  meter_.note_first_look(kSlowBandwidth);
+  note_first_look(kSlowBandwidth);
   std::string name = name_for_measuring();
   std::string command;
   append_command(command, {"SET", name, std::string(kMeasureBytes, 'x'), "EX", "60"});
@@ -123,7 +139,7 @@ Result<void> RemoteNode::measure(RedisConnection& connection) {
   Result<RedisReply> stored = connection.read_reply();
   if (!stored) return stored.error();
   if (stored->is_error()) {
-    meter_.note_first_look(kUnknownBandwidth);
+    note_first_look(kUnknownBandwidth);
     return {};
   }
   command.clear();
@@ -138,11 +154,11 @@ Result<void> RemoteNode::measure(RedisConnection& connection) {
     is_whole = is_whole && reply->text.size() == kMeasureBytes;
   }
   if (!is_whole) {
-    meter_.note_first_look(kUnknownBandwidth);
+    note_first_look(kUnknownBandwidth);
     return {};
   }
   double elapsed = std::max(seconds_since(start) - meter_.round_trip_seconds(), 1e-6);
-  meter_.note_first_look(2.0 * kMeasureBytes / elapsed);
+  note_first_look(2.0 * kMeasureBytes / elapsed);
   return {};
 }
 
@@ -174,7 +190,7 @@ void RemoteNode::ask(ValueQuestion question) {
     }
   }
   for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
-  parts_.on_answer(question.ticket);
+  parts_.on_answer();
 }
 
 void RemoteNode::drop_questions() {
@@ -185,7 +201,7 @@ void RemoteNode::drop_questions() {
   }
   for (const ValueQuestion& question : dropped) {
     for (EntryId id : question.question.values) parts_.index.set_gone(question.question.key, id);
-    parts_.on_answer(question.ticket);
+    parts_.on_answer();
   }
 }
 
@@ -193,12 +209,13 @@ void RemoteNode::drop_questions() {
 Result<void> RemoteNode::serve(RedisConnection& connection) {
   auto last_ping = std::chrono::steady_clock::now();
   auto last_slots = last_ping;
+  auto last_tables = last_ping;
   while (true) {
     std::deque<ValueQuestion> questions;
     bool wants_slots = false;
     {
       MutexLock lock(mutex_);
-      if (questions_.empty() && !wants_slots_ && is_up_) changed_.wait_for(mutex_, kPingEvery);
+      if (questions_.empty() && !wants_slots_ && is_up_) changed_.wait_for(mutex_, kLookForNews);
       if (is_closing_) return {};
       if (!is_up_) return Error{ErrorCode::kUnavailable, "a connection was lost"};
       while (!questions_.empty() && questions.size() < kMostQuestions) {
@@ -212,6 +229,12 @@ Result<void> RemoteNode::serve(RedisConnection& connection) {
     if (wants_slots || (is_time && parts_.misses_an_owner())) {
       last_slots = std::chrono::steady_clock::now();
       if (Result<void> state = read_slots(connection); !state) return state;
+    }
+    auto since_tables = std::chrono::steady_clock::now() - last_tables;
+    bool has_news = parts_.tables.has_news() && since_tables >= kTableNews;
+    if (has_news || since_tables >= kTablesEvery) {
+      last_tables = std::chrono::steady_clock::now();
+      if (Result<void> state = exchange_tables(connection); !state) return state;
     }
     if (!questions.empty()) {
       if (Result<void> state = answer(connection, std::move(questions)); !state) return state;
@@ -248,7 +271,7 @@ Result<void> RemoteNode::answer(RedisConnection& connection, std::deque<ValueQue
   }
   for (const ValueQuestion& asked : questions) {
     for (EntryId id : asked.question.values) parts_.index.set_gone(asked.question.key, id);
-    parts_.on_answer(asked.ticket);
+    parts_.on_answer();
   }
   return state;
 }
@@ -282,7 +305,7 @@ Result<void> RemoteNode::read_answer(RedisConnection& connection, ValueQuestion&
   if (redirect) {
     for (EntryId id : values) parts_.index.set_gone(asked.question.key, id);
   }
-  parts_.on_answer(asked.ticket);
+  parts_.on_answer();
   return {};
 }
 

@@ -113,8 +113,9 @@ TEST(LinkMeter, MeasuresAllLoadsTogether) {
   LinkMeter meter;
   LinkMeter::Time now{};
   meter.note_round_trip(1e-3);
-  meter.note_first_look(5e6);
+  meter.note_first_look(5e6, 1e6);
   EXPECT_NEAR(meter.bytes_per_second(), 5e6, 1);
+  EXPECT_NEAR(meter.carried_per_second(), 1e6, 1);
   // Two loads of 100 MB/s each, at the same time: the link carries 200 MB/s.
   const uint64_t piece = uint64_t{1} << 20;
   meter.begin(100 * piece, now);
@@ -122,17 +123,18 @@ TEST(LinkMeter, MeasuresAllLoadsTogether) {
   EXPECT_EQ(meter.queued_bytes(), 200 * piece);
   for (int i = 0; i < 100; ++i) {
     now += std::chrono::nanoseconds(static_cast<int64_t>(piece * 2 / 200e6 * 1e9));
-    meter.arrive(piece, now);
-    meter.arrive(piece, now);
+    meter.arrive(piece, piece / 4, now);
+    meter.arrive(piece, piece / 4, now);
   }
   EXPECT_EQ(meter.queued_bytes(), 0u);
   EXPECT_NEAR(meter.bytes_per_second() / 200e6, 1, 0.1);
+  EXPECT_NEAR(meter.carried_per_second() / 50e6, 1, 0.1) << "they came in a quarter of their size";
   // Nothing is on its way: this time does not count.
   now += std::chrono::seconds(100);
   meter.begin(10 * piece, now);
   for (int i = 0; i < 10; ++i) {
     now += milliseconds(5);
-    meter.arrive(piece, now);
+    meter.arrive(piece, piece / 4, now);
   }
   EXPECT_NEAR(meter.bytes_per_second() / 205e6, 1, 0.15);
   meter.begin(7, now);
@@ -151,7 +153,8 @@ TEST(LinkMeter, TheLeastRoundTripCounts) {
 
 TEST(LeavableThreads, EndOrAreLeftBehind) {
   auto flag = std::make_shared<std::atomic<bool>>(false);
-  LeavableThreads quick;
+  SteadyClock clock;
+  LeavableThreads quick(clock);
   quick.start(nullptr, [flag] { *flag = true; });
   EXPECT_TRUE(quick.end(milliseconds(10000), [] { return uint64_t{0}; }));
   EXPECT_TRUE(*flag);
@@ -160,7 +163,7 @@ TEST(LeavableThreads, EndOrAreLeftBehind) {
   auto release = std::make_shared<std::atomic<bool>>(false);
   auto owned = std::make_shared<int>(7);
   std::weak_ptr<int> seen = owned;
-  LeavableThreads hanging;
+  LeavableThreads hanging(clock);
   hanging.start(std::move(owned), [release] {
     while (!*release) std::this_thread::sleep_for(milliseconds(1));
   });

@@ -17,18 +17,10 @@ constexpr size_t kLeastSecretBytes = 16;
 constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
 constexpr size_t kMostNodes = 64;
 constexpr std::chrono::seconds kMostClosing{2};
+constexpr std::chrono::seconds kMostDraining{10};
+constexpr std::chrono::seconds kDrainStall{6};  // more than a write may stand still
+constexpr std::chrono::milliseconds kDrainLook{50};
 constexpr uint64_t kUnknownBytes = uint64_t{1} << 20;
-
-BlockEncoding remote_encoding(const RemoteOptions& options, const BlockEncoding& sizes) {
-  if (options.format == DiskFormat::kCoded) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  "--remote-format coded: the tables of coded K/V lie in cache folders only; use "
-                  "int8 or raw");
-  }
-  BlockEncoding encoding = sizes;
-  encoding.encoding = encoding_of(options.format);
-  return encoding;
-}
 
 std::unique_ptr<TlsClient> tls_client(const RemoteOptions& options) {
   if (options.servers.transport == RedisTransport::kPlain) return nullptr;
@@ -50,19 +42,21 @@ std::vector<std::byte> read_remote_secret(const std::filesystem::path& file) {
 }
 
 RemoteTier::RemoteTier(const RemoteOptions& options,
-                       uint64_t queue_bytes,
+                       const RemoteStorage& storage,
                        const BlockEncoding& sizes,
                        const Clock& clock)
     : options_(options),
-      encoding_(remote_encoding(options, sizes)),
+      encoding_(sizes),
       tls_(tls_client(options)),
       seal_(options.secret),
+      tables_(storage.coded_model, sizes.layout, seal_),
       parts_{
           .options = options_,
           .tls = tls_.get(),
           .seal = seal_,
           .encoding = encoding_,
           .index = index_,
+          .tables = tables_,
           .counters = counters_,
           .redirect_read =
               [this](ValueRead read, const RedisRedirect& redirect) {
@@ -73,14 +67,15 @@ RemoteTier::RemoteTier(const RemoteOptions& options,
                 redirect_question(std::move(question), redirect);
               },
           .learn_slots = [this](const std::vector<RedisSlotRange>& ranges) { learn_slots(ranges); },
-          .on_answer = [this](uint64_t ticket) { on_answer(ticket); },
+          .on_answer = [this] { on_answer(); },
           .on_lost = [this] { on_lost(); },
           .misses_an_owner = [this] { return misses_an_owner(); }},
-      queue_(queue_bytes, clock),
+      queue_(storage.queue_bytes, clock),
       writer_(
           parts_,
           [this](const std::string& name) { return node_of(name); },
-          [this](const RedisRedirect& redirect) { return node_at(redirect.address); }) {
+          [this](const RedisRedirect& redirect) { return node_at(redirect.address); }),
+      threads_(clock) {
   if (options_.secret.size() < kLeastSecretBytes) {
     throw Failure(ErrorCode::kInvalidArgument,
                   "a remote cache needs a secret of 16 bytes or more (--remote-secret-file)");
@@ -93,7 +88,7 @@ void RemoteTier::start(std::shared_ptr<const void> owner) {
   owner_ = std::move(owner);
   threads_.start(owner_, [this] { run_writer(); });
   for (const RedisAddress& address : options_.servers.addresses) {
-    RemoteNode* node = node_at(address);
+    Node node = node_at(address);
     MutexLock lock(nodes_mutex_);
     if (only_ == nullptr) only_ = node;
   }
@@ -124,18 +119,18 @@ void RemoteTier::close(std::chrono::milliseconds stall) {
   owner_.reset();
 }
 
-RemoteNode* RemoteTier::node_at(const RedisAddress& address) {
+RemoteTier::Node RemoteTier::node_at(const RedisAddress& address) {
   MutexLock lock(nodes_mutex_);
   auto found = nodes_.find(address);
-  if (found != nodes_.end()) return found->second.get();
+  if (found != nodes_.end()) return found->second;
   if (is_closing_ || nodes_.size() >= kMostNodes) return nullptr;
   // It stays although it may not have all its threads: the others use it until they end.
-  RemoteNode& node = *(nodes_[address] = std::make_unique<RemoteNode>(address, parts_));
-  if (!node.start(threads_, owner_)) spdlog::warn("remote cache: no threads for another server");
-  return &node;
+  Node node = nodes_[address] = std::make_shared<RemoteNode>(address, parts_);
+  if (!node->start(threads_, owner_)) spdlog::warn("remote cache: no threads for another server");
+  return node;
 }
 
-RemoteNode* RemoteTier::node_of(const std::string& name) const {
+RemoteTier::Node RemoteTier::node_of(const std::string& name) const {
   MutexLock lock(nodes_mutex_);
   return by_slot_.empty() ? only_ : by_slot_[redis_slot(name)];
 }
@@ -146,23 +141,42 @@ bool RemoteTier::is_any_up() const {
 }
 
 void RemoteTier::learn_slots(const std::vector<RedisSlotRange>& ranges) {
-  std::vector<RemoteNode*> by_slot(kRedisSlots, nullptr);
-  for (const RedisSlotRange& range : ranges) {
-    RemoteNode* node = node_at(range.master);
-    std::fill(by_slot.begin() + range.first, by_slot.begin() + range.last + 1, node);
+  std::vector<Node> by_slot(kRedisSlots);
+  for (const RedisSlotRange& range : ranges)
+    std::fill(by_slot.begin() + range.first, by_slot.begin() + range.last + 1,
+              node_at(range.master));
+  std::vector<Node> left;
+  {
+    MutexLock lock(nodes_mutex_);
+    by_slot_ = std::move(by_slot);
+    left = take_those_that_left();
   }
-  MutexLock lock(nodes_mutex_);
-  by_slot_ = std::move(by_slot);
+  for (const Node& node : left) node->close();
+}
+
+// A server without slots is asked for nothing; should it get some, it is met again.
+std::vector<RemoteTier::Node> RemoteTier::take_those_that_left() {
+  std::set<Node> owners(by_slot_.begin(), by_slot_.end());
+  std::vector<Node> left;
+  std::erase_if(nodes_, [&](const auto& item) {
+    const auto& [address, node] = item;
+    if (owners.contains(node) || std::ranges::count(options_.servers.addresses, address) > 0)
+      return false;
+    spdlog::info("remote cache {}: has left the cluster", address.text());
+    left.push_back(node);
+    return true;
+  });
+  return left;
 }
 
 bool RemoteTier::misses_an_owner() const {
   MutexLock lock(nodes_mutex_);
-  return std::ranges::any_of(
-      by_slot_, [](const RemoteNode* node) { return node != nullptr && !node->is_up(); });
+  return std::ranges::any_of(by_slot_,
+                             [](const Node& node) { return node != nullptr && !node->is_up(); });
 }
 
 void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
-  RemoteNode* node = node_at(redirect.address);
+  Node node = node_at(redirect.address);
   if (node == nullptr) return read.fail();
   ++read.num_redirects;
   read.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
@@ -171,10 +185,10 @@ void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
 }
 
 void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& redirect) {
-  RemoteNode* node = node_at(redirect.address);
+  Node node = node_at(redirect.address);
   if (node == nullptr) {
     for (EntryId id : question.question.values) index_.set_gone(question.question.key, id);
-    return on_answer(question.ticket);
+    return on_answer();
   }
   ++question.num_redirects;
   question.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
@@ -204,39 +218,30 @@ void RemoteTier::ask(std::span<const Digest> keys, std::span<const EntryId> want
   if (!is_any_up()) return;
   std::vector<RemoteQuestion> questions =
       index_.questions(keys, wanted, std::chrono::steady_clock::now());
-  if (questions.empty()) return;
-  uint64_t ticket = 0;
-  {
-    MutexLock lock(answers_mutex_);
-    ticket = next_ticket_++;
-    unanswered_[ticket] = questions.size();
-  }
   for (RemoteQuestion& question : questions) {
-    RemoteNode* node = node_of(remote_name(question.key, question.values.front()));
+    Node node = node_of(remote_name(question.key, question.values.front()));
     if (node != nullptr) {
-      node->ask({std::move(question), ticket});
+      node->ask({std::move(question)});
       continue;
     }
     for (EntryId id : question.values) index_.set_gone(question.key, id);
-    on_answer(ticket);
+    on_answer();
   }
 }
 
-void RemoteTier::on_answer(uint64_t ticket) {
+void RemoteTier::on_answer() {
   MutexLock lock(answers_mutex_);
-  auto found = unanswered_.find(ticket);
-  if (found == unanswered_.end() || --found->second > 0) return;
-  unanswered_.erase(found);
   answered_.notify_all();
 }
 
-void RemoteTier::wait_for_answers(std::chrono::milliseconds limit) {
-  auto until = std::chrono::steady_clock::now() + limit;
+void RemoteTier::wait_for_answers(std::span<const Digest> keys,
+                                  std::span<const EntryId> wanted,
+                                  std::chrono::steady_clock::time_point until) {
   MutexLock lock(answers_mutex_);
-  uint64_t last = next_ticket_ - 1;
-  while (!unanswered_.empty() && unanswered_.begin()->first <= last) {
+  while (true) {
+    keys = keys.subspan(index_.num_known(keys, wanted));
     auto now = std::chrono::steady_clock::now();
-    if (now >= until) return;
+    if (keys.empty() || now >= until) return;
     answered_.wait_for(answers_mutex_, until - now);
   }
 }
@@ -270,7 +275,7 @@ void RemoteTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> 
     read.bytes += bytes_of(entry.id);
   }
   for (ValueRead& read : reads) {
-    RemoteNode* node = node_of(read.name);
+    Node node = node_of(read.name);
     if (node == nullptr) {
       read.fail();
     } else {
@@ -297,7 +302,8 @@ void RemoteTier::run_writer() {
     DiskWork work = queue_.take(kBatchBytes);
     if (work.is_empty()) return;
     writer_.remove(work.removals);
-    writer_.write(work.writes);
+    using Haste = RemoteWriter::Haste;
+    writer_.write(work.writes, queue_.is_more_than_half_full() ? Haste::kYes : Haste::kNo);
     counters_.num_steps.fetch_add(1, std::memory_order_relaxed);
     queue_.done(std::move(work));
   }
@@ -319,7 +325,18 @@ void RemoteTier::clear() {
 }
 
 void RemoteTier::drain() {
-  queue_.wait_until_done();
+  auto num_steps = [this] { return counters_.num_steps.load(std::memory_order_relaxed); };
+  const auto until = std::chrono::steady_clock::now() + kMostDraining;
+  uint64_t seen = num_steps();
+  auto last_step = std::chrono::steady_clock::now();
+  while (!queue_.wait_until_done_for(kDrainLook)) {
+    auto now = std::chrono::steady_clock::now();
+    if (now >= until || now - last_step >= kDrainStall) return;
+    if (uint64_t steps = num_steps(); steps != seen) {
+      seen = steps;
+      last_step = now;
+    }
+  }
 }
 
 TierReport RemoteTier::report() const {

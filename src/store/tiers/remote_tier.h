@@ -26,12 +26,17 @@
 
 namespace droidspeak {
 
+struct RemoteStorage {
+  uint64_t queue_bytes = 0;  // of what waits to be written
+  CodedModel coded_model{};  // whose K/V is coded
+};
+
 class RemoteTier final : public CacheTier {
  public:
   // Throws Failure when the options cannot be used: no secret, an unreadable CA file, a format that
   // does not fit. A server that is not there is found when it comes.
   RemoteTier(const RemoteOptions& options,
-             uint64_t queue_bytes,
+             const RemoteStorage& storage,
              const BlockEncoding& sizes,
              const Clock& clock);
   ~RemoteTier() override;
@@ -47,7 +52,9 @@ class RemoteTier final : public CacheTier {
                std::span<const EntryId> wanted,
                std::span<Presence> found) const override;
   void ask(std::span<const Digest> keys, std::span<const EntryId> wanted) override;
-  void wait_for_answers(std::chrono::milliseconds limit) override;
+  void wait_for_answers(std::span<const Digest> keys,
+                        std::span<const EntryId> wanted,
+                        std::chrono::steady_clock::time_point until) override;
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const override;
   void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override;
 
@@ -62,19 +69,23 @@ class RemoteTier final : public CacheTier {
   // What this process has written of it, at the server too.
   void erase_owned_by(const Digest& owner) override;
   void clear() override;
+  // As long as things move, and 10 s at most.
   void drain() override;
 
   TierReport report() const override;
 
  private:
-  RemoteNode* node_of(const std::string& name) const;
-  RemoteNode* node_at(const RedisAddress& address);
+  using Node = std::shared_ptr<RemoteNode>;
+
+  Node node_of(const std::string& name) const;
+  Node node_at(const RedisAddress& address);
+  std::vector<Node> take_those_that_left() REQUIRES(nodes_mutex_);
   bool is_any_up() const;
   bool misses_an_owner() const;
   void learn_slots(const std::vector<RedisSlotRange>& ranges);
   void redirect_read(ValueRead read, const RedisRedirect& redirect);
   void redirect_question(ValueQuestion question, const RedisRedirect& redirect);
-  void on_answer(uint64_t ticket);
+  void on_answer();
   void on_lost();
   void run_writer();
   uint64_t bytes_of(EntryId id) const;
@@ -84,14 +95,16 @@ class RemoteTier final : public CacheTier {
   const std::unique_ptr<TlsClient> tls_;
   const ValueSeal seal_;
   RemoteIndex index_;
+  RemoteTables tables_;
   RemoteCounters counters_{};
   RemoteParts parts_;
 
   mutable Mutex nodes_mutex_;
-  // Servers are added as the cluster names them, and stay until the end.
-  std::map<RedisAddress, std::unique_ptr<RemoteNode>> nodes_ GUARDED_BY(nodes_mutex_);
-  std::vector<RemoteNode*> by_slot_ GUARDED_BY(nodes_mutex_);  // empty: no cluster
-  RemoteNode* only_ GUARDED_BY(nodes_mutex_) = nullptr;        // without a cluster
+  // Servers are added as the cluster names them, and go when they have no slots any more; those of
+  // the options stay.
+  std::map<RedisAddress, Node> nodes_ GUARDED_BY(nodes_mutex_);
+  std::vector<Node> by_slot_ GUARDED_BY(nodes_mutex_);  // empty: no cluster
+  Node only_ GUARDED_BY(nodes_mutex_);                  // without a cluster
   bool is_closing_ GUARDED_BY(nodes_mutex_) = false;
 
   WriteQueue queue_;
@@ -100,9 +113,7 @@ class RemoteTier final : public CacheTier {
   std::shared_ptr<const void> owner_;  // set by start(), let go of by close()
 
   Mutex answers_mutex_;
-  Condition answered_;
-  uint64_t next_ticket_ GUARDED_BY(answers_mutex_) = 1;
-  std::map<uint64_t, size_t> unanswered_ GUARDED_BY(answers_mutex_);  // ticket -> questions
+  Condition answered_;  // the index has the answer to a question
 };
 
 }  // namespace droidspeak

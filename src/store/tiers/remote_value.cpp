@@ -107,6 +107,15 @@ bool is_same_tag(const SealTag& a, const SealTag& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
+SealTag random_salt() {
+  SealTag salt{};
+  // NOLINTNEXTLINE: bytes as OpenSSL wants them
+  int filled =
+      RAND_bytes(reinterpret_cast<unsigned char*>(salt.data()), static_cast<int>(salt.size()));
+  check(filled == 1, "the system has random bytes");
+  return salt;
+}
+
 std::unique_ptr<SealedValue> seal_value(const PendingWrite& write,
                                         const BlockEncoding& encoding,
                                         const ValueSeal& seal) {
@@ -119,11 +128,8 @@ std::unique_ptr<SealedValue> seal_value(const PendingWrite& write,
   auto header_part = std::span(padded).first(header_size);
 
   RemoteValueHead head{.magic = kRemoteValueMagic,
-                       .header_bytes = static_cast<uint32_t>(header_size)};
-  // NOLINTNEXTLINE: bytes as OpenSSL wants them
-  int filled = RAND_bytes(reinterpret_cast<unsigned char*>(head.salt.data()),
-                          static_cast<int>(head.salt.size()));
-  check(filled == 1, "the system has random bytes");
+                       .header_bytes = static_cast<uint32_t>(header_size),
+                       .salt = random_salt()};
   value->start.resize(sizeof(head) + header_size);
   std::memcpy(value->start.data() + sizeof(head), header_part.data(), header_size);
   value->pieces.push_back(value->start);

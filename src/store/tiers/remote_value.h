@@ -64,6 +64,7 @@ class ValueSeal {
   std::unique_ptr<evp_mac_st, Free> algorithm_;
 };
 
+SealTag random_salt();
 // Without time that tells how much of it is alike.
 bool is_same_tag(const SealTag& a, const SealTag& b);
 

@@ -13,6 +13,7 @@
 #include "redis/tls.h"
 #include "store/remote_options.h"
 #include "store/tiers/remote_index.h"
+#include "store/tiers/remote_tables.h"
 #include "store/tiers/remote_value.h"
 #include "store/tiers/tier.h"
 
@@ -44,7 +45,6 @@ struct ValueRead {
 // Whether some values of a block are there.
 struct ValueQuestion {
   RemoteQuestion question;
-  uint64_t ticket = 0;  // of the call of ask() that it belongs to
   int num_redirects = 0;
   bool is_asking = false;
 };
@@ -63,11 +63,12 @@ struct RemoteParts {
   const ValueSeal& seal;
   const BlockEncoding& encoding;
   RemoteIndex& index;
+  RemoteTables& tables;
   RemoteCounters& counters;
   std::function<void(ValueRead, const RedisRedirect&)> redirect_read;
   std::function<void(ValueQuestion, const RedisRedirect&)> redirect_question;
   std::function<void(const std::vector<RedisSlotRange>&)> learn_slots;
-  std::function<void(uint64_t ticket)> on_answer;
+  std::function<void()> on_answer;        // of a question
   std::function<void()> on_lost;          // a server
   std::function<bool()> misses_an_owner;  // of slots: another may have taken its place
 };

@@ -5,6 +5,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "store/tiers/link_encoding.h"
+
 namespace droidspeak {
 namespace {
 
@@ -22,13 +24,13 @@ void add(std::atomic<uint64_t>& counter, uint64_t amount) {
 
 }  // namespace
 
-RedisConnection* RemoteWriter::connection_to(RemoteNode& node) {
-  std::unique_ptr<RemoteNode::Connection>& connection = connections_[&node];
+RedisConnection* RemoteWriter::connection_to(const Node& node) {
+  std::unique_ptr<RemoteNode::Connection>& connection = connections_[node];
   if (connection && !connection->is_usable()) connection.reset();
-  if (!node.is_up()) return nullptr;
+  if (!node->is_up()) return nullptr;
   if (!connection) {
     Result<std::unique_ptr<RemoteNode::Connection>> opened =
-        node.connect(std::max(parts_.options.stall, kWriteStall));
+        node->connect(std::max(parts_.options.stall, kWriteStall));
     if (!opened) return nullptr;
     connection = std::move(*opened);
   }
@@ -36,13 +38,13 @@ RedisConnection* RemoteWriter::connection_to(RemoteNode& node) {
 }
 
 void RemoteWriter::remove(std::span<const std::string> names) {
-  std::map<RemoteNode*, std::vector<std::string_view>> by_node;
+  std::map<Node, std::vector<std::string_view>> by_node;
   for (const std::string& name : names) by_node[find_node_(name)].push_back(name);
   for (const auto& [node, own_names] : by_node) {
     std::span<const std::string_view> left(own_names);
     while (node != nullptr && !left.empty()) {
       size_t count = std::min(left.size(), kMostRemovals);
-      remove(*node, left.first(count));
+      remove(node, left.first(count));
       left = left.subspan(count);
       add(parts_.counters.num_steps, 1);
     }
@@ -50,7 +52,7 @@ void RemoteWriter::remove(std::span<const std::string> names) {
 }
 
 // Of what cannot be removed the server rids itself by eviction.
-void RemoteWriter::remove(RemoteNode& node, std::span<const std::string_view> names) {
+void RemoteWriter::remove(const Node& node, std::span<const std::string_view> names) {
   RedisConnection* connection = connection_to(node);
   if (connection == nullptr) return;
   std::string commands;
@@ -59,7 +61,7 @@ void RemoteWriter::remove(RemoteNode& node, std::span<const std::string_view> na
   for (size_t i = 0; state && i < names.size(); ++i) {
     if (Result<RedisReply> reply = connection->read_reply(); !reply) state = reply.error();
   }
-  if (!state) connections_.erase(&node);
+  if (!state) connections_.erase(node);
 }
 
 RemoteWriter::Jobs RemoteWriter::make_jobs(
@@ -82,7 +84,25 @@ RemoteWriter::Jobs RemoteWriter::make_jobs(
   return jobs;
 }
 
-void RemoteWriter::write(std::span<const std::shared_ptr<PendingWrite>> batch) {
+// Until the server has tables, 8 bits do.
+BlockEncoding RemoteWriter::encoding_for(const Job& job,
+                                         const std::shared_ptr<const CodecTables>& tables) const {
+  BlockEncoding encoding = parts_.encoding;
+  const PendingEntry& any = job.part.entries.front();
+  Node node = find_node_(remote_name(job.part.label.key, any.id));
+  double rate = node ? node->carried_per_second() : 0;
+  encoding.encoding = encoding_over(parts_.options.format, encoding.layout, rate);
+  if (encoding.encoding != EntryEncoding::kCoded) return encoding;
+  encoding.tables = tables;
+  if (!tables) encoding.encoding = EntryEncoding::kInt8;
+  return encoding;
+}
+
+void RemoteWriter::write(std::span<const std::shared_ptr<PendingWrite>> batch, Haste haste) {
+  // Those of servers that have left would hold them.
+  std::erase_if(connections_, [](const auto& item) { return item.first->is_closed(); });
+  std::shared_ptr<const CodecTables> tables = parts_.tables.for_writing(batch);
+  if (haste == Haste::kYes) tables.reset();
   Jobs next;
   uint64_t bytes = 0;
   for (std::unique_ptr<Job>& job : make_jobs(batch)) {
@@ -90,7 +110,7 @@ void RemoteWriter::write(std::span<const std::shared_ptr<PendingWrite>> batch) {
       add(parts_.counters.dropped_writes, 1);
       continue;
     }
-    job->value = seal_value(job->part, parts_.encoding, parts_.seal);
+    job->value = seal_value(job->part, encoding_for(*job, tables), parts_.seal);
     bytes += job->value->bytes;
     next.push_back(std::move(job));
     if (bytes < kAheadBytes) continue;
@@ -106,26 +126,26 @@ void RemoteWriter::drop(const Jobs& jobs) {
 }
 
 void RemoteWriter::route(Jobs jobs) {
-  std::map<RemoteNode*, Jobs> by_node;
+  std::map<Node, Jobs> by_node;
   for (std::unique_ptr<Job>& job : jobs)
     by_node[find_node_(job->value->name)].push_back(std::move(job));
   for (auto& [node, own_jobs] : by_node) {
     if (node == nullptr) {
       drop(own_jobs);
     } else {
-      send(*node, std::move(own_jobs));
+      send(node, std::move(own_jobs));
     }
   }
 }
 
-void RemoteWriter::send(RemoteNode& node, Jobs jobs) {
+void RemoteWriter::send(const Node& node, Jobs jobs) {
   RedisConnection* connection = connection_to(node);
   if (connection == nullptr) return drop(jobs);
   Result<void> state = send(*connection, jobs);
-  if (state) state = read_replies(*connection, node, jobs);
+  if (state) state = read_replies(*connection, *node, jobs);
   add(parts_.counters.num_steps, 1);
   if (!state) {
-    connections_.erase(&node);
+    connections_.erase(node);
     drop(jobs);
   }
 }
@@ -148,8 +168,10 @@ Result<void> RemoteWriter::send(RedisConnection& connection, const Jobs& jobs) c
   return connection.send(pieces);
 }
 
-Result<void> RemoteWriter::read_replies(RedisConnection& connection, RemoteNode& node, Jobs& jobs) {
-  std::map<RemoteNode*, Jobs> elsewhere;
+Result<void> RemoteWriter::read_replies(RedisConnection& connection,
+                                        const RemoteNode& node,
+                                        Jobs& jobs) {
+  std::map<Node, Jobs> elsewhere;
   while (!jobs.empty()) {
     std::unique_ptr<Job>& job = jobs.front();
     if (job->is_asking) {
@@ -159,8 +181,7 @@ Result<void> RemoteWriter::read_replies(RedisConnection& connection, RemoteNode&
     if (!reply) return reply.error();
     std::optional<RedisRedirect> redirect;
     if (reply->is_error()) redirect = parse_redirect(reply->text, node.address());
-    RemoteNode* other =
-        redirect && job->num_redirects < kMostRedirects ? follow_(*redirect) : nullptr;
+    Node other = redirect && job->num_redirects < kMostRedirects ? follow_(*redirect) : nullptr;
     if (other != nullptr) {
       ++job->num_redirects;
       job->is_asking = redirect->kind == RedisRedirect::Kind::kAsk;
@@ -170,7 +191,7 @@ Result<void> RemoteWriter::read_replies(RedisConnection& connection, RemoteNode&
     }
     jobs.erase(jobs.begin());
   }
-  for (auto& [other, moved] : elsewhere) send(*other, std::move(moved));
+  for (auto& [other, moved] : elsewhere) send(other, std::move(moved));
   return {};
 }
 

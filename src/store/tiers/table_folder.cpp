@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "codec/learn_tables.h"
 #include "store/tiers/block_writer.h"
 #include "store/tiers/private_folder.h"
 
@@ -16,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxTableBytes = uint64_t{64} << 20;
-constexpr size_t kLearnedBlocks = kLearnedTokens / kBlockTokens;
 constexpr size_t kRecentBlocks = 8;  // by which tables are judged
 constexpr size_t kModelDigits = 16;
 constexpr uint64_t kLogEvery = 256;  // failures to learn
@@ -63,19 +61,20 @@ TableFolder::TableFolder(FileSystem& files,
                          const fs::path& cache_folder,
                          CodedModel model,
                          const KvLayout& layout)
-    : files_(files), cache_folder_(cache_folder), model_(std::move(model)), layout_(layout) {}
+    : files_(files),
+      cache_folder_(cache_folder),
+      model_(std::move(model)),
+      layout_(layout),
+      learner_(model_, layout) {}
 
 std::shared_ptr<const CodecTables> TableFolder::for_writing(
     std::span<const std::shared_ptr<PendingWrite>> batch) {
-  bool is_float = layout_.num_layers > 0 && layout_.dtype != DType::kI8;
-  if (!is_float) return nullptr;
+  if (!learner_.can_learn()) return nullptr;
   if (!for_writing_ && !has_looked_) for_writing_ = load_for_writing();
   has_looked_ = true;
   if (for_writing_) return for_writing_;
-  for (const std::shared_ptr<PendingWrite>& write : batch) {
-    if (!write->is_cancelled) remember(*write);
-  }
-  if (has_seen_enough()) for_writing_ = load_or_learn();
+  learner_.remember(batch);
+  if (learner_.has_seen_enough()) for_writing_ = load_or_learn();
   return for_writing_;
 }
 
@@ -151,22 +150,6 @@ std::shared_ptr<const CodecTables> TableFolder::load(const fs::path& path) {
   return tables;
 }
 
-void TableFolder::remember(const PendingWrite& write) {
-  for (const PendingEntry& entry : write.entries) {
-    if (entry.id.kind != EntryKind::kKeyValue || entry.bytes.size() != layout_.layer_bytes())
-      continue;
-    auto is_same = [&](const Remembered& r) { return r.label.layer == entry.id.layer; };
-    auto seen = static_cast<size_t>(std::count_if(remembered_.begin(), remembered_.end(), is_same));
-    if (seen >= kLearnedBlocks) continue;
-    remembered_.push_back({{entry.id.layer, write.label.position * kBlockTokens},
-                           {entry.bytes.begin(), entry.bytes.end()}});
-  }
-}
-
-bool TableFolder::has_seen_enough() const {
-  return remembered_.size() >= kLearnedBlocks * static_cast<size_t>(layout_.num_layers);
-}
-
 // One process at a time: the temporary, which is locked while its writer lives, stands for the
 // turn.
 std::shared_ptr<const CodecTables> TableFolder::load_or_learn() {
@@ -175,17 +158,14 @@ std::shared_ptr<const CodecTables> TableFolder::load_or_learn() {
   auto tables = load_for_writing();  // another process may have been faster
   std::error_code error;
   if (!turn && !tables && !fs::exists(temporary(), error)) warn_of_saving(turn.error());
-  if (tables) remembered_.clear();
+  if (tables) learner_.forget();
   bool is_learned = !tables && turn && (tables = learn(*turn));
   if (turn && !is_learned) (void)files_.remove(temporary());
   return tables;
 }
 
 std::shared_ptr<const CodecTables> TableFolder::learn(const FileHandle& file) {
-  std::vector<KvSample> samples;
-  for (const Remembered& r : remembered_) samples.push_back({r.label, r.values});
-  Result<CodecTables> learned = learn_tables(layout_, model_.rope_frequencies, samples);
-  remembered_.clear();  // should they not do, others may
+  Result<CodecTables> learned = learner_.learn();
   if (!learned) {
     if (num_unlearned_++ % kLogEvery == 0) {
       spdlog::warn("cache folder {}: no codec tables from these blocks, K/V is stored raw: {}",

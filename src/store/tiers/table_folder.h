@@ -18,6 +18,7 @@
 #include "store/block_label.h"
 #include "store/coded_model.h"
 #include "store/tiers/file_system.h"
+#include "store/tiers/table_learner.h"
 #include "store/tiers/write_queue.h"
 
 namespace droidspeak {
@@ -39,15 +40,8 @@ class TableFolder {
   std::shared_ptr<const CodecTables> find(const TablesName& name);
 
  private:
-  struct Remembered {
-    PieceLabel label;
-    std::vector<std::byte> values;
-  };
-
   std::shared_ptr<const CodecTables> load_for_writing();
   std::shared_ptr<const CodecTables> load(const std::filesystem::path& path);
-  void remember(const PendingWrite& write);
-  bool has_seen_enough() const;
   std::shared_ptr<const CodecTables> load_or_learn();
   std::shared_ptr<const CodecTables> learn(const FileHandle& file);
   Result<void> save(const CodecTables& tables, const FileHandle& file);
@@ -62,7 +56,7 @@ class TableFolder {
   // The writing thread's.
   bool has_looked_ = false;
   std::shared_ptr<const CodecTables> for_writing_;
-  std::vector<Remembered> remembered_;
+  TableLearner learner_;
   std::set<TablesName> outgrown_;  // not for writing any more
   size_t num_coded_ = 0;           // of the recent entries
   size_t num_raw_ = 0;

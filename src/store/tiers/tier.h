@@ -98,8 +98,10 @@ class CacheTier {
   // more is asked for again and stays a hit meanwhile. Tiers that know what they have do nothing.
   virtual void ask(std::span<const Digest> /*keys*/, std::span<const EntryId> /*wanted*/) {}
 
-  // Waits until what was asked for before has its answer, or for so long.
-  virtual void wait_for_answers(std::chrono::milliseconds /*limit*/) {}
+  // Waits until none of these is on its way, whoever has asked for it, or until that time.
+  virtual void wait_for_answers(std::span<const Digest> /*keys*/,
+                                std::span<const EntryId> /*wanted*/,
+                                std::chrono::steady_clock::time_point /*until*/) {}
 
   // An entry whose bytes are in memory already, e.g. because they wait to be written: not copied.
   virtual std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const = 0;

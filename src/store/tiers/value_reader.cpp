@@ -56,6 +56,7 @@ Result<ValueReader::Outcome> ValueReader::read_reply(RedisConnection& connection
     return Outcome::kMiss;
   }
   EntryId any = read.wanted.front().id;
+  value_bytes_ = head->text_bytes;
   left_ = head->text_bytes;
   Result<bool> is_read = read_value(connection, head->text_bytes, read);
   if (!is_read) return is_read.error();
@@ -148,8 +149,17 @@ Result<bool> ValueReader::read_parts(RedisConnection& connection,
   BlockLabel label{header.key, header.owner, header.position};
   for (const Part& part : parts) {
     if (part.room.empty()) continue;
-    bool is_there = decode(header, part);
+    Decoded decoded = decode(header, part);
+    bool is_there = decoded == Decoded::kRight;
     if (is_there) parts_.counters.hits.fetch_add(1, std::memory_order_relaxed);
+    // Tables may come; what is damaged is not asked for again.
+    if (decoded == Decoded::kOtherTables) {
+      parts_.index.set_gone(header.key, part.entry.id);
+      parts_.counters.misses.fetch_add(1, std::memory_order_relaxed);
+    } else if (!is_there) {
+      parts_.index.set_damaged(header.key, part.entry.id);
+      parts_.counters.damaged.fetch_add(1, std::memory_order_relaxed);
+    }
     read.sink->done(part.index, is_there ? &label : nullptr);
     std::erase_if(read.wanted,
                   [&](const ValueRead::Wanted& wanted) { return wanted.index == part.index; });
@@ -163,17 +173,28 @@ Result<bool> ValueReader::read_parts(RedisConnection& connection,
   return true;
 }
 
-bool ValueReader::decode(const BlockFileHeader& header, const Part& part) const {
+ValueReader::Decoded ValueReader::decode(const BlockFileHeader& header, const Part& part) const {
   switch (part.entry.encoding) {
     case EntryEncoding::kRaw:
-      return true;
+      return Decoded::kRight;
     case EntryEncoding::kInt8:
       decode_int8(header.layout, part.stored, part.room);
-      return true;
+      return Decoded::kRight;
     case EntryEncoding::kCoded:
-      return false;
+      return decode_coded(header, part);
   }
-  return false;
+  return Decoded::kDamaged;
+}
+
+ValueReader::Decoded ValueReader::decode_coded(const BlockFileHeader& header,
+                                               const Part& part) const {
+  std::optional<TablesName> name = tables_of_piece(part.stored);
+  if (!name) return Decoded::kDamaged;
+  std::shared_ptr<const CodecTables> tables = parts_.tables.find(*name);
+  if (!tables || !tables->fit(header.layout)) return Decoded::kOtherTables;
+  PieceLabel label{part.entry.id.layer, header.position * kBlockTokens};
+  Result<void> decoded = decoder_.decode(*tables, header.layout, label, part.stored, part.room);
+  return decoded ? Decoded::kRight : Decoded::kDamaged;
 }
 
 }  // namespace droidspeak

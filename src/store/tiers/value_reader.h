@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "codec/kv_codec.h"
 #include "redis/connection.h"
 #include "store/tiers/remote_work.h"
 
@@ -24,6 +25,9 @@ class ValueReader {
   Result<Outcome> read_reply(RedisConnection& connection,
                              const RedisAddress& from,
                              ValueRead& read);
+
+  // Of the last one that was read.
+  uint64_t value_bytes() const { return value_bytes_; }
 
  private:
   // An entry of the value on its way.
@@ -42,11 +46,15 @@ class ValueReader {
                           const BlockFileHeader& header,
                           ValueRead& read);
   std::vector<Part> make_parts(const BlockFileHeader& header, ValueRead& read);
-  bool decode(const BlockFileHeader& header, const Part& part) const;
+  enum class Decoded { kRight, kDamaged, kOtherTables };
+  Decoded decode(const BlockFileHeader& header, const Part& part) const;
+  Decoded decode_coded(const BlockFileHeader& header, const Part& part) const;
   uint64_t most_value_bytes() const;
 
   const RemoteParts& parts_;
+  const PieceDecoder decoder_{};
   std::vector<std::byte> scratch_;
+  uint64_t value_bytes_ = 0;
   uint64_t left_ = 0;  // of the value that is being read
 };
 

@@ -142,6 +142,18 @@ void WriteQueue::wait_until_done() {
   while (num_done_ < target) changed_.wait(mutex_);
 }
 
+bool WriteQueue::wait_until_done_for(std::chrono::milliseconds limit) {
+  auto until = std::chrono::steady_clock::now() + limit;
+  MutexLock lock(mutex_);
+  uint64_t target = num_pushed_;
+  while (num_done_ < target) {
+    auto left = until - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return false;
+    changed_.wait_for(mutex_, left);
+  }
+  return true;
+}
+
 bool WriteQueue::is_done() const {
   MutexLock lock(mutex_);
   return num_done_ == num_pushed_;
@@ -158,35 +170,6 @@ void WriteQueue::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
-}
-
-bool WriteQueue::wait_until_ended(std::chrono::milliseconds stall) {
-  constexpr std::chrono::milliseconds kLookAgain{20};  // nobody tells of steps or of the time
-  MutexLock lock(mutex_);
-  uint64_t seen = num_steps_;
-  std::chrono::nanoseconds deadline = clock_.now() + stall;
-  while (!has_ended_) {
-    // The time first: a step between the two counts for the thread, never against it.
-    std::chrono::nanoseconds now = clock_.now();
-    uint64_t num_steps = num_steps_;
-    if (num_steps != seen) {
-      seen = num_steps;
-      deadline = now + stall;
-    }
-    if (now >= deadline) {
-      is_abandoned_ = true;
-      return false;
-    }
-    changed_.wait_for(mutex_, kLookAgain);
-  }
-  return true;
-}
-
-bool WriteQueue::end() {
-  MutexLock lock(mutex_);
-  has_ended_ = !is_abandoned_;
-  changed_.notify_all();
-  return has_ended_;
 }
 
 }  // namespace droidspeak

@@ -67,6 +67,8 @@ class WriteQueue {
   void cancel_all();
   // Waits for everything that was pushed before.
   void wait_until_done();
+  // False: it is not done after so long.
+  bool wait_until_done_for(std::chrono::milliseconds limit);
   bool is_done() const;
   void close();
   // take() gives nothing any more, whatever still waits.
@@ -75,11 +77,7 @@ class WriteQueue {
   // The writing thread has put some bytes on the disk, or removed a file.
   void note_progress() { num_steps_.fetch_add(1, std::memory_order_relaxed); }
 
-  // The last calls of the writing thread and of the owner. Waits for the thread to end for as long
-  // as it gets on with its work; false when it has made no step for `stall`: it then parks.
-  bool wait_until_ended(std::chrono::milliseconds stall);
-  // False when the owner no longer waits: the caller must touch nothing but this any more.
-  bool end();
+  uint64_t num_steps() const { return num_steps_.load(std::memory_order_relaxed); }
 
  private:
   using Writes = std::vector<std::shared_ptr<PendingWrite>>;
@@ -99,7 +97,6 @@ class WriteQueue {
   uint64_t num_removal_calls_ GUARDED_BY(mutex_) = 0;  // behind removals_
   bool is_closed_ GUARDED_BY(mutex_) = false;
   bool is_abandoned_ GUARDED_BY(mutex_) = false;
-  bool has_ended_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace droidspeak

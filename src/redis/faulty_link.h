@@ -1,0 +1,161 @@
+// For tests: a link to a server on loopback that becomes slow, stops, breaks or changes bytes, at
+// once or once it has carried so much.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mutex.h"
+#include "redis/address.h"
+
+namespace droidspeak {
+
+class FaultyLink {
+ public:
+  enum class Fault { kNone, kSlow, kStalled, kReset, kFlipped };
+
+  explicit FaultyLink(uint16_t server_port) : server_port_(server_port) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    port_ = ntohs(address.sin_port);
+    acceptor_ = std::thread([this] { accept_all(); });
+  }
+
+  ~FaultyLink() {
+    is_ending_ = true;
+    acceptor_.join();
+    for (std::thread& thread : carriers_) thread.join();
+    close(listener_);
+  }
+
+  FaultyLink(const FaultyLink&) = delete;
+  FaultyLink& operator=(const FaultyLink&) = delete;
+
+  RedisServers servers() const { return {.addresses = {{"127.0.0.1", port_}}}; }
+
+  // From the server, all connections together; for Fault::kSlow.
+  void set_slow_rate(double bytes_per_second) { slow_rate_ = bytes_per_second; }
+
+  // What happens once so many more bytes have come from the server.
+  void fail_after(uint64_t bytes, Fault fault) {
+    fault_ = fault;
+    fault_at_ = carried_ + bytes;
+  }
+
+  void heal() { fault_at_ = kNever; }
+
+  bool has_failed() const { return carried_ >= fault_at_; }
+
+  // From the server, since the link is there.
+  uint64_t carried() const { return carried_; }
+
+ private:
+  static constexpr int kLookMs = 20;
+  static constexpr size_t kSlowBytes = 512;
+  static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+  static sockaddr_in loopback(uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    return address;
+  }
+
+  bool has_failed(Fault fault) const { return fault_ == fault && has_failed(); }
+
+  void accept_all() {
+    while (!is_ending_) {
+      pollfd wanted{listener_, POLLIN, 0};
+      if (poll(&wanted, 1, kLookMs) <= 0) continue;
+      int client = accept(listener_, nullptr, nullptr);
+      if (client >= 0) carriers_.emplace_back([this, client] { carry(client); });
+    }
+  }
+
+  void carry(int client) {
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = loopback(server_port_);
+    bool is_open = connect(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    std::vector<char> bytes(65536);
+    while (is_open && !is_ending_ && !has_failed(Fault::kReset)) {
+      pollfd ends[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
+      if (has_failed(Fault::kStalled) || poll(ends, 2, kLookMs) <= 0) {
+        if (has_failed(Fault::kStalled))
+          std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+        continue;
+      }
+      if (ends[0].revents != 0) is_open = send_all(server, bytes, receive(client, bytes, 65536));
+      if (is_open && ends[1].revents != 0) is_open = carry_from_server(server, client, bytes);
+    }
+    close(server);
+    close(client);
+  }
+
+  // What is left before the fault first, so that it comes where it was meant to.
+  bool carry_from_server(int server, int client, std::vector<char>& bytes) {
+    bool is_slow = has_failed(Fault::kSlow);
+    uint64_t left = has_failed() ? bytes.size() : fault_at_ - carried_;
+    size_t most = is_slow ? kSlowBytes : std::min<uint64_t>(bytes.size(), left);
+    ssize_t count = receive(server, bytes, most);
+    if (count > 0 && has_failed(Fault::kFlipped)) bytes[static_cast<size_t>(count) / 2] ^= 0x20;
+    if (!send_all(client, bytes, count)) return false;
+    carried_ += static_cast<uint64_t>(count);
+    if (is_slow) wait_for_turn(static_cast<double>(count) / slow_rate_);
+    return true;
+  }
+
+  // Connections share the rate.
+  void wait_for_turn(double seconds) {
+    auto time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds));
+    std::chrono::steady_clock::time_point until;
+    {
+      MutexLock lock(mutex_);
+      free_from_ = std::max(free_from_, std::chrono::steady_clock::now()) + time;
+      until = free_from_;
+    }
+    while (!is_ending_ && has_failed(Fault::kSlow) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(
+          until - std::chrono::steady_clock::now(), std::chrono::milliseconds(kLookMs)));
+  }
+
+  static ssize_t receive(int from, std::vector<char>& bytes, size_t most) {
+    return recv(from, bytes.data(), most, 0);
+  }
+
+  static bool send_all(int to, const std::vector<char>& bytes, ssize_t count) {
+    return count > 0 && send(to, bytes.data(), static_cast<size_t>(count), MSG_NOSIGNAL) == count;
+  }
+
+  const uint16_t server_port_;
+  int listener_ = -1;
+  uint16_t port_ = 0;
+  std::atomic<double> slow_rate_ = 10;
+  std::atomic<Fault> fault_ = Fault::kNone;
+  std::atomic<uint64_t> fault_at_ = kNever;
+  std::atomic<uint64_t> carried_ = 0;
+  std::atomic<bool> is_ending_ = false;
+  Mutex mutex_;
+  std::chrono::steady_clock::time_point free_from_ GUARDED_BY(mutex_){};
+  std::thread acceptor_;
+  std::vector<std::thread> carriers_;
+};
+
+}  // namespace droidspeak

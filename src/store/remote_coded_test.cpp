@@ -1,0 +1,177 @@
+// Coded K/V in Redis: with tables that the first writer learns, and everybody else takes from
+// there.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "codec/test_values.h"
+#include "store/remote_fixture.h"
+#include "store/tiers/link_encoding.h"
+#include "store/tiers/remote_value.h"
+
+namespace droidspeak {
+namespace {
+
+const KvLayout kLayout{.num_layers = 4, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF16};
+
+class CodedRemote : public RemoteStores {
+ protected:
+  StoreOptions coded(const RedisServers& servers) const {
+    StoreOptions made = options(servers, RemoteFormat::kCoded);
+    made.kv_layout = kLayout;
+    made.input_bytes = 0;
+    made.coded_model = {test_key(500), test_frequencies(16)};
+    return made;
+  }
+
+  static std::vector<EntryId> entries() { return {kv(0), kv(1), kv(2), kv(3)}; }
+
+  static std::vector<std::byte> values(uint32_t block, int32_t layer) {
+    return test_values(kLayout, test_frequencies(16), {layer, block * kBlockTokens}, 1,
+                       100 * block + static_cast<uint32_t>(layer));
+  }
+
+  static void put_blocks(CacheStore& store, uint32_t first, uint32_t end) {
+    for (uint32_t block = first; block < end; ++block) {
+      std::vector<std::vector<std::byte>> contents;
+      std::vector<EntryBytes> made;
+      for (EntryId id : entries()) contents.push_back(values(block, id.layer));
+      for (size_t i = 0; i < contents.size(); ++i) made.push_back({entries()[i], contents[i]});
+      ASSERT_TRUE(put_entries(store, {test_key(block), test_owner(block), block}, made));
+    }
+    store.flush();
+  }
+
+  // The first four blocks teach the tables, which the server has when this returns.
+  void teach(CacheStore& store, const RedisProcess& server) {
+    put_blocks(store, 0, 4);
+    wait_until([&] { return !server.command({"KEYS", "ds1:tables:*"}).items.empty(); });
+    // The next block is written with them once the writer knows that they are there.
+    for (uint32_t block = 4; num_coded(server) == 0; ++block) put_blocks(store, block, block + 1);
+  }
+
+  // Values that are smaller than 8 bits would make them.
+  static size_t num_coded(const RedisProcess& server) {
+    size_t count = 0;
+    for (const RedisReply& key : server.command({"KEYS", "ds1:{*"}).items) {
+      int64_t bytes = server.command({"STRLEN", key.text}).integer;
+      if (bytes < static_cast<int64_t>(4 * kLayout.layer_bytes() * 2 / 5)) ++count;
+    }
+    return count;
+  }
+
+  // Of what came, how far it is from what was put; nothing on a miss.
+  static std::optional<double> loss_of(CacheStore& store, uint32_t block, int32_t layer) {
+    std::vector<Digest> key = {test_key(block)};
+    store.ask(key, entries());
+    store.wait_for_answers(key, entries(),
+                           std::chrono::steady_clock::now() + std::chrono::seconds(10));
+    auto entry = store.fetch(key[0], kv(layer));
+    if (!entry) return std::nullopt;
+    EXPECT_EQ(entry->tier(), Tier::kRemote);
+    std::vector<std::byte> before = values(block, layer);
+    double loss = 0;
+    double size = 0;
+    for (size_t i = 0; i < before.size() / 2; ++i) {
+      float was = load_element(kLayout.dtype, before.data(), i);
+      float is = load_element(kLayout.dtype, entry->bytes().data(), i);
+      loss += (was - is) * (was - is);
+      size += was * was;
+    }
+    return std::sqrt(loss / size);
+  }
+};
+
+TEST_F(CodedRemote, OneTeachesTablesAndAllReadWithThem) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(coded(server.servers()));
+  teach(*one, server);
+  put_blocks(*one, 100, 110);
+  EXPECT_GE(num_coded(server), 10u);
+  auto two = open_and_find(coded(server.servers()));
+  for (uint32_t block = 100; block < 110; ++block) {
+    for (int32_t layer = 0; layer < kLayout.num_layers; ++layer) {
+      std::optional<double> loss = loss_of(*two, block, layer);
+      ASSERT_TRUE(loss) << block << " " << layer;
+      EXPECT_GT(*loss, 0.001) << "it is coded";
+      EXPECT_LT(*loss, 0.3);
+    }
+  }
+  EXPECT_LT(loss_of(*two, 0, 0).value(), 0.02) << "8 bits, before there were tables";
+  // It does not learn its own.
+  put_blocks(*two, 200, 210);
+  EXPECT_EQ(server.command({"KEYS", "ds1:tables:*"}).items.size(), 1u);
+  EXPECT_LT(loss_of(*open_and_find(coded(server.servers())), 205, 3).value(), 0.3);
+}
+
+TEST_F(CodedRemote, TablesThatTheServerHasLostAreGivenBackToIt) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(coded(server.servers()));
+  teach(*one, server);
+  put_blocks(*one, 100, 101);
+  std::string name = server.command({"KEYS", "ds1:tables:*"}).items.at(0).text;
+  for (const char* damage : {"", "not sealed"}) {
+    server.command({"SET", name, damage});
+    if (*damage == 0) server.command({"DEL", name});
+    wait_until([&] { return server.command({"STRLEN", name}).integer > 1000; });
+    auto two = open_and_find(coded(server.servers()));
+    EXPECT_LT(loss_of(*two, 100, 0).value(), 0.3);
+  }
+}
+
+// Somebody else's tables under the same name: what was coded with ours is a miss, never wrong.
+TEST_F(CodedRemote, WhatIsCodedWithOtherTablesIsAMiss) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  std::string name;
+  {
+    auto one = open_and_find(coded(server.servers()));
+    teach(*one, server);
+    put_blocks(*one, 100, 101);
+    name = server.command({"KEYS", "ds1:tables:*"}).items.at(0).text;
+  }
+  server.command({"DEL", name});
+  auto two = open_and_find(coded(server.servers()));
+  EXPECT_FALSE(loss_of(*two, 100, 0)) << "there are no tables";
+  EXPECT_GT(remote(*two).misses, 0u);
+  EXPECT_EQ(remote(*two).damaged, 0u);
+  put_blocks(*two, 300, 304);  // learns others
+  wait_until([&] { return server.command({"EXISTS", name}).integer == 1; });
+  EXPECT_FALSE(loss_of(*two, 100, 0));
+}
+
+TEST_F(CodedRemote, DamageIsAMiss) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  {
+    auto one = open_and_find(coded(server.servers()));
+    teach(*one, server);
+    put_blocks(*one, 100, 101);
+  }
+  std::string name = remote_name(test_key(100), kv(0));
+  server.command({"SETRANGE", name, "700", "x!x"});
+  auto two = open_and_find(coded(server.servers()));
+  EXPECT_FALSE(loss_of(*two, 100, 0));
+  EXPECT_EQ(remote(*two).damaged, 1u);
+}
+
+TEST(LinkEncoding, FollowsTheLink) {
+  const KvLayout f16{.num_layers = 32, .num_kv_heads = 8, .head_dim = 128, .dtype = DType::kF16};
+  EXPECT_EQ(fastest_encoding(f16, 1e6), EntryEncoding::kCoded);
+  EXPECT_EQ(fastest_encoding(f16, 125e6), EntryEncoding::kCoded) << "1 Gbit/s";
+  EXPECT_EQ(fastest_encoding(f16, 1250e6), EntryEncoding::kInt8) << "10 Gbit/s";
+  EXPECT_EQ(fastest_encoding(f16, 10e9), EntryEncoding::kRaw);
+  EXPECT_EQ(encoding_over(RemoteFormat::kInt8, f16, 1e6), EntryEncoding::kInt8);
+  EXPECT_EQ(encoding_over(RemoteFormat::kAuto, f16, 1e6), EntryEncoding::kCoded);
+  EXPECT_GT(decoded_rate(EntryEncoding::kCoded, f16, 1e6), 4.5e6);
+  EXPECT_NEAR(decoded_rate(EntryEncoding::kRaw, f16, 1e6), 1e6, 1);
+  KvLayout i8 = f16;
+  i8.dtype = DType::kI8;
+  EXPECT_EQ(fastest_encoding(i8, 1e6), EntryEncoding::kRaw);
+  EXPECT_EQ(fastest_encoding({}, 1e6), EntryEncoding::kRaw) << "of no layout";
+}
+
+}  // namespace
+}  // namespace droidspeak
