@@ -84,6 +84,7 @@ MODELS = {  # name: (architecture of the file, config)
         num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64))),
     "qwen3-moe": ("qwen3moe", transformers.Qwen3MoeConfig(**common(
         num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=16, norm_topk_prob=True))),
+    "smollm3": ("smollm3", transformers.SmolLM3Config(**{**common(), "num_hidden_layers": 5})),
     "olmo3": ("olmo2", transformers.Olmo3Config(**{**common(
         sliding_window=40, rope_parameters=by_layer(YARN)), "num_hidden_layers": 4})),
 }
@@ -207,7 +208,7 @@ def write_gguf(model, architecture, dtype, path):
         values = parameter.numpy()
         if "Gemma" in type(model).__name__ and "norm" in name:
             values = values + 1
-        if architecture in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
+        if architecture in ("llama", "granite", "smollm3") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = adjacent_pairs(values, heads)
         if "shared_expert_gate" in name:

@@ -85,6 +85,10 @@ MODELS = {
         num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=48)),
     "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**small(
         num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16, norm_topk_prob=True)),
+    # Two layers of five without RoPE, not where the default has them.
+    "smollm3": lambda: transformers.SmolLM3Config(**{**small(
+        rope_parameters={"rope_type": "default", "rope_theta": 50000.0}, no_rope_layers=[1, 0, 1, 0, 1]),
+        "num_hidden_layers": 5}),
     "olmo3": lambda: transformers.Olmo3Config(**{**small(sliding_window=40, rope_parameters=rope_by_layer(yarn_rope())),
                                                  "num_hidden_layers": 4}),
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "formats/byte_reader.h"
 #include "tensor/dequantize.h"
@@ -11,6 +12,10 @@
 namespace droidspeak {
 
 void TensorBytes::read(std::vector<std::byte>& out) const {
+  if (make_) {
+    make_(out);
+    return check(out.size() == size_, "as many bytes are made as were announced");
+  }
   if (!file_) return out.assign(memory_.begin(), memory_.end());
   out.resize(size_);
   file_->read(offset_, out);
@@ -19,6 +24,11 @@ void TensorBytes::read(std::vector<std::byte>& out) const {
 void TensorBytes::for_each_piece(
     const std::function<void(std::span<const std::byte>)>& body) const {
   constexpr uint64_t kPieceBytes = 1 << 20;
+  if (make_) {
+    std::vector<std::byte> made;
+    read(made);
+    return body(made);
+  }
   if (!file_) return body(memory_);
   std::vector<std::byte> piece(std::min(size_, kPieceBytes));
   for (uint64_t done = 0; done < size_; done += piece.size()) {

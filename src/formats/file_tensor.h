@@ -14,7 +14,8 @@
 
 namespace droidspeak {
 
-// Bytes in a file or, for a tensor that is still to be written, in memory that outlives them.
+// Bytes in a file, in memory that outlives them (a tensor that is still to be written), or made of
+// other tensors when they are asked for.
 class TensorBytes {
  public:
   TensorBytes() = default;
@@ -25,9 +26,15 @@ class TensorBytes {
   TensorBytes(std::shared_ptr<const InputFile> file, uint64_t offset, uint64_t size)
       : file_(std::move(file)), offset_(offset), size_(size) {}
 
+  // `make` fills in exactly `size` bytes or throws Failure.
+  TensorBytes(uint64_t size, std::function<void(std::vector<std::byte>&)> make)
+      : make_(std::move(make)), size_(size) {}
+
   uint64_t size() const { return size_; }
 
-  // `size` bytes from `offset` on, which lie inside these.
+  bool are_made() const { return static_cast<bool>(make_); }
+
+  // Not for bytes that are made. `size` bytes from `offset` on, which lie inside these.
   TensorBytes part(uint64_t offset, uint64_t size) const {
     if (file_) return {file_, offset_ + offset, size};
     return memory_.subspan(offset, size);
@@ -41,6 +48,7 @@ class TensorBytes {
  private:
   std::span<const std::byte> memory_;
   std::shared_ptr<const InputFile> file_;
+  std::function<void(std::vector<std::byte>&)> make_;
   uint64_t offset_ = 0;
   uint64_t size_ = 0;
 };

@@ -207,15 +207,15 @@ void SafetensorsFile::parse(uint64_t max_header_bytes) {
   check_layout(entries, file_->size() - data_begin, reader);
   for (TensorEntry& entry : entries) {
     const FileDType* dtype = find_dtype(entry.dtype);
+    const TensorBytes bytes(file_, data_begin + entry.begin, entry.end - entry.begin);
     if (dtype == nullptr || !dtype->dtype) {
-      unsupported_.emplace(entry.name, entry.dtype);
+      other_index_.emplace(entry.name, others_.size());
+      others_.push_back(
+          {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), bytes});
       continue;
     }
     index_.emplace(entry.name, tensors_.size());
-    tensors_.push_back({std::move(entry.name),
-                        *dtype->dtype,
-                        std::move(entry.shape),
-                        {file_, data_begin + entry.begin, entry.end - entry.begin}});
+    tensors_.push_back({std::move(entry.name), *dtype->dtype, std::move(entry.shape), bytes});
   }
 }
 
@@ -223,23 +223,17 @@ const FileTensor* SafetensorsFile::find_tensor(std::string_view name) const {
   if (auto found = index_.find(std::string(name)); found != index_.end()) {
     return &tensors_[found->second];
   }
-  if (auto found = unsupported_.find(std::string(name)); found != unsupported_.end()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: tensor {}: dtype {} is not supported; F32, F16 and BF16 are",
-                              path().string(), in_quotes(name), in_quotes(found->second)));
+  if (auto found = other_index_.find(std::string(name)); found != other_index_.end()) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: tensor {}: dtype {} is not supported; F32, F16 and BF16 are",
+                    path().string(), in_quotes(name), in_quotes(others_[found->second].dtype)));
   }
   return nullptr;
 }
 
-std::vector<std::string> SafetensorsFile::unsupported_tensors() const {
-  std::vector<std::string> names;
-  for (const auto& [name, dtype] : unsupported_) names.push_back(name);
-  std::ranges::sort(names);
-  return names;
-}
-
 bool SafetensorsFile::contains(std::string_view name) const {
-  return index_.contains(std::string(name)) || unsupported_.contains(std::string(name));
+  return index_.contains(std::string(name)) || other_index_.contains(std::string(name));
 }
 
 void write_safetensors(const std::filesystem::path& path,

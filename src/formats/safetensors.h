@@ -14,12 +14,20 @@
 
 namespace droidspeak {
 
+// A tensor of another dtype than those of FileTensor.
+struct OtherTensor {
+  std::string name;
+  std::string dtype;  // as the file has it: "I32", "F8_E4M3"
+  std::vector<int64_t> shape;
+  TensorBytes bytes;
+};
+
 class SafetensorsFile {
  public:
-  // Throws Failure naming file, tensor and value. F32, F16, BF16 are the dtypes it knows; others
-  // are refused when their tensor is asked for by name (a checkpoint may carry unused integer
-  // buffers). A header takes some twenty times its bytes while it is read: `max_header_bytes`
-  // bounds what a file may cost.
+  // Throws Failure naming file, tensor and value. F32, F16, BF16 are the dtypes of its tensors;
+  // others are refused when their tensor is asked for by name (a checkpoint may carry unused
+  // integer buffers). A header takes some twenty times its bytes while it is read:
+  // `max_header_bytes` bounds what a file may cost.
   explicit SafetensorsFile(const std::filesystem::path& path,
                            uint64_t max_header_bytes = uint64_t{16} << 20);
 
@@ -34,13 +42,10 @@ class SafetensorsFile {
   // Whether a tensor of that name is there, whatever its dtype.
   bool contains(std::string_view name) const;
 
-  // Tensors of dtypes it does not know: name -> dtype.
-  const std::unordered_map<std::string, std::string>& unsupported() const { return unsupported_; }
+  // Tensors of other dtypes, by position in the file.
+  const std::vector<OtherTensor>& others() const { return others_; }
 
   const std::unordered_map<std::string, std::string>& metadata() const { return metadata_; }
-
-  // Names of tensors of other dtypes.
-  std::vector<std::string> unsupported_tensors() const;
 
  private:
   void parse(uint64_t max_header_bytes);
@@ -49,7 +54,8 @@ class SafetensorsFile {
   std::vector<FileTensor> tensors_;  // by position in the file
   std::unordered_map<std::string, size_t> index_;
   std::unordered_map<std::string, std::string> metadata_;
-  std::unordered_map<std::string, std::string> unsupported_;  // tensor name -> dtype text
+  std::vector<OtherTensor> others_;
+  std::unordered_map<std::string, size_t> other_index_;
 };
 
 // All shards of a Hugging Face folder as one set of tensors: model.safetensors, or else the shards

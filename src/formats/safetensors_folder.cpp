@@ -99,10 +99,13 @@ void SafetensorsFolder::open_shards() {
     }
   }
   std::set<std::string_view> names;
-  for (const FileTensor* tensor : tensors()) {
-    if (!names.insert(tensor->name).second) {
-      fail(index, fmt::format("tensor {} is in two shards", in_quotes(tensor->name)));
-    }
+  auto add = [&](const std::string& name) {
+    if (!names.insert(name).second)
+      fail(index, fmt::format("tensor {} is in two shards", in_quotes(name)));
+  };
+  for (const SafetensorsFile& file : files_) {
+    for (const FileTensor& tensor : file.tensors()) add(tensor.name);
+    for (const OtherTensor& tensor : file.others()) add(tensor.name);
   }
 }
 

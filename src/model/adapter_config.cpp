@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_scan.h"
+#include "formats/gguf.h"
 #include "model/json_fields.h"
 
 namespace droidspeak {
@@ -219,6 +220,29 @@ AdapterConfig::AdapterConfig(const std::filesystem::path& path, int32_t vocab_si
   read_invocation(json, vocab_size);
 }
 
+// A file without alpha, or with 0, adds B A as it is.
+AdapterConfig::AdapterConfig(const GgufFile& file, int32_t vocab_size)
+    : alpha_(file.get_double_or("adapter.lora.alpha", 0)),
+      scaling_(alpha_ == 0 ? Scaling::kNone : Scaling::kByRank),
+      architecture_(file.get_string("general.architecture")) {
+  constexpr std::string_view key = "adapter.alora.invocation_tokens";
+  auto refuse = [&](const std::string& what) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: key \"{}\" {}", file.path().string(), key, what));
+  };
+  const GgufValue* value = file.find(key);
+  if (value == nullptr) return;
+  const auto* tokens = std::get_if<std::vector<int64_t>>(value);
+  if (tokens == nullptr || tokens->empty() || tokens->size() > kMaxInvocation)
+    refuse(fmt::format("is no list of 1 to {} token ids", kMaxInvocation));
+  for (int64_t token : *tokens) {
+    if (token < 0 || token >= vocab_size)
+      refuse(fmt::format("holds {}: expected 0 to {}, which the base model has", token,
+                         vocab_size - 1));
+    invocation_.push_back(static_cast<int32_t>(token));
+  }
+}
+
 void AdapterConfig::read_layers(const JsonFields& json) {
   if (!json.is_blank("layers_pattern")) {
     bool is_text = json.is_text("layers_pattern");
@@ -241,14 +265,22 @@ void AdapterConfig::read_invocation(const JsonFields& json, int32_t vocab_size) 
   if (invocation_.empty() || invocation_.size() > kMaxInvocation) json.refuse(field, expected);
 }
 
-int32_t AdapterConfig::rank(const std::string& module) const {
-  return static_cast<int32_t>(ranks_.find(module).value_or(rank_));
+std::optional<int32_t> AdapterConfig::rank(const std::string& module) const {
+  if (!rank_) return std::nullopt;
+  return static_cast<int32_t>(ranks_.find(module).value_or(*rank_));
 }
 
-double AdapterConfig::scale(const std::string& module) const {
-  double alpha = alphas_.find(module).value_or(alpha_);
-  double rank = this->rank(module);
-  return alpha / (scaling_ == Scaling::kByRank ? rank : std::sqrt(rank));
+double AdapterConfig::scale(const std::string& module, int32_t rank) const {
+  const double alpha = alphas_.find(module).value_or(alpha_);
+  switch (scaling_) {
+    case Scaling::kByRank:
+      return alpha / rank;
+    case Scaling::kByRootOfRank:
+      return alpha / std::sqrt(static_cast<double>(rank));
+    case Scaling::kNone:
+      break;
+  }
+  return 1;
 }
 
 bool AdapterConfig::has_layer(int32_t layer) const {
@@ -256,7 +288,8 @@ bool AdapterConfig::has_layer(int32_t layer) const {
 }
 
 void AdapterConfig::add_to(Sha256& hash) const {
-  hash.add_field('n', fmt::format("r={}", static_cast<double>(rank_)));
+  if (rank_) hash.add_field('n', fmt::format("r={}", static_cast<double>(*rank_)));
+  if (!architecture_.empty()) hash.add_field('g', architecture_);
   hash.add_field('n', fmt::format("lora_alpha={}", alpha_));
   hash.add_field('r', scaling_ == Scaling::kByRootOfRank ? "rslora" : "lora");
   for (const ModulePattern::Entry& entry : ranks_.entries())

@@ -1,6 +1,7 @@
-// What adapter_config.json of a PEFT folder says about running the adapter: ranks and scales by
-// linear layer. A field that changes what the tensors mean, and is not done here, is refused by
-// name; so is one that this version does not know, unless its value is blank.
+// What adapter_config.json of a PEFT folder, or the metadata of a GGUF file, says about running the
+// adapter: ranks and scales by linear layer. A field that changes what the tensors mean, and is not
+// done here, is refused by name; so is one that this version does not know, unless its value is
+// blank.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 namespace droidspeak {
 
+class GgufFile;
 class JsonFields;
 
 // rank_pattern or alpha_pattern: numbers for linear layers whose path fits a key. As PEFT does it,
@@ -55,8 +57,15 @@ class AdapterConfig {
   // For a base of so many tokens. Throws Failure naming file, field and value.
   AdapterConfig(const std::filesystem::path& path, int32_t vocab_size);
 
-  int32_t rank(const std::string& module) const;
-  double scale(const std::string& module) const;  // of B A
+  // Of an adapter in GGUF. Throws Failure naming file, key and value.
+  AdapterConfig(const GgufFile& file, int32_t vocab_size);
+
+  // Nothing for GGUF files: tensors have their ranks.
+  std::optional<int32_t> rank(const std::string& module) const;
+
+  bool has_ranks() const { return rank_.has_value(); }
+
+  double scale(const std::string& module, int32_t rank) const;  // of B A
   // False when layers_to_transform leaves it out.
   bool has_layer(int32_t layer) const;
 
@@ -70,15 +79,16 @@ class AdapterConfig {
   void read_layers(const JsonFields& json);
   void read_invocation(const JsonFields& json, int32_t vocab_size);
 
-  enum class Scaling { kByRank, kByRootOfRank };
+  enum class Scaling { kByRank, kByRootOfRank, kNone };
 
-  int32_t rank_ = 0;
+  std::optional<int32_t> rank_;
   double alpha_ = 0;
   ModulePattern ranks_;
   ModulePattern alphas_;
   Scaling scaling_ = Scaling::kByRank;
   std::optional<std::vector<int64_t>> layers_;  // none: all
   std::vector<int32_t> invocation_;
+  std::string architecture_;  // of a GGUF file, whose rows may be in its order
 };
 
 }  // namespace droidspeak

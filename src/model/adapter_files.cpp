@@ -1,13 +1,11 @@
 #include "model/adapter_files.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +14,7 @@
 #include "formats/safetensors.h"
 #include "model/adapter_config.h"
 #include "model/digest_cache.h"
+#include "model/gguf_adapter.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -26,122 +25,6 @@ constexpr uint64_t kHeaderAllowance = uint64_t{1} << 20;
 constexpr uint64_t kEntryBytes = 256;  // of a header; a tensor takes some 130
 constexpr float kLargestHalf = 65504;
 
-// One linear layer as PEFT names it, and where its output lies in our fused one.
-struct Target {
-  std::string name;  // "self_attn.q_proj"
-  LinearPlace linear;
-  int32_t first_column;
-  int32_t rows;
-  int32_t columns;
-
-  bool overlaps(const Target& other) const {
-    return linear == other.linear && first_column < other.first_column + other.rows &&
-           other.first_column < first_column + rows;
-  }
-};
-
-// gate, up and down of an FFN of this size.
-struct FfnNames {
-  std::string gate;
-  std::string up;
-  std::string down;
-};
-
-void add_ffn(const FfnNames& names,
-             const LinearPlace& gate_up,
-             const LinearPlace& down,
-             std::pair<int32_t, int32_t> sizes,
-             std::vector<Target>& out) {
-  const auto [ffn_dim, d_model] = sizes;
-  out.push_back({names.gate, gate_up, 0, ffn_dim, d_model});
-  out.push_back({names.up, gate_up, ffn_dim, ffn_dim, d_model});
-  out.push_back({names.down, down, 0, d_model, ffn_dim});
-}
-
-// Experts are called as Qwen or as Mixtral does it.
-void add_experts(const ModelConfig& c, std::vector<Target>& out) {
-  for (int32_t e = 0; e < c.experts.count; ++e) {
-    const LinearPlace gate_up{.of_expert = &ExpertLora::gate_up, .expert = e};
-    const LinearPlace down{.of_expert = &ExpertLora::down, .expert = e};
-    const std::pair sizes{c.experts.ffn_dim, c.d_model};
-    const std::string qwen = fmt::format("mlp.experts.{}.", e);
-    add_ffn({qwen + "gate_proj", qwen + "up_proj", qwen + "down_proj"}, gate_up, down, sizes, out);
-    const std::string mixtral = fmt::format("block_sparse_moe.experts.{}.", e);
-    add_ffn({mixtral + "w1", mixtral + "w3", mixtral + "w2"}, gate_up, down, sizes, out);
-  }
-}
-
-std::vector<Target> targets_of(const ModelConfig& c) {
-  int32_t q = c.q_columns();
-  int32_t kv = c.kv_columns();
-  const LinearPlace qkv{.of_layer = &LoraLayer::qkv};
-  const LinearPlace gate_up{.of_layer = &LoraLayer::gate_up};
-  std::vector<Target> targets = {
-      {"self_attn.q_proj", qkv, 0, q, c.d_model},
-      {"self_attn.k_proj", qkv, q, kv, c.d_model},
-      {"self_attn.v_proj", qkv, q + kv, kv, c.d_model},
-      {"self_attn.qkv_proj", qkv, 0, q + 2 * kv, c.d_model},
-      {"self_attn.o_proj", {.of_layer = &LoraLayer::output}, 0, c.d_model, q}};
-  if (c.ffn_dim > 0) {
-    const std::string module = c.parts.has_shared_expert ? "mlp.shared_expert." : "mlp.";
-    add_ffn({module + "gate_proj", module + "up_proj", module + "down_proj"}, gate_up,
-            {.of_layer = &LoraLayer::down}, {c.ffn_dim, c.d_model}, targets);
-    targets.push_back({module + "gate_up_proj", gate_up, 0, 2 * c.ffn_dim, c.d_model});
-  }
-  add_experts(c, targets);
-  return targets;
-}
-
-bool consume(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-std::optional<int32_t> consume_layer(std::string_view& text) {
-  int32_t layer = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
-  auto length = static_cast<size_t>(end - text.data());
-  bool is_number = error == std::errc() && layer >= 0 && (length == 1 || text.front() != '0');
-  if (!is_number) return std::nullopt;
-  text.remove_prefix(length);
-  return layer;
-}
-
-struct TensorPlace {
-  int32_t layer = 0;
-  const Target* target = nullptr;
-  enum class Side { kDown, kUp } side = Side::kDown;
-};
-
-// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", with or without PEFT's prefix
-// and the name of its default adapter.
-std::optional<TensorPlace> place_of(std::string_view name, const std::vector<Target>& targets) {
-  TensorPlace place;
-  consume(name, "base_model.model.");
-  if (!consume(name, "model.layers.")) return std::nullopt;
-  auto layer = consume_layer(name);
-  if (!layer || !consume(name, ".")) return std::nullopt;
-  place.layer = *layer;
-  for (const Target& target : targets) {
-    if (name.starts_with(target.name) && name.substr(target.name.size()).starts_with(".lora_"))
-      place.target = &target;
-  }
-  if (place.target == nullptr) return std::nullopt;
-  name.remove_prefix(place.target->name.size());
-  if (consume(name, ".lora_B")) {
-    place.side = TensorPlace::Side::kUp;
-  } else if (!consume(name, ".lora_A")) {
-    return std::nullopt;
-  }
-  consume(name, ".default");
-  return name == ".weight" ? std::optional(place) : std::nullopt;
-}
-
-std::string module_of(const TensorPlace& place) {
-  return fmt::format("model.layers.{}.{}", place.layer, place.target->name);
-}
-
 std::vector<float> floats_of(DType dtype, std::span<const std::byte> bytes, int64_t size) {
   std::vector<float> values(static_cast<size_t>(size));
   dequantize(dtype, bytes, values);
@@ -150,6 +33,17 @@ std::vector<float> floats_of(DType dtype, std::span<const std::byte> bytes, int6
 
 bool all_finite(const std::vector<float>& values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// Rows of a matrix; no order: they are in it.
+void put_in_order(const std::vector<int32_t>& order, std::vector<float>& values) {
+  if (order.empty()) return;
+  const std::vector<float> stored = values;
+  const size_t columns = values.size() / order.size();
+  for (size_t row = 0; row < order.size(); ++row) {
+    std::copy_n(stored.begin() + static_cast<std::ptrdiff_t>(columns) * order[row], columns,
+                values.begin() + static_cast<std::ptrdiff_t>(columns * row));
+  }
 }
 
 std::vector<std::byte> bytes_of(std::span<const std::byte> bytes) {
@@ -176,25 +70,65 @@ uint64_t max_header_bytes(const ModelConfig& base, size_t num_targets) {
   return kEntryBytes * (num_targets * 2 * static_cast<uint64_t>(base.num_layers) + 256);
 }
 
+// What a PEFT folder or a GGUF file holds.
+struct AdapterSource {
+  std::filesystem::path path;  // of the file with the tensors
+  AdapterConfig config;
+  std::vector<AdapterTensor> tensors;  // in its order
+};
+
+AdapterSource open_peft(const std::filesystem::path& folder,
+                        const ModelConfig& base,
+                        const std::vector<AdapterTarget>& targets) {
+  AdapterConfig config(folder / "adapter_config.json", base.vocab_size);
+  const SafetensorsFile file(
+      check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base)),
+      max_header_bytes(base, targets.size()));
+  for (const OtherTensor& other : file.others()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: tensor \"{}\" is {}: expected F32, F16 or BF16",
+                              file.path().string(), other.name, other.dtype));
+  }
+  AdapterSource source{file.path(), std::move(config), {}};
+  for (const FileTensor& tensor : file.tensors())
+    source.tensors.push_back({tensor, peft_place(tensor.name, targets)});
+  return source;
+}
+
+AdapterSource open_gguf(const std::filesystem::path& path,
+                        const ModelConfig& base,
+                        const std::vector<AdapterTarget>& targets) {
+  const GgufFile file(check_size(path, max_adapter_bytes(base)));
+  const Architecture& architecture = check_gguf_adapter(file, base);
+  return {path, AdapterConfig(file, base.vocab_size),
+          gguf_adapter_tensors(file, architecture, base, targets)};
+}
+
+AdapterSource open_adapter(const std::filesystem::path& path,
+                           const ModelConfig& base,
+                           const std::vector<AdapterTarget>& targets) {
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  return is_file ? open_gguf(path, base, targets) : open_peft(path, base, targets);
+}
+
 }  // namespace
 
-// Reads the tensors of one folder into an AdapterFiles.
+// Reads the tensors of one folder or file into an AdapterFiles.
 class AdapterReader {
  public:
-  AdapterReader(const std::filesystem::path& folder, const ModelConfig& base, Precision precision)
+  AdapterReader(const std::filesystem::path& path, const ModelConfig& base, Precision precision)
       : base_(base),
         precision_(precision),
-        targets_(targets_of(base)),
-        config_(folder / "adapter_config.json", base.vocab_size),
-        file_(check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base)),
-              max_header_bytes(base, targets_.size())) {}
+        targets_(adapter_targets(base)),
+        source_(open_adapter(path, base, targets_)) {}
 
   void read(AdapterFiles& out) {
     place_tensors();
     check_overlaps();
     read_tensors();
     out.digest_ = digest();
-    out.invocation_ = config_.invocation();
+    out.invocation_ = config().invocation();
     out.layers_.resize(static_cast<size_t>(base_.num_layers));
     for (const auto& [key, slot] : slots_)
       out.layers_[static_cast<size_t>(key.first)].push_back(read_pair(slot));
@@ -202,38 +136,38 @@ class AdapterReader {
 
  private:
   struct Slot {
-    TensorPlace place;
+    AdapterPlace place;
     std::optional<size_t> down;  // index of lora_A among the file's tensors
     std::optional<size_t> up;    // and of lora_B
   };
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", file_.path().string(), what));
+    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", source_.path.string(), what));
   }
 
-  const FileTensor& tensor(size_t index) const { return file_.tensors()[index]; }
+  const AdapterConfig& config() const { return source_.config; }
+
+  const FileTensor& tensor(size_t index) const { return source_.tensors[index].tensor; }
 
   void place_tensors() {
-    for (const auto& [name, dtype] : file_.unsupported())
-      refuse(fmt::format("tensor \"{}\" is {}: expected F32, F16 or BF16", name, dtype));
-    if (file_.tensors().empty()) refuse("it holds no tensors: expected lora_A and lora_B");
-    for (size_t i = 0; i < file_.tensors().size(); ++i) place_tensor(i);
+    if (source_.tensors.empty()) refuse("it holds no tensors: expected lora_A and lora_B");
+    for (size_t i = 0; i < source_.tensors.size(); ++i) place_tensor(i);
   }
 
   void place_tensor(size_t index) {
     const std::string& name = tensor(index).name;
-    auto place = place_of(name, targets_);
+    const auto& place = source_.tensors[index].place;
     if (!place || place->layer >= base_.num_layers) {
       refuse(fmt::format("tensor \"{}\" fits no linear layer of the base model ({} layers of {})",
                          name, base_.num_layers, base_.architecture));
     }
-    if (!config_.has_layer(place->layer)) {
+    if (!config().has_layer(place->layer)) {
       refuse(fmt::format("tensor \"{}\" is for layer {}, which layers_to_transform leaves out",
                          name, place->layer));
     }
     Slot& slot = slots_[{place->layer, place->target - targets_.data()}];
     slot.place = *place;
-    auto& side = place->side == TensorPlace::Side::kDown ? slot.down : slot.up;
+    auto& side = place->side == AdapterPlace::Side::kDown ? slot.down : slot.up;
     if (side)
       refuse(fmt::format("tensors \"{}\" and \"{}\" are for one layer", tensor(*side).name, name));
     side = index;
@@ -247,7 +181,7 @@ class AdapterReader {
            ++other) {
         if (slot->second.place.target->overlaps(*other->second.place.target)) {
           refuse(fmt::format("modules \"{}\" and \"{}\" are the same linear layer",
-                             module_of(slot->second.place), module_of(other->second.place)));
+                             slot->second.place.module(), other->second.place.module()));
         }
       }
     }
@@ -255,7 +189,7 @@ class AdapterReader {
 
   // Each once, so that the digest is that of what is packed whatever happens to the file.
   void read_tensors() {
-    for (const FileTensor& tensor : file_.tensors()) bytes_.push_back(tensor.read());
+    for (const AdapterTensor& entry : source_.tensors) bytes_.push_back(entry.tensor.read());
   }
 
   Digest digest() const {
@@ -269,13 +203,13 @@ class AdapterReader {
     Digest weights = digest_of_tensors(tensors);
     Sha256 hash;
     hash.add_field('w', std::as_bytes(std::span(weights.bytes)));
-    config_.add_to(hash);
+    config().add_to(hash);
     return hash.finish();
   }
 
   AdapterFiles::Pair read_pair(const Slot& slot) {
-    const Target& target = *slot.place.target;
-    std::string module = module_of(slot.place);
+    const AdapterTarget& target = *slot.place.target;
+    const std::string module = slot.place.module();
     if (!slot.down || !slot.up) {
       refuse(fmt::format("module \"{}\" has lora_{} but no lora_{}", module, slot.down ? 'A' : 'B',
                          slot.down ? 'B' : 'A'));
@@ -284,7 +218,7 @@ class AdapterReader {
                             .first_column = target.first_column,
                             .rows = target.rows,
                             .columns = target.columns,
-                            .rank = config_.rank(module),
+                            .rank = rank_of(slot, module),
                             .down = {},
                             .up = {}};
     if (pair.rank > std::max(target.rows, target.columns)) {
@@ -296,15 +230,26 @@ class AdapterReader {
     expect_shape(tensor(*slot.down), {pair.rank, target.columns});
     expect_shape(tensor(*slot.up), {target.rows, pair.rank});
     pair.down = read_down(*slot.down, int64_t{pair.rank} * target.columns);
-    pair.up = read_up(*slot.up, int64_t{target.rows} * pair.rank, config_.scale(module));
+    pair.up =
+        read_up(*slot.up, int64_t{target.rows} * pair.rank, config().scale(module, pair.rank));
     return pair;
+  }
+
+  // As adapter_config.json says it, or else as lora_A has it.
+  int32_t rank_of(const Slot& slot, const std::string& module) const {
+    if (const auto rank = config().rank(module)) return *rank;
+    const FileTensor& down = tensor(*slot.down);
+    const int64_t rank = down.shape.empty() ? 0 : down.shape[0];
+    if (rank < 1 || rank > INT32_MAX)
+      refuse(fmt::format("tensor \"{}\" has rank {}: expected at least 1", down.name, rank));
+    return static_cast<int32_t>(rank);
   }
 
   void expect_shape(const FileTensor& tensor, const std::vector<int64_t>& shape) const {
     if (tensor.shape == shape) return;
-    refuse(fmt::format(
-        "tensor \"{}\" has shape [{}]: the base model and adapter_config.json want [{}]",
-        tensor.name, fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
+    const std::string_view other = config().has_ranks() ? "adapter_config.json" : "its rank";
+    refuse(fmt::format("tensor \"{}\" has shape [{}]: the base model and {} want [{}]", tensor.name,
+                       fmt::join(tensor.shape, ", "), other, fmt::join(shape, ", ")));
   }
 
   std::vector<float> finite_floats(size_t index, int64_t size) const {
@@ -317,13 +262,16 @@ class AdapterReader {
   }
 
   AdapterFiles::Matrix read_down(size_t index, int64_t size) {
-    static_cast<void>(finite_floats(index, size));
-    return {tensor(index).dtype, std::move(bytes_[index])};
+    const std::vector<float> values = finite_floats(index, size);
+    if (!is_block_format(tensor(index).dtype))
+      return {tensor(index).dtype, std::move(bytes_[index])};
+    return {DType::kF32, bytes_of(std::as_bytes(std::span(values)))};
   }
 
   // B with the adapter's scale, in 16 bits where the file has 16, speed is wanted and they suffice.
   AdapterFiles::Matrix read_up(size_t index, int64_t size, double scale) {
     std::vector<float> values = finite_floats(index, size);
+    put_in_order(source_.tensors[index].row_order, values);
     for (float& value : values) value *= static_cast<float>(scale);
     if (!all_finite(values)) {
       refuse(fmt::format("tensor \"{}\" times its scale {} is not finite: expected a lesser alpha",
@@ -341,18 +289,17 @@ class AdapterReader {
 
   const ModelConfig& base_;
   Precision precision_;
-  std::vector<Target> targets_;
-  AdapterConfig config_;
-  SafetensorsFile file_;
+  std::vector<AdapterTarget> targets_;
+  AdapterSource source_;
   std::map<std::pair<int32_t, std::ptrdiff_t>, Slot> slots_;  // by layer and target
   std::vector<std::vector<std::byte>> bytes_;                 // of the file's tensors
 };
 
-AdapterFiles::AdapterFiles(const std::filesystem::path& folder,
+AdapterFiles::AdapterFiles(const std::filesystem::path& path,
                            const ModelConfig& base,
                            Precision precision)
     : precision_(precision), num_experts_(static_cast<size_t>(base.experts.count)) {
-  AdapterReader(folder, base, precision).read(*this);
+  AdapterReader(path, base, precision).read(*this);
 }
 
 LoraLayer AdapterFiles::pack_layer(Ops& ops, int32_t layer) const {
@@ -380,10 +327,8 @@ LoraLayer AdapterFiles::pack_layer(Ops& ops, int32_t layer) const {
 
 uint64_t max_adapter_bytes(const ModelConfig& base) {
   uint64_t elements = 0;
-  for (const Target& target : targets_of(base)) {
-    bool is_alias = target.name.ends_with("qkv_proj") || target.name.ends_with("gate_up_proj") ||
-                    target.name.starts_with("block_sparse_moe.");
-    if (!is_alias)
+  for (const AdapterTarget& target : adapter_targets(base)) {
+    if (!target.is_alias())
       elements += static_cast<uint64_t>(target.rows) * static_cast<uint64_t>(target.columns);
   }
   return elements * static_cast<uint64_t>(base.num_layers) * sizeof(float) + kHeaderAllowance;

@@ -1,6 +1,7 @@
-// A PEFT folder (adapter_config.json, adapter_model.safetensors) for one base, read into memory and
-// checked. Nothing of it is on a device yet and the files are closed: reading needs no Ops, so it
-// can be done on any thread, and packing then takes the device for one layer at a time.
+// A PEFT folder (adapter_config.json, adapter_model.safetensors) or a GGUF file with a LoRA for one
+// base, read into memory and checked. Nothing of it is on a device yet and the files are closed:
+// reading needs no Ops, so it can be done on any thread, and packing then takes the device for one
+// layer at a time.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +12,17 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "model/adapter_targets.h"
 #include "model/model_config.h"
 #include "model/weights.h"
 
 namespace droidspeak {
 
-// A linear layer that can be corrected: one of the layer's own, or of one of its experts.
-struct LinearPlace {
-  LoraLinear LoraLayer::*of_layer = nullptr;
-  LoraLinear ExpertLora::*of_expert = nullptr;
-  int32_t expert = 0;
-
-  bool operator==(const LinearPlace&) const = default;
-};
-
 class AdapterFiles {
  public:
   // Throws Failure naming file, field or tensor and what is wrong. kFast keeps 16-bit matrices as
   // they are.
-  AdapterFiles(const std::filesystem::path& folder, const ModelConfig& base, Precision precision);
+  AdapterFiles(const std::filesystem::path& path, const ModelConfig& base, Precision precision);
 
   const Digest& digest() const { return digest_; }
 
@@ -66,11 +59,11 @@ class AdapterFiles {
   std::vector<std::vector<Pair>> layers_;
 };
 
-// Reads a folder; throws Failure.
+// Reads a folder or file; throws Failure.
 using ReadAdapter =
     std::function<AdapterFiles(const std::filesystem::path&, const ModelConfig&, Precision)>;
 
-// The largest adapter_model.safetensors that is read: as large as what it corrects, in 32 bits.
+// The largest file with tensors that is read: as large as what it corrects, in 32 bits.
 uint64_t max_adapter_bytes(const ModelConfig& base);
 
 }  // namespace droidspeak

@@ -556,15 +556,15 @@ class AdapterConfigs : public testing::Test {
 };
 
 TEST_F(AdapterConfigs, ScaleByRankOrItsRoot) {
-  EXPECT_EQ(read(R"({"r": 16, "lora_alpha": 32})").scale("model.layers.0.mlp.up_proj"), 2);
-  EXPECT_EQ(read(R"({"r": 16, "lora_alpha": 32, "use_rslora": true})").scale("q_proj"), 8);
-  EXPECT_EQ(read(R"({"r": 16})").scale("q_proj"), 0.5) << "PEFT's alpha is 8";
+  EXPECT_EQ(read(R"({"r": 16, "lora_alpha": 32})").scale("model.layers.0.mlp.up_proj", 16), 2);
+  EXPECT_EQ(read(R"({"r": 16, "lora_alpha": 32, "use_rslora": true})").scale("q_proj", 16), 8);
+  EXPECT_EQ(read(R"({"r": 16})").scale("q_proj", 16), 0.5) << "PEFT's alpha is 8";
   AdapterConfig config = read(
       R"({"r": 16, "lora_alpha": 32, "rank_pattern": {"q_proj": 4}, "alpha_pattern": {"v_proj": 8}})");
   EXPECT_EQ(config.rank("model.layers.0.self_attn.q_proj"), 4);
-  EXPECT_EQ(config.scale("model.layers.0.self_attn.q_proj"), 8);
+  EXPECT_EQ(config.scale("model.layers.0.self_attn.q_proj", 4), 8);
   EXPECT_EQ(config.rank("model.layers.0.self_attn.v_proj"), 16);
-  EXPECT_EQ(config.scale("model.layers.0.self_attn.v_proj"), 0.5);
+  EXPECT_EQ(config.scale("model.layers.0.self_attn.v_proj", 16), 0.5);
 }
 
 TEST_F(AdapterConfigs, TakeTheFirstKeyOfTheFileThatFits) {

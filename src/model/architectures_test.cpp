@@ -58,10 +58,28 @@ json twin(const char* model_type, const json& more) {
   return config;
 }
 
+TEST_F(Architectures, SmolLm3SaysWhichLayersRotate) {
+  const json config = golden("smollm3");
+  EXPECT_EQ(read(config).unrotated_layers, (std::vector<int32_t>{1, 3}));
+  json by_interval = config;
+  by_interval.erase("no_rope_layers");
+  EXPECT_EQ(read(by_interval).unrotated_layers, (std::vector<int32_t>{3}));
+  by_interval["no_rope_layer_interval"] = 2;
+  EXPECT_EQ(read(by_interval).unrotated_layers, (std::vector<int32_t>{1, 3}));
+  EXPECT_THAT(refusal(config, "no_rope_layers", {1, 0}), HasSubstr("0 or 1 for every layer"));
+  EXPECT_THAT(refusal(config, "no_rope_layers", {1, 0, 2, 0, 1}),
+              HasSubstr("field \"no_rope_layers\""));
+  EXPECT_THAT(refusal(config, "use_sliding_window", true),
+              HasSubstr("field \"use_sliding_window\""));
+  EXPECT_THAT(refusal(by_interval, "no_rope_layer_interval", 0),
+              HasSubstr("field \"no_rope_layer_interval\""));
+}
+
 TEST_F(Architectures, GgufAndHuggingFaceFilesOfOneModelFit) {
   const std::vector<std::pair<const char*, json>> twins = {
       {"mistral", twin("mistral", {{"sliding_window", 40}, {"head_dim", 16}})},
       {"qwen3", twin("qwen3", {{"head_dim", 16}})},
+      {"smollm3", twin("smollm3", {{"num_hidden_layers", 5}, {"no_rope_layers", {1, 1, 1, 0, 1}}})},
       {"gemma2", twin("gemma2", {{"head_dim", 16},
                                  {"query_pre_attn_scalar", 16},
                                  {"sliding_window", 40},

@@ -167,6 +167,12 @@ bool is_harmless(std::string_view tensor, bool is_gguf) {
          tensor == "rope_factors_long.weight";
 }
 
+// Quantising programs add biases to layers that have none.
+bool is_zero_bias(const FileTensor& tensor) {
+  if (!tensor.name.ends_with(".bias") || tensor.shape.size() != 1) return false;
+  return std::ranges::all_of(tensor.read_floats(), [](float value) { return value == 0; });
+}
+
 float default_attention_scale(const ModelConfig& config) {
   return 1 / std::sqrt(static_cast<float>(config.head_dim));
 }
@@ -202,6 +208,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
     architecture_ = read.architecture;
     config_ = std::move(read.config);
     is_tied_ = read.is_tied;
+    if (read.quantization) quantized_.emplace(*folder_, *read.quantization);
   } else {
     gguf_.emplace(path);
     read_gguf_config();
@@ -212,8 +219,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& path) : path_(path) {
 void Checkpoint::read_gguf_config() {
   const GgufFile& file = *gguf_;
   if (std::string type = file.get_string_or("general.type", "model"); type != "model")
-    refuse(path_, fmt::format("key \"general.type\" is \"{}\": expected \"model\" (adapters are "
-                              "read from PEFT folders)",
+    refuse(path_, fmt::format("key \"general.type\" is \"{}\": expected \"model\" (an adapter is a "
+                              "variant's \"adapter\" in family.json)",
                               type));
   std::string name = file.get_string("general.architecture");
   architecture_ =
@@ -266,6 +273,8 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   read.architecture = &find_architecture(json.path(), "model_type", json.get_string("model_type"),
                                          &Architecture::hf_model_types);
   refuse_other_fields(json, *read.architecture);
+  if (auto quantization = json.find_object("quantization_config"))
+    read.quantization = read_quantization_config(*quantization);
   auto get = [&](std::string_view field) {
     return static_cast<int32_t>(json.get_int(field, 1, INT32_MAX));
   };
@@ -307,8 +316,12 @@ std::string Checkpoint::name_of(TensorRole role,
 }
 
 const FileTensor* Checkpoint::find(TensorRole role, int32_t layer, std::string_view suffix) const {
-  std::string name = name_of(role, layer, suffix);
-  return is_gguf() ? gguf_->find_tensor(name) : folder_->find_tensor(name);
+  return find_named(name_of(role, layer, suffix));
+}
+
+const FileTensor* Checkpoint::find_named(const std::string& name) const {
+  if (is_gguf()) return gguf_->find_tensor(name);
+  return quantized_ ? quantized_->find_tensor(name) : folder_->find_tensor(name);
 }
 
 const FileTensor& Checkpoint::matrix(TensorRole role,
@@ -339,7 +352,7 @@ std::vector<ExpertTensor> Checkpoint::expert_matrices(TensorRole role,
 
 const FileTensor& Checkpoint::find_of_shape(const std::string& name,
                                             const std::vector<int64_t>& shape) const {
-  const FileTensor* tensor = is_gguf() ? gguf_->find_tensor(name) : folder_->find_tensor(name);
+  const FileTensor* tensor = find_named(name);
   if (tensor == nullptr) refuse(path_, fmt::format("tensor \"{}\" is missing", name));
   if (tensor->shape != shape) {
     refuse(path_, fmt::format("tensor \"{}\" has shape [{}]: expected [{}]", name,
@@ -381,8 +394,27 @@ std::vector<const InputFile*> Checkpoint::files() const {
   return files;
 }
 
+std::vector<const OtherTensor*> Checkpoint::other_tensors() const {
+  std::vector<const OtherTensor*> tensors;
+  if (is_gguf()) return tensors;
+  for (const SafetensorsFile& file : folder_->files()) {
+    for (const OtherTensor& tensor : file.others()) tensors.push_back(&tensor);
+  }
+  std::ranges::sort(tensors, {}, &OtherTensor::name);
+  return tensors;
+}
+
+// What quantised tensors mean stands beside them.
 Digest Checkpoint::digest() const {
-  return cached_digest(files(), [&] { return digest_of_tensors(all_tensors()); });
+  Digest tensors = cached_digest(files(), [&] {
+    return digest_of_tensors(all_tensors(),
+                             quantized_ ? other_tensors() : std::vector<const OtherTensor*>());
+  });
+  if (!quantized_) return tensors;
+  Sha256 hash;
+  hash.add_field('w', std::as_bytes(std::span(tensors.bytes)));
+  hash.add_field('q', quantized_->config().describe());
+  return hash.finish();
 }
 
 void Checkpoint::check_unchanged() const {
@@ -390,7 +422,14 @@ void Checkpoint::check_unchanged() const {
 }
 
 void Checkpoint::refuse_other_tensors(const std::set<const FileTensor*>& used) const {
-  for (const FileTensor* tensor : all_tensors()) {
+  std::vector<const FileTensor*> tensors = all_tensors();
+  if (quantized_) {
+    std::erase_if(tensors, [&](const FileTensor* t) {
+      return quantized_->is_part(t->name) || is_zero_bias(*t);
+    });
+    for (const auto& matrix : quantized_->matrices()) tensors.push_back(matrix.get());
+  }
+  for (const FileTensor* tensor : tensors) {
     if (used.contains(tensor) || is_harmless(tensor->name, is_gguf())) continue;
     if (is_tied_ && tensor->name == name_of(TensorRole::kOutput, 0, "weight")) {
       check_tied(*tensor);
@@ -398,11 +437,9 @@ void Checkpoint::refuse_other_tensors(const std::set<const FileTensor*>& used) c
     }
     refuse_tensor(tensor->name);
   }
-  if (is_gguf()) return;
-  for (const SafetensorsFile& file : folder_->files()) {
-    for (const std::string& name : file.unsupported_tensors()) {
-      if (!is_harmless(name, is_gguf())) refuse_tensor(name);
-    }
+  for (const OtherTensor* tensor : other_tensors()) {
+    const bool is_part = quantized_ && quantized_->is_part(tensor->name);
+    if (!is_part && !is_harmless(tensor->name, is_gguf())) refuse_tensor(tensor->name);
   }
 }
 

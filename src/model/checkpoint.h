@@ -12,6 +12,7 @@
 #include "formats/safetensors.h"
 #include "model/architectures/architecture.h"
 #include "model/model_config.h"
+#include "model/quantized/quantized_tensors.h"
 
 namespace droidspeak {
 
@@ -20,6 +21,7 @@ struct HfConfig {
   const Architecture* architecture = nullptr;
   ModelConfig config;
   bool is_tied = false;
+  std::optional<QuantizationConfig> quantization;  // none: weights are floats
 };
 
 // Throws Failure naming file, field and value.
@@ -35,6 +37,8 @@ class Checkpoint {
  public:
   // Throws Failure when the path is neither, or the architecture is not supported.
   explicit Checkpoint(const std::filesystem::path& path);
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
@@ -76,8 +80,10 @@ class Checkpoint {
                       int32_t layer,
                       std::string_view suffix,
                       int32_t expert = 0) const;
+  const FileTensor* find_named(const std::string& name) const;
   const FileTensor& find_of_shape(const std::string& name, const std::vector<int64_t>& shape) const;
-  std::vector<const FileTensor*> all_tensors() const;
+  std::vector<const FileTensor*> all_tensors() const;  // as they are in the file
+  std::vector<const OtherTensor*> other_tensors() const;
   std::vector<const InputFile*> files() const;
   [[noreturn]] void refuse_tensor(const std::string& name) const;
   void check_tied(const FileTensor& output) const;
@@ -85,6 +91,7 @@ class Checkpoint {
   std::filesystem::path path_;
   std::optional<GgufFile> gguf_;
   std::optional<SafetensorsFolder> folder_;
+  std::optional<QuantizedTensors> quantized_;  // of folder_; none: its weights are floats
   const Architecture* architecture_ = nullptr;
   ModelConfig config_;
   bool is_tied_ = false;

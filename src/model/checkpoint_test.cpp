@@ -82,7 +82,6 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
       {"vocab_size", "many"},
       {"max_position_embeddings", -1},
       {"num_hidden_layers", 0},
-      {"quantization_config", {{"quant_method", "gptq"}}},
       {"no_rope_layers", {1, 1, 0}},
   };
   for (const char* field :
@@ -290,6 +289,17 @@ class GgufCheckpoint : public Checkpoints {
 
 TEST_F(GgufCheckpoint, LoadsAsItIs) {
   EXPECT_EQ(refusal_of_file(), "");
+}
+
+class GraniteCheckpoint : public GgufCheckpoint {
+ protected:
+  GraniteCheckpoint() : GgufCheckpoint("granite.gguf") {}
+};
+
+TEST_F(GraniteCheckpoint, RefusesOneWithoutRope) {
+  EXPECT_EQ(refusal_with("granite.rope.scaling.finetuned", true), "");
+  EXPECT_THAT(refusal_with("granite.rope.scaling.finetuned", false),
+              HasSubstr("key \"granite.rope.scaling.finetuned\" is false: expected true"));
 }
 
 TEST_F(GgufCheckpoint, RefusesBiasesThatALlamaHasNot) {

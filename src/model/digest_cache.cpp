@@ -27,15 +27,18 @@ bool is_settled(const InputFile& file, std::chrono::system_clock::time_point now
 
 }  // namespace
 
-Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors) {
+Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors,
+                         const std::vector<const OtherTensor*>& others) {
   Sha256 hash;
-  for (const FileTensor* tensor : tensors) {
-    hash.add_field('n', tensor->name);
-    hash.add_field('t', name_of(tensor->dtype));
-    hash.add_field('s', std::as_bytes(std::span(tensor->shape)));
-    hash.begin_field('b', tensor->bytes.size());
-    tensor->bytes.for_each_piece([&](std::span<const std::byte> piece) { hash.add(piece); });
-  }
+  auto add = [&](const auto& tensor, std::string_view dtype) {
+    hash.add_field('n', tensor.name);
+    hash.add_field('t', dtype);
+    hash.add_field('s', std::as_bytes(std::span(tensor.shape)));
+    hash.begin_field('b', tensor.bytes.size());
+    tensor.bytes.for_each_piece([&](std::span<const std::byte> piece) { hash.add(piece); });
+  };
+  for (const FileTensor* tensor : tensors) add(*tensor, name_of(tensor->dtype));
+  for (const OtherTensor* tensor : others) add(*tensor, tensor->dtype);
   return hash.finish();
 }
 

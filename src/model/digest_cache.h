@@ -7,12 +7,13 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "formats/file_tensor.h"
+#include "formats/safetensors.h"
 
 namespace droidspeak {
 
 // SHA-256 over name, dtype, shape and bytes of each tensor, in the given order.
-Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors);
+Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors,
+                         const std::vector<const OtherTensor*>& others = {});
 
 // The digest remembered for `files`, or compute() (remembered if the folder can be written). A file
 // that was changed just before `now` could change again unseen, as clocks of file systems are

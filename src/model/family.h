@@ -39,7 +39,7 @@ struct FamilyFile {
   struct Member {
     std::string name;
     std::filesystem::path path;     // full checkpoint, resolved
-    std::filesystem::path adapter;  // PEFT folder, resolved; empty for full checkpoints
+    std::filesystem::path adapter;  // PEFT folder or GGUF, resolved; empty: a full checkpoint
   };
 
   Member base;

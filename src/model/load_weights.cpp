@@ -1,27 +1,18 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "model/checkpoint.h"
+#include "model/half_split.h"
 #include "model/weights.h"
+#include "tensor/half.h"
 
 namespace droidspeak {
 namespace {
-
-// Row i of q or k in half-split order lies at this row of a GGUF file, whose heads are ordered for
-// adjacent-pair RoPE: (head, half, i) is stored at (head, i, half).
-std::vector<int32_t> half_split_rows(int32_t num_heads, int32_t head_dim) {
-  std::vector<int32_t> order;
-  for (int32_t head = 0; head < num_heads; ++head) {
-    for (int32_t half = 0; half < 2; ++half) {
-      for (int32_t i = 0; i < head_dim / 2; ++i) order.push_back(head * head_dim + 2 * i + half);
-    }
-  }
-  return order;
-}
 
 // Rows of a linear layer as they lie in one tensor of the file.
 struct FilePart {
@@ -259,9 +250,9 @@ class WeightLoader {
     std::vector<MatrixPart> in_memory;
     for (size_t i = 0; i < parts.size(); ++i) {
       const FileTensor& tensor = parts[i].tensor;
-      tensor.read(buffers_[i]);
+      const DType dtype = read_matrix(tensor, precision, buffers_[i]);
       in_memory.push_back(
-          {tensor.dtype, tensor.shape[0], tensor.shape[1], buffers_[i], parts[i].row_order});
+          {dtype, tensor.shape[0], tensor.shape[1], buffers_[i], parts[i].row_order});
     }
     try {
       return ops_.pack(in_memory, precision);
@@ -269,6 +260,25 @@ class WeightLoader {
       throw Failure(failure.code(),
                     fmt::format("{}: {}: {}", checkpoint_.path().string(), what, failure.what()));
     }
+  }
+
+  // Floats that were made of fewer bits would cost as much memory as those of 32: they are rounded
+  // unless all bits count.
+  static DType read_matrix(const FileTensor& tensor,
+                           Precision precision,
+                           std::vector<std::byte>& out) {
+    tensor.read(out);
+    if (precision == Precision::kExact || !tensor.bytes.are_made() || tensor.dtype != DType::kF32)
+      return tensor.dtype;
+    const size_t count = out.size() / sizeof(float);
+    for (size_t i = 0; i < count; ++i) {
+      float value = 0;
+      std::memcpy(&value, out.data() + i * sizeof value, sizeof value);
+      const uint16_t half = bf16_from_float(value);
+      std::memcpy(out.data() + i * sizeof half, &half, sizeof half);
+    }
+    out.resize(count * sizeof(uint16_t));
+    return DType::kBF16;
   }
 
   std::vector<float> read(const FileTensor& tensor) const {

@@ -83,13 +83,13 @@ Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
   FieldHash hash;
   {
     const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
-                 attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
-                 logit_cap] = config;
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers,
+                 windows, parts, experts, attention_scale, attention_cap, embedding_scale,
+                 residual_scale, logit_scale, logit_cap] = config;
     hash.add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, windows, parts, experts,
-                 attention_scale, attention_cap, embedding_scale, residual_scale, logit_scale,
-                 logit_cap);
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers,
+                 windows, parts, experts, attention_scale, attention_cap, embedding_scale,
+                 residual_scale, logit_scale, logit_cap);
   }
   const auto& [precision, max_positions] = use;
   hash.add_all(precision, max_positions, rotation_of(config.rope, max_positions));
@@ -194,6 +194,11 @@ std::string describe_mismatch(const ModelConfig& base, const ModelConfig& varian
   for (int32_t layer = 0; layer < base.num_layers && c.text().empty(); ++layer) {
     c.compare(fmt::format("sliding window of layer {}", layer), base.window(layer),
               variant.window(layer));
+    if (base.is_rotated(layer) != variant.is_rotated(layer)) {
+      c.add(fmt::format("layer {} has {} where the base has {}", layer,
+                        variant.is_rotated(layer) ? "RoPE" : "no RoPE",
+                        base.is_rotated(layer) ? "it" : "none"));
+    }
     const RopeConfig& rope = base.rope_of(layer);
     const RopeConfig& other = variant.rope_of(layer);
     if (compared.insert({&rope, &other}).second)

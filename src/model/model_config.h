@@ -1,6 +1,7 @@
 // Shape and constants of one decoder-only transformer, whatever file it came from.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,7 +69,8 @@ struct ModelConfig {
   int32_t max_positions = 0;
   float norm_epsilon = 1e-5f;
   RopeConfig rope = {};
-  std::optional<RopeConfig> local_rope = {};  // of layers with a window; none: as the others
+  std::optional<RopeConfig> local_rope = {};   // of layers with a window; none: as the others
+  std::vector<int32_t> unrotated_layers = {};  // layers without RoPE, ascending
   std::vector<int32_t> windows = {};  // positions that each layer sees, 0: all; empty: all see all
   ModelParts parts = {};
   ExpertsConfig experts = {};
@@ -85,6 +87,10 @@ struct ModelConfig {
 
   const RopeConfig& rope_of(int32_t layer) const {
     return local_rope && window(layer) > 0 ? *local_rope : rope;
+  }
+
+  bool is_rotated(int32_t layer) const {
+    return !std::ranges::binary_search(unrotated_layers, layer);
   }
 
   int32_t q_columns() const { return num_heads * head_dim; }

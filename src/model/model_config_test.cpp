@@ -68,6 +68,8 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.config.rope.scaling.attention_factor = 1.19; },
       [](Case& c) { c.config.local_rope = c.config.rope; },
       [](Case& c) { c.config.local_rope = RopeConfig{.theta = 5000, .rotary_dim = 16}; },
+      [](Case& c) { c.config.unrotated_layers = {1}; },
+      [](Case& c) { c.config.unrotated_layers = {2}; },
       [](Case& c) { c.config.windows = {}; },
       [](Case& c) { c.config.windows[2] = 0; },
       [](Case& c) { c.config.windows[2] = 99; },
@@ -110,6 +112,8 @@ TEST(Mismatch, ComparesWhatShapesAnswers) {
   EXPECT_EQ(mismatch([](ModelConfig& c) { c.max_positions = 8192; }), "");
   EXPECT_EQ(mismatch([](ModelConfig& c) { c.architecture = "mistral"; }), "");
   EXPECT_EQ(mismatch([](ModelConfig& c) { c.local_rope = c.rope; }), "");
+  EXPECT_EQ(mismatch([](ModelConfig& c) { c.unrotated_layers = {2}; }),
+            "layer 2 has no RoPE where the base has it");
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.windows[1] = 50; }),
               HasSubstr("sliding window of layer 1 is 50 where the base has 100"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.qk_norm = QkNorm::kPerHead; }),

@@ -46,8 +46,7 @@ constexpr std::array kMustBe = {Neutral{"num_experts", 0},
                                 Neutral{"residual_multiplier", 1},
                                 Neutral{"scale_emb", 1}};
 
-constexpr std::array kMustBeAbsent = {"quantization_config",
-                                      "dual_chunk_attention_config",
+constexpr std::array kMustBeAbsent = {"dual_chunk_attention_config",
                                       "compression_config",
                                       "attn_logit_softcapping",
                                       "final_logit_softcapping",

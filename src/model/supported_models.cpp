@@ -6,6 +6,7 @@
 #include "formats/gguf_tensor_type.h"
 #include "model/adapter_config.h"
 #include "model/architectures/architecture.h"
+#include "model/quantized/quantization_config.h"
 
 namespace droidspeak {
 namespace {
@@ -25,6 +26,16 @@ std::string architectures() {
   return rows;
 }
 
+std::string gguf_aliases() {
+  std::string text;
+  for (const Architecture* architecture : all_architectures()) {
+    if (!architecture->gguf_as.empty())
+      text += fmt::format("{}{} `{}`", text.empty() ? "" : ", ", architecture->models,
+                          architecture->gguf_as);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string supported_models_page() {
@@ -34,7 +45,7 @@ Made by `build/droidspeak supported > docs/supported_models.md` from the tables 
 
 ## Architectures
 {}
-All of them run on the CPU and with CUDA, with LoRA adapters beside the weights, on experts too, and share caches. GGUF files of Mistral and Mixtral call themselves `llama`, those of OLMo 3 `olmo2`.
+All of them run on the CPU and with CUDA, with LoRA adapters beside the weights, on experts too, and share caches. GGUF files of some call themselves by another's name: {}.
 
 ## RoPE
 Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another one for layers with a window where the model has it. Others (dynamic, mrope) are refused.
@@ -44,12 +55,25 @@ Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another on
 |---|---|
 | GGUF 2 and 3, little-endian, one file or split | {} |
 | Hugging Face folder, `model.safetensors` or shards with an index | F32, F16, BF16 |
-| LoRA | PEFT folders: F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, activated LoRA (`alora_invocation_tokens`) |
+| the same with `quantization_config` | see below |
+| LoRA, PEFT folder | F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, activated LoRA (`alora_invocation_tokens`) |
+| LoRA, GGUF file (`general.type` is `adapter`) | the types of GGUF models; `adapter.lora.alpha`, activated LoRA (`adapter.alora.invocation_tokens`), experts; for the base's architecture, q and k in its order |
 
 Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA they become bf16, and heads have at most 256 elements.
-Refused: `quantization_config` of config.json (AWQ, GPTQ, compressed-tensors, FP8), adapters in GGUF, and of adapters {}.
+
+### `quantization_config` of config.json
+| `quant_method` | what is read |
+|---|---|
+{}
+Weights are exactly what codes, scales and zero points say. On the CPU integers stay in 4 or 8 bits where 32 columns side by side have one scale, which is every layout above but `g_idx`, groups of less than 32 and widths that are no multiple of 32; those, and 8-bit floats, become bf16 (f32 with exact precision). On CUDA all become bf16.
+Activations are not rounded as a scheme asks: those that ask for 8-bit activations (`input_activations`, `activation_scheme`, `input_scale` tensors) run as if only weights were quantised, with activations as the engine has them for every model: bf16 on CUDA, on the CPU 8 bits with a scale for every 32 elements, f32 with exact precision.
+Refused by name: other methods (bitsandbytes, NVFP4, marlin layouts, AWQ's gemv), other bit widths, `kv_cache_scheme`, sparsity, transforms, groups of weights with different schemes, and every field that is not known and not blank.
+
+## Refused of adapters
+{}. In GGUF: adapters for embeddings, heads and norms.
 )",
-      architectures(), supported_gguf_types(), unsupported_adapter_features());
+      architectures(), gguf_aliases(), supported_gguf_types(), supported_quantizations(),
+      unsupported_adapter_features());
 }
 
 }  // namespace droidspeak

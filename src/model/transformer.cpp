@@ -27,9 +27,11 @@ void for_each_output(std::span<const BatchSlice> slices, const Body& body) {
   }
 }
 
-Tensor upload_rope_table(Device& device, const RopeConfig& rope, int32_t max_positions) {
-  std::vector<float> values = make_rope_table(rotation_of(rope, max_positions), max_positions);
-  Tensor table(device, DType::kF32, max_positions, rope.rotary_dim);
+constexpr int32_t kStillDim = 2;  // the smallest part of a head that can be turned
+
+Tensor upload_rope_table(Device& device, const Rotation& rotation, int32_t max_positions) {
+  const std::vector<float> values = make_rope_table(rotation, max_positions);
+  Tensor table(device, DType::kF32, max_positions, 2 * std::ssize(rotation.frequencies));
   device.to_device(table.view().data, values.data(), values.size() * sizeof(float));
   device.synchronize();
   return table;
@@ -48,24 +50,33 @@ Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32
       max_positions_(max_positions),
       configuration_(configuration_digest(
           config(), {.precision = weights_->precision, .max_positions = max_positions})),
-      rope_table_(upload_rope_table(ops.device(), config().rope, max_positions)),
+      rope_table_(upload_rope_table(
+          ops.device(), rotation_of(config().rope, max_positions), max_positions)),
       experts_(ops) {
-  if (config().local_rope)
-    local_rope_table_ = upload_rope_table(ops.device(), *config().local_rope, max_positions);
+  if (config().local_rope) {
+    local_rope_table_ = upload_rope_table(
+        ops.device(), rotation_of(*config().local_rope, max_positions), max_positions);
+  }
+  if (!config().unrotated_layers.empty()) {
+    const Rotation still{.frequencies = std::vector<float>(kStillDim / 2)};
+    still_table_ = upload_rope_table(ops.device(), still, max_positions);
+  }
 }
 
 RopeOptions Transformer::rope_options(int32_t layer) const {
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   const RopeConfig& rope = c.rope_of(layer);
-  const Tensor& table = &rope == &c.rope ? rope_table_ : local_rope_table_;
+  const bool is_rotated = c.is_rotated(layer);
+  const Tensor& rotation = &rope == &c.rope ? rope_table_ : local_rope_table_;
+  const Tensor& table = is_rotated ? rotation : still_table_;
   const bool norms_heads = c.parts.qk_norm == QkNorm::kPerHead;
   return {.num_heads = c.num_heads,
           .num_kv_heads = c.num_kv_heads,
           .head_dim = c.head_dim,
-          .rotary_dim = rope.rotary_dim,
+          .rotary_dim = is_rotated ? rope.rotary_dim : kStillDim,
           .table = static_cast<const float*>(table.view().data),
-          .attention_factor = static_cast<float>(rope.scaling.attention_factor),
+          .attention_factor = is_rotated ? static_cast<float>(rope.scaling.attention_factor) : 1.0f,
           .q_norm = norms_heads ? data_or_null(w.q_norm) : nullptr,
           .k_norm = norms_heads ? data_or_null(w.k_norm) : nullptr,
           .norm_epsilon = c.norm_epsilon};

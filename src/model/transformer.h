@@ -88,6 +88,7 @@ class Transformer {
   Digest configuration_;
   Tensor rope_table_;
   Tensor local_rope_table_;  // of layers with a window, where they have their own
+  Tensor still_table_;       // turns nothing, for layers without RoPE
   // Scratch, reused from call to call.
   Tensor normed_;
   Tensor qkv_;

@@ -1,4 +1,4 @@
-// Bit layouts of the GGUF block formats. Fields are little endian; scales are f16. The order of the
+// Bit layouts of the GGUF block formats and of our own. Fields are little endian; scales are f16. The order of the
 // float operations is that of ggml, so that results are equal to the bit.
 #include "tensor/dequantize.h"
 
@@ -234,6 +234,29 @@ void expand_mxfp4(const uint8_t* __restrict block, float* __restrict out) {
   expand_table(block + 1, kMxfp4Halves, mxfp4_half_scale(block[0]), out);
 }
 
+float load_f32(const uint8_t* bytes) {
+  return std::bit_cast<float>(load_u32(bytes));
+}
+
+// f32 scale, f32 minimum, nibbles as in q4_0.
+void expand_affine4(const uint8_t* __restrict block, float* __restrict out) {
+  const float scale = load_f32(block);
+  const float minimum = load_f32(block + 4);
+  const uint8_t* quants = block + 8;
+  for (int i = 0; i < kSmallBlock / 2; ++i) {
+    out[i] = static_cast<float>(quants[i] & 15) * scale + minimum;
+    out[i + 16] = static_cast<float>(quants[i] >> 4) * scale + minimum;
+  }
+}
+
+// f32 scale, f32 minimum, 32 unsigned bytes.
+void expand_affine8(const uint8_t* __restrict block, float* __restrict out) {
+  const float scale = load_f32(block);
+  const float minimum = load_f32(block + 4);
+  const uint8_t* quants = block + 8;
+  for (int i = 0; i < kSmallBlock; ++i) out[i] = static_cast<float>(quants[i]) * scale + minimum;
+}
+
 template <auto kExpand>
 void expand_blocks(DType dtype, const uint8_t* bytes, std::span<float> out) {
   auto elements = static_cast<size_t>(traits(dtype).block_elements);
@@ -315,6 +338,10 @@ void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> 
       return expand_blocks<expand_iq4_xs>(dtype, source, out);
     case DType::kMXFP4:
       return expand_blocks<expand_mxfp4>(dtype, source, out);
+    case DType::kAffine4:
+      return expand_blocks<expand_affine4>(dtype, source, out);
+    case DType::kAffine8:
+      return expand_blocks<expand_affine8>(dtype, source, out);
   }
 }
 

@@ -1,4 +1,5 @@
 // Element types, the GGUF block formats included: a block packs several elements and their scales.
+// The affine formats lie in no file: they hold what other formats spread over several tensors.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,8 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kAffine4,
+  kAffine8,
 };
 
 struct DTypeTraits {

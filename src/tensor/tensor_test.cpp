@@ -17,10 +17,11 @@ namespace droidspeak {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr DType kAllTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kI8,     DType::kI32,    DType::kQ8_0,
-    DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,
-    DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+constexpr DType kAllTypes[] = {DType::kF32,    DType::kF16,   DType::kBF16,    DType::kI8,
+                               DType::kI32,    DType::kQ8_0,  DType::kQ4_0,    DType::kQ4_1,
+                               DType::kQ5_0,   DType::kQ5_1,  DType::kQ4_K,    DType::kQ5_K,
+                               DType::kQ6_K,   DType::kQ2_K,  DType::kQ3_K,    DType::kIQ4_NL,
+                               DType::kIQ4_XS, DType::kMXFP4, DType::kAffine4, DType::kAffine8};
 
 // By the definition of IEEE half: 1 sign, 5 exponent, 10 fraction bits.
 float f16_by_definition(uint16_t bits) {

@@ -49,6 +49,15 @@ TEST_P(Activated, LogitsAndAnswersEqualPeft) {
   }
 }
 
+// The same adapter as llama.cpp's converter writes it.
+TEST_P(Activated, FromGgufLogitsEqualPeft) {
+  SingleModel model(folder(), folder() / "activated.gguf", {.device = GetParam()});
+  for (const auto& [name, golden] : read_cases()) {
+    SCOPED_TRACE(name);
+    expect_golden(model, golden, 64, 1e-3f);
+  }
+}
+
 // PEFT's own words differ on whether the invocation's first token is adapted: its logits say so.
 TEST_P(Activated, BeginsWithTheFirstTokenOfTheInvocation) {
   SingleModel model(folder(), folder() / "activated", {.device = GetParam()});

@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "mixtral",
                                                           "mixtral-q8_0",
                                                           "qwen2-moe",
-                                                          "qwen3-moe"),
+                                                          "qwen3-moe",
+                                                          "smollm3"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 

@@ -135,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "olmo3",
                                      "mixtral",
                                      "qwen2-moe",
-                                     "qwen3-moe"),
+                                     "qwen3-moe",
+                                     "smollm3"),
                      testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
     [](const testing::TestParamInfo<std::tuple<const char*, DeviceKind>>& param) {
       std::string name = std::get<0>(param.param);

@@ -142,12 +142,12 @@ void read_gguf_experts(const GgufFile& file, std::string_view prefix, ModelConfi
 }
 
 std::span<const Architecture* const> all_architectures() {
-  static const std::array<const Architecture*, 13> all{
-      &llama_architecture(),    &mistral_architecture(), &qwen2_architecture(),
-      &qwen3_architecture(),    &phi3_architecture(),    &gemma2_architecture(),
-      &gemma3_architecture(),   &granite_architecture(), &olmo2_architecture(),
-      &olmo3_architecture(),    &mixtral_architecture(), &qwen2_moe_architecture(),
-      &qwen3_moe_architecture()};
+  static const std::array all{
+      &llama_architecture(),     &mistral_architecture(), &qwen2_architecture(),
+      &qwen3_architecture(),     &phi3_architecture(),    &gemma2_architecture(),
+      &gemma3_architecture(),    &granite_architecture(), &olmo2_architecture(),
+      &olmo3_architecture(),     &mixtral_architecture(), &qwen2_moe_architecture(),
+      &qwen3_moe_architecture(), &smollm3_architecture()};
   return all;
 }
 

@@ -55,6 +55,7 @@ struct Architecture {
   std::string_view models;                                // what people call them
   std::vector<std::string_view> hf_model_types = {};      // "model_type" of config.json
   std::vector<std::string_view> gguf_architectures = {};  // "general.architecture"
+  std::string_view gguf_as = {};                          // where that is another's: "llama"
   std::vector<RoleNames> names = {};  // where they are not the common ones, those of Llama
   ModelParts parts = {};
   Fusion fusion = Fusion::kSeparate;  // how q/k/v and gate/up lie in files
@@ -85,6 +86,7 @@ const Architecture& qwen2_architecture();
 const Architecture& qwen2_moe_architecture();
 const Architecture& qwen3_architecture();
 const Architecture& qwen3_moe_architecture();
+const Architecture& smollm3_architecture();
 
 std::span<const Architecture* const> all_architectures();
 

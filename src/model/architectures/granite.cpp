@@ -1,6 +1,7 @@
 // Granite 3.x (dense): Llama with factors on embeddings, scores, residuals and logits.
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "model/architectures/architecture.h"
 
 namespace droidspeak {
@@ -8,6 +9,8 @@ namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
   refuse_hf_window(json, "false for granite");
+  if (json.get_string_or("position_embedding_type", "rope") != "rope")
+    json.refuse("position_embedding_type", "\"rope\": nothing else is supported");
   config.embedding_scale = read_hf_factor(json, "embedding_multiplier", 1);
   config.attention_scale = read_hf_factor(json, "attention_multiplier", 1);
   config.residual_scale = read_hf_factor(json, "residual_multiplier", 1);
@@ -18,6 +21,14 @@ void read_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& confi
   auto read = [&](std::string_view key, float fallback) {
     return read_gguf_factor(file, fmt::format("{}.{}", prefix, key), static_cast<double>(fallback));
   };
+  // Where others say how a model was trained, Granite's files say whether it has RoPE at all.
+  if (const std::string key = fmt::format("{}.rope.scaling.finetuned", prefix);
+      !file.get_bool_or(key, true)) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: key \"{}\" is false: expected true (granite without RoPE is not "
+                              "supported)",
+                              file.path().string(), key));
+  }
   config.embedding_scale = read("embedding_scale", 1);
   config.attention_scale = read("attention.scale", config.attention_scale);
   config.residual_scale = read("residual_scale", 1);

@@ -11,8 +11,11 @@ void read_hf(const JsonFields& json, ModelConfig& config) {
 }  // namespace
 
 const Architecture& mistral_architecture() {
-  static const Architecture architecture{
-      .name = "mistral", .models = "Mistral", .hf_model_types = {"mistral"}, .read_hf = read_hf};
+  static const Architecture architecture{.name = "mistral",
+                                         .models = "Mistral",
+                                         .hf_model_types = {"mistral"},
+                                         .gguf_as = "llama",
+                                         .read_hf = read_hf};
   return architecture;
 }
 

@@ -19,6 +19,7 @@ const Architecture& mixtral_architecture() {
       .name = "mixtral",
       .models = "Mixtral",
       .hf_model_types = {"mixtral"},
+      .gguf_as = "llama",
       .names = {{TensorRole::kRouter, "", "model.layers.{}.block_sparse_moe.gate"},
                 {TensorRole::kExpertGate, "", "model.layers.{}.block_sparse_moe.experts.{}.w1"},
                 {TensorRole::kExpertUp, "", "model.layers.{}.block_sparse_moe.experts.{}.w3"},

@@ -50,6 +50,7 @@ const Architecture& olmo3_architecture() {
   static const Architecture architecture{.name = "olmo3",
                                          .models = "OLMo 3",
                                          .hf_model_types = {"olmo3"},
+                                         .gguf_as = "olmo2",
                                          .parts = kParts,
                                          .default_rope_theta = 500000,
                                          .read_hf = read_olmo3_hf};

@@ -7,7 +7,7 @@
 
 namespace droidspeak::cpu {
 
-// Of a block's first byte of a scale; 0 for plain types.
+// Of 16 bits of a block's scale whose upper ones are its exponent; 0 for plain types.
 inline size_t first_scale(DType dtype) {
   switch (dtype) {
     case DType::kQ6_K:
@@ -16,6 +16,9 @@ inline size_t first_scale(DType dtype) {
       return 80;
     case DType::kQ3_K:
       return 108;
+    case DType::kAffine4:
+    case DType::kAffine8:
+      return 2;  // the upper half of a float
     default:
       return 0;
   }

@@ -146,6 +146,18 @@ QuantBlock read_small_block(DType dtype, const uint8_t* bytes) {
   return out;
 }
 
+QuantBlock read_affine_block(DType dtype, const uint8_t* bytes) {
+  QuantBlock out{};
+  std::memcpy(&out.scale, bytes, sizeof out.scale);
+  std::memcpy(&out.minimum, bytes + 4, sizeof out.minimum);
+  if (dtype == DType::kAffine4) {
+    read_nibbles(bytes + 8, out.quants);
+  } else {
+    std::copy_n(bytes + 8, kQuantBlock, out.quants);
+  }
+  return out;
+}
+
 QuantBlock read_k_block(DType dtype, const uint8_t* super, int block) {
   QuantBlock out{};
   read_k_scales(super, block, out);
@@ -175,12 +187,14 @@ PanelFormat packed_format(DType dtype) {
     case DType::kQ4_1:
       return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
     case DType::kQ4_K:
+    case DType::kAffine4:
       return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
     case DType::kQ5_0:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
     case DType::kQ5_1:
       return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
     case DType::kQ5_K:
+    case DType::kAffine8:
       return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
     case DType::kQ8_0:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
@@ -222,6 +236,9 @@ QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
     case DType::kIQ4_XS:
     case DType::kMXFP4:
       return read_table_block(dtype, bytes, block);
+    case DType::kAffine4:
+    case DType::kAffine8:
+      return read_affine_block(dtype, bytes);
     default:
       debug_check(blocks_each == 1, "a block format");
       return read_small_block(dtype, bytes);

@@ -59,6 +59,11 @@ std::vector<std::byte> random_matrix(std::mt19937& random,
       bytes[at] = static_cast<std::byte>(115 + random() % 8);
       continue;
     }
+    if (dtype == DType::kAffine4 || dtype == DType::kAffine8) {
+      const float scales[] = {scale(random), -8 * scale(random)};
+      std::memcpy(bytes.data() + at, scales, sizeof scales);
+      continue;
+    }
     if (dtype == DType::kIQ4_NL || dtype == DType::kIQ4_XS) {
       store_f16(at, scale(random) / 64);
       continue;

@@ -10,10 +10,10 @@ namespace {
 using cpu::dequantized;
 using cpu::random_matrix;
 
-constexpr DType kAllDtypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
-                                DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
-                                DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,   DType::kQ2_K,
-                                DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+constexpr DType kAllDtypes[] = {
+    DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,  DType::kQ4_0,    DType::kQ4_1,
+    DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,  DType::kQ6_K,    DType::kQ2_K,
+    DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4, DType::kAffine4, DType::kAffine8};
 
 class PackTest : public CudaTest {
  protected:

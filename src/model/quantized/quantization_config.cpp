@@ -1,0 +1,297 @@
+#include "model/quantized/quantization_config.h"
+
+#include <algorithm>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "model/json_fields.h"
+
+namespace droidspeak {
+namespace {
+
+using Layout = QuantizationConfig::Layout;
+using Code = QuantizationConfig::Code;
+using Zero = QuantizationConfig::Zero;
+using Names = std::span<const std::string_view>;
+
+constexpr int64_t kMostColumns = 1 << 24;
+
+// Whatever they hold, the tensors mean the same: how they were made, and what other programs do
+// with them.
+constexpr std::string_view kGptqNeutral[] = {"act_group_aware",
+                                             "backend",
+                                             "batch_size",
+                                             "block_name_to_quantize",
+                                             "cache_block_outputs",
+                                             "cache_examples_on_gpu",
+                                             "damp_auto_increment",
+                                             "damp_percent",
+                                             "dataset",
+                                             "disable_exllama",
+                                             "exllama_config",
+                                             "lm_head",
+                                             "max_input_length",
+                                             "meta",
+                                             "model_file_base_name",
+                                             "model_name_or_path",
+                                             "model_seqlen",
+                                             "module_name_preceding_first_block",
+                                             "modules_in_block_to_quantize",
+                                             "mse",
+                                             "pad_token_id",
+                                             "quantizer",
+                                             "static_groups",
+                                             "tokenizer",
+                                             "true_sequential",
+                                             "use_cuda_fp16",
+                                             "use_exllama"};
+constexpr std::string_view kGptqRead[] = {
+    "bits",       "checkpoint_format", "desc_act",     "format",
+    "group_size", "pack_dtype",        "quant_method", "sym"};
+constexpr std::string_view kAwqNeutral[] = {"backend",         "do_fuse",
+                                            "exllama_config",  "fuse_max_seq_len",
+                                            "modules_to_fuse", "modules_to_not_convert"};
+constexpr std::string_view kAwqRead[] = {"bits",  "group_size", "quant_method", "q_group_size",
+                                         "w_bit", "version",    "zero_point"};
+constexpr std::string_view kFp8Neutral[] = {"activation_scheme", "dequantize", "ignored_layers",
+                                            "modules_to_not_convert", "scale_fmt"};
+constexpr std::string_view kFp8Read[] = {"fmt", "quant_method", "weight_block_size"};
+constexpr std::string_view kFbgemmNeutral[] = {"activation_scale_ub", "modules_to_not_convert"};
+constexpr std::string_view kFbgemmRead[] = {"quant_method"};
+constexpr std::string_view kCompressedNeutral[] = {"global_compression_ratio", "ignore", "version"};
+constexpr std::string_view kCompressedRead[] = {"config_groups",   "format",
+                                                "quant_method",    "quantization_status",
+                                                "sparsity_config", "transform_config"};
+constexpr std::string_view kGroupNeutral[] = {"input_activations", "targets"};
+constexpr std::string_view kGroupRead[] = {"format", "weights"};
+constexpr std::string_view kWeightsNeutral[] = {"observer", "observer_kwargs", "scale_dtype",
+                                                "zp_dtype"};
+constexpr std::string_view kWeightsRead[] = {
+    "actorder", "block_structure", "group_size", "num_bits", "strategy", "symmetric", "type"};
+
+bool contains(Names names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+void refuse_others(const JsonFields& json, Names neutral, Names read) {
+  for (const std::string& name : json.keys()) {
+    if (!contains(neutral, name) && !contains(read, name) && !json.is_blank(name))
+      json.refuse(name, "null, false, 0 or empty: it is not supported");
+  }
+}
+
+// The text of a field that has to be one of these; the first when it is missing.
+std::string one_of(const JsonFields& json, std::string_view field, Names values) {
+  std::string value = json.get_string_or(field, std::string(values.front()));
+  std::ranges::transform(value, value.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (!contains(values, value))
+    json.refuse(field, fmt::format("{}: others are not supported", fmt::join(values, " or ")));
+  return value;
+}
+
+int32_t read_bits(const JsonFields& json, std::string_view field) {
+  const int64_t bits = json.get_int(field, 1, 16);
+  if (bits != 4 && bits != 8) json.refuse(field, "4 or 8");
+  return static_cast<int32_t>(bits);
+}
+
+// Columns of one scale; -1 stands for all.
+int64_t read_group_size(const JsonFields& json, std::string_view field) {
+  const int64_t size = json.get_int(field, -1, kMostColumns);
+  if (size == 0) json.refuse(field, "-1 or the number of columns that have one scale");
+  return std::max<int64_t>(size, 0);
+}
+
+// Files of the first form hold zero points less one.
+QuantizationConfig read_gptq(const JsonFields& json) {
+  constexpr std::string_view formats[] = {"gptq", "gptq_v2"};
+  constexpr std::string_view words[] = {"int32"};
+  refuse_others(json, kGptqNeutral, kGptqRead);
+  one_of(json, "pack_dtype", words);
+  const std::string_view field = json.has("checkpoint_format") ? "checkpoint_format" : "format";
+  const bool is_first_form = one_of(json, field, formats) == "gptq";
+  return {.method = "gptq",
+          .layout = Layout::kGptq,
+          .bits = read_bits(json, "bits"),
+          .zero = json.get_bool_or("sym", false) ? Zero::kMiddle : Zero::kStored,
+          .zero_offset = is_first_form ? 1 : 0,
+          .scale_block = {.rows = 1, .columns = read_group_size(json, "group_size")},
+          .needs_group_index = json.get_bool_or("desc_act", false)};
+}
+
+QuantizationConfig read_awq(const JsonFields& json) {
+  constexpr std::string_view versions[] = {"gemm"};
+  refuse_others(json, kAwqNeutral, kAwqRead);
+  one_of(json, "version", versions);
+  if (!json.get_bool_or("zero_point", true)) json.refuse("zero_point", "true");
+  const std::string_view bits = json.has("bits") ? "bits" : "w_bit";
+  const std::string_view group = json.has("group_size") ? "group_size" : "q_group_size";
+  if (json.get_int(bits, 1, 16) != 4) json.refuse(bits, "4");
+  return {.method = "awq",
+          .layout = Layout::kAwq,
+          .scale_block = {.rows = 1, .columns = read_group_size(json, group)}};
+}
+
+QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_view field) {
+  const std::vector<int64_t> sizes = json.get_ints(field, 1, kMostColumns);
+  if (sizes.size() != 2) json.refuse(field, "two sizes: rows and columns that have one scale");
+  return {sizes[0], sizes[1]};
+}
+
+QuantizationConfig read_fp8(const JsonFields& json) {
+  constexpr std::string_view formats[] = {"e4m3"};
+  refuse_others(json, kFp8Neutral, kFp8Read);
+  one_of(json, "fmt", formats);
+  QuantizationConfig config{.method = "fp8",
+                            .layout = Layout::kBytes,
+                            .code = Code::kFloat,
+                            .bits = 8,
+                            .zero = Zero::kMiddle};
+  if (json.has("weight_block_size")) {
+    config.scale_block = read_block(json, "weight_block_size");
+    config.scale_suffix = "weight_scale_inv";
+  } else {
+    config.may_scale_rows = true;
+  }
+  return config;
+}
+
+QuantizationConfig read_fbgemm(const JsonFields& json) {
+  refuse_others(json, kFbgemmNeutral, kFbgemmRead);
+  return {.method = "fbgemm_fp8",
+          .layout = Layout::kBytes,
+          .code = Code::kFloat,
+          .bits = 8,
+          .zero = Zero::kMiddle};
+}
+
+QuantizationConfig::ScaleBlock read_strategy(const JsonFields& weights) {
+  constexpr std::string_view strategies[] = {"tensor", "channel", "group", "block"};
+  const std::string strategy = one_of(weights, "strategy", strategies);
+  if (strategy == "tensor") return {.rows = 0, .columns = 0};
+  if (strategy == "channel") return {.rows = 1, .columns = 0};
+  if (strategy == "block") return read_block(weights, "block_structure");
+  return {.rows = 1, .columns = read_group_size(weights, "group_size")};
+}
+
+// "weight" and "static" order columns only while rounding them.
+bool orders_columns(const JsonFields& weights) {
+  constexpr std::string_view orders[] = {"group", "weight", "static", "dynamic"};
+  if (!weights.is_text("actorder")) return weights.get_bool_or("actorder", false);
+  const std::string order = one_of(weights, "actorder", orders);
+  return order == "group" || order == "dynamic";
+}
+
+// One of config_groups.
+QuantizationConfig read_group(const JsonFields& group, const std::string& default_format) {
+  constexpr std::string_view types[] = {"int", "float"};
+  constexpr std::string_view formats[] = {"dense", "pack-quantized", "int-quantized",
+                                          "float-quantized", "naive-quantized"};
+  refuse_others(group, kGroupNeutral, kGroupRead);
+  const auto weights = group.find_object("weights");
+  if (!weights) group.refuse("weights", "an object: nothing else than weights is quantised");
+  refuse_others(*weights, kWeightsNeutral, kWeightsRead);
+  const std::string format =
+      group.has("format") ? one_of(group, "format", formats) : default_format;
+  QuantizationConfig config{
+      .method = "compressed-tensors",
+      .layout = format == "pack-quantized" ? Layout::kPacked : Layout::kBytes,
+      .code = one_of(*weights, "type", types) == "int" ? Code::kInteger : Code::kFloat,
+      .bits = read_bits(*weights, "num_bits"),
+      .zero = weights->get_bool_or("symmetric", true) ? Zero::kMiddle : Zero::kStored,
+      .scale_block = read_strategy(*weights),
+      .needs_group_index = orders_columns(*weights)};
+  if (config.layout == Layout::kBytes && config.bits != 8)
+    weights->refuse("num_bits", fmt::format("8 for {}", format));
+  if (config.code == Code::kFloat && config.layout == Layout::kPacked)
+    weights->refuse("type", "int for pack-quantized");
+  if (config.code == Code::kFloat && config.zero == Zero::kStored)
+    weights->refuse("symmetric", "true for floats");
+  return config;
+}
+
+// Sparse weights lie otherwise; transforms change activations.
+void refuse_sparsity_and_transforms(const JsonFields& json) {
+  constexpr std::string_view formats[] = {"dense"};
+  if (!json.is_blank("sparsity_config")) {
+    const auto sparsity = json.find_object("sparsity_config");
+    static_cast<void>(sparsity->get_string("format"));
+    one_of(*sparsity, "format", formats);
+  }
+  if (!json.is_blank("transform_config")) {
+    const auto transforms = json.find_object("transform_config");
+    refuse_others(*transforms, {}, {});
+  }
+}
+
+QuantizationConfig read_compressed(const JsonFields& json) {
+  constexpr std::string_view formats[] = {"dense", "pack-quantized", "int-quantized",
+                                          "float-quantized", "naive-quantized"};
+  constexpr std::string_view statuses[] = {"compressed", "frozen"};
+  refuse_others(json, kCompressedNeutral, kCompressedRead);
+  refuse_sparsity_and_transforms(json);
+  one_of(json, "quantization_status", statuses);
+  const std::string format = one_of(json, "format", formats);
+  const auto groups = json.find_object("config_groups");
+  if (!groups || groups->keys().empty())
+    json.refuse("config_groups", "an object with at least one group");
+  std::vector<QuantizationConfig> read;
+  for (const std::string& name : groups->keys()) {
+    const auto group = groups->find_object(name);
+    if (!group) groups->refuse(name, "an object");
+    read.push_back(read_group(*group, format));
+    if (!(read.back() == read.front()))
+      groups->refuse(name, "the same scheme for all groups of weights: others are not supported");
+  }
+  return read.front();
+}
+
+struct Method {
+  std::string_view name;
+  QuantizationConfig (*read)(const JsonFields&);
+  std::string_view what;  // is read
+};
+
+constexpr Method kMethods[] = {
+    {"awq", read_awq, "4 bits, version `gemm`"},
+    {"compressed-tensors", read_compressed,
+     "`pack-quantized` (4 and 8 bits), `int-quantized` (8 bits), `float-quantized` and "
+     "`naive-quantized` (FP8 E4M3, int8), scales by tensor, channel, group or block, zero points, "
+     "`weight_g_idx`; all groups alike"},
+    {"fbgemm_fp8", read_fbgemm, "FP8 E4M3, scales by channel"},
+    {"fp8", read_fp8, "E4M3, scales by tensor, channel or block (`weight_scale_inv`)"},
+    {"gptq", read_gptq,
+     "4 and 8 bits, symmetric or not, `g_idx` (`desc_act`), zero points of `gptq` (less one) and "
+     "`gptq_v2`"},
+};
+
+}  // namespace
+
+std::string QuantizationConfig::describe() const {
+  return fmt::format("{} layout={} code={} bits={} zero={}+{} block={}x{}:{} {} {}", method,
+                     static_cast<int>(layout), static_cast<int>(code), bits, static_cast<int>(zero),
+                     zero_offset, scale_block.rows, scale_block.columns, may_scale_rows,
+                     needs_group_index, scale_suffix);
+}
+
+QuantizationConfig read_quantization_config(const JsonFields& json) {
+  const std::string method = json.get_string("quant_method");
+  const auto* found = std::ranges::find(kMethods, method, &Method::name);
+  if (found != std::end(kMethods)) return found->read(json);
+  std::vector<std::string_view> names;
+  for (const Method& known : kMethods) names.push_back(known.name);
+  json.refuse("quant_method", fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+std::string supported_quantizations() {
+  std::string rows;
+  for (const Method& method : kMethods)
+    rows += fmt::format("| `{}` | {} |\n", method.name, method.what);
+  return rows;
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,112 @@
+#include "model/quantized/quantized_tensors.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "formats/byte_reader.h"
+#include "model/quantized/quantized_matrix.h"
+
+namespace droidspeak {
+namespace {
+
+using Layout = QuantizationConfig::Layout;
+
+// How tensors of a linear layer are called behind its name.
+struct Suffixes {
+  std::string_view codes;
+  std::string_view scales;
+  std::string_view zeros;
+  std::string_view group_index;
+};
+
+Suffixes suffixes_of(const QuantizationConfig& config) {
+  switch (config.layout) {
+    case Layout::kGptq:
+      return {"qweight", "scales", "qzeros", "g_idx"};
+    case Layout::kAwq:
+      return {"qweight", "scales", "qzeros", ""};
+    case Layout::kPacked:
+      return {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx"};
+    case Layout::kBytes:
+      return {"weight", config.scale_suffix, "weight_zero_point", ""};
+  }
+  return {};
+}
+
+// Activations keep their precision.
+constexpr std::string_view kActivationScales[] = {"input_scale", "input_scale_ub",
+                                                  "input_zero_point"};
+
+}  // namespace
+
+QuantizedTensors::QuantizedTensors(const SafetensorsFolder& folder,
+                                   const QuantizationConfig& config)
+    : folder_(folder), config_(config) {
+  Parts parts;
+  for (const SafetensorsFile& file : folder.files()) {
+    for (const OtherTensor& tensor : file.others()) parts.others.emplace(tensor.name, &tensor);
+    for (const FileTensor& tensor : file.tensors()) parts.floats.emplace(tensor.name, &tensor);
+  }
+  const std::string ending = fmt::format(".{}", suffixes_of(config).codes);
+  for (const SafetensorsFile& file : folder.files()) {
+    for (const OtherTensor& tensor : file.others()) {
+      if (tensor.name.ends_with(ending))
+        add_matrix(parts, tensor, tensor.name.substr(0, tensor.name.size() - ending.size()));
+    }
+  }
+  if (matrices_.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: no tensor \"*{}\" is quantised though config.json says {}",
+                              folder.path().string(), ending, config.method));
+  }
+}
+
+void QuantizedTensors::add_matrix(const Parts& parts,
+                                  const OtherTensor& codes,
+                                  const std::string& module) {
+  const Suffixes suffixes = suffixes_of(config_);
+  auto find_other = [&](std::string_view suffix) -> std::optional<OtherTensor> {
+    const std::string name = fmt::format("{}.{}", module, suffix);
+    auto found = parts.others.find(name);
+    if (suffix.empty() || found == parts.others.end()) return std::nullopt;
+    parts_.insert(name);
+    return *found->second;
+  };
+  auto refuse_missing = [&](std::string_view suffix) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: tensor {} is missing, or of another type than {} has",
+                              folder_.path().string(),
+                              in_quotes(fmt::format("{}.{}", module, suffix)), config_.method));
+  };
+  const std::string scales_name = fmt::format("{}.{}", module, suffixes.scales);
+  auto scales = parts.floats.find(scales_name);
+  if (scales == parts.floats.end()) refuse_missing(suffixes.scales);
+  parts_.insert(codes.name);
+  parts_.insert(scales_name);
+  for (std::string_view suffix : kActivationScales)
+    parts_.insert(fmt::format("{}.{}", module, suffix));
+  QuantizedParts found{.module = module,
+                       .codes = codes,
+                       .scales = *scales->second,
+                       .zeros = find_other(suffixes.zeros),
+                       .group_index = find_other(suffixes.group_index),
+                       .shape = find_other("weight_shape")};
+  if (config_.layout == Layout::kPacked && !found.shape) refuse_missing("weight_shape");
+  auto matrix = std::make_shared<const QuantizedMatrix>(folder_.path(), config_, std::move(found));
+  const uint64_t bytes = bytes_of(matrix->dtype(), matrix->rows() * matrix->columns());
+  matrices_.push_back(std::make_unique<const FileTensor>(
+      FileTensor{fmt::format("{}.weight", module),
+                 matrix->dtype(),
+                 {matrix->rows(), matrix->columns()},
+                 {bytes, [matrix](std::vector<std::byte>& out) { matrix->read(out); }}}));
+  by_name_.emplace(matrices_.back()->name, matrices_.back().get());
+}
+
+const FileTensor* QuantizedTensors::find_tensor(std::string_view name) const {
+  if (auto found = by_name_.find(std::string(name)); found != by_name_.end()) return found->second;
+  return folder_.find_tensor(name);
+}
+
+}  // namespace droidspeak

@@ -1,0 +1,329 @@
+// The golden folders were packed by tools/make_quantized_models.py.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/checkpoint.h"
+#include "model/json_fields.h"
+#include "model/quantized/quantized_matrix.h"
+#include "model/quantized/quantized_tensors.h"
+#include "model/quantized/unpack.h"
+#include "model/weights.h"
+#include "tensor/dequantize.h"
+
+namespace droidspeak {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+void expect_refusal(const std::function<void()>& body, std::string_view part) {
+  const std::string message = message_of(body);
+  EXPECT_NE(message.find(part), std::string::npos) << '"' << message << "\" lacks " << part;
+}
+
+class GoldenFolder : public testing::TestWithParam<std::pair<const char*, DType>> {};
+
+TEST_P(GoldenFolder, HoldsTheWeightsThatItsCodesStandFor) {
+  const auto& [name, dtype] = GetParam();
+  const std::filesystem::path path =
+      std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/quantized" / name;
+  const SafetensorsFolder folder(path);
+  const HfConfig config = read_hf_config(path / "config.json");
+  ASSERT_TRUE(config.quantization);
+  const QuantizedTensors tensors(folder, *config.quantization);
+  const SafetensorsFile expected(path / "expected.safetensors");
+  ASSERT_FALSE(expected.tensors().empty());
+  size_t num_of_dtype = 0;
+  for (const FileTensor& matrix : expected.tensors()) {
+    const FileTensor* decoded = tensors.find_tensor(matrix.name);
+    ASSERT_NE(decoded, nullptr) << matrix.name;
+    ASSERT_EQ(decoded->shape[1], matrix.shape[1]);
+    std::vector<float> first_rows = decoded->read_floats();
+    first_rows.resize(static_cast<size_t>(matrix.shape[0] * matrix.shape[1]));
+    EXPECT_EQ(first_rows, matrix.read_floats()) << matrix.name;
+    num_of_dtype += decoded->dtype == dtype ? 1 : 0;
+  }
+  EXPECT_GT(num_of_dtype, 0u) << "nothing is " << name_of(dtype);
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         GoldenFolder,
+                         testing::Values(std::pair("gptq-4", DType::kQ4_0),
+                                         std::pair("gptq-4-zeros", DType::kAffine4),
+                                         std::pair("gptq-4-ordered", DType::kF32),
+                                         std::pair("gptq-8", DType::kQ8_0),
+                                         std::pair("gptq-8", DType::kF32),
+                                         std::pair("awq", DType::kAffine4),
+                                         std::pair("awq-experts", DType::kAffine4),
+                                         std::pair("packed-4", DType::kAffine4),
+                                         std::pair("packed-4-ordered", DType::kF32),
+                                         std::pair("packed-8", DType::kAffine8),
+                                         std::pair("int8", DType::kAffine8),
+                                         std::pair("int8-zeros", DType::kAffine8),
+                                         std::pair("fp8-tensor", DType::kF32),
+                                         std::pair("fp8-channel", DType::kF32),
+                                         std::pair("fp8-block", DType::kF32),
+                                         std::pair("fbgemm", DType::kF32)),
+                         [](const auto& one) {
+                           std::string name = one.param.first;
+                           std::ranges::replace(name, '-', '_');
+                           return name + "_as_" + std::string(name_of(one.param.second));
+                         });
+
+// By the definition: sign, four bits of exponent (bias 7), three of fraction; all ones is no
+// number.
+TEST(Float8, CodesStandForTheirDefinition) {
+  EXPECT_EQ(float_from_e4m3(0x00), 0.0f);
+  EXPECT_EQ(float_from_e4m3(0x01), std::ldexp(1.0f, -9));
+  EXPECT_EQ(float_from_e4m3(0x07), std::ldexp(7.0f, -9));
+  EXPECT_EQ(float_from_e4m3(0x08), std::ldexp(1.0f, -6));
+  EXPECT_EQ(float_from_e4m3(0x38), 1.0f);
+  EXPECT_EQ(float_from_e4m3(0xbc), -1.5f);
+  EXPECT_EQ(float_from_e4m3(0x7e), 448.0f);
+  EXPECT_TRUE(std::isnan(float_from_e4m3(0x7f)));
+  EXPECT_TRUE(std::isnan(float_from_e4m3(0xff)));
+}
+
+// A GPTQ matrix of 16 rows and 64 columns in two groups, in memory.
+class Matrix : public testing::Test {
+ protected:
+  Matrix() {
+    words_.assign(8 * 16, 0x76543210);
+    zeros_.assign(2 * 2, 0x77777777);
+    scales_.assign(2 * 16, 0x3c00);  // 1
+    for (int32_t c = 0; c < 64; ++c) groups_.push_back(c / 32);
+    parts_ = {.module = "m",
+              .codes = {"m.qweight", "I32", {8, 16}, std::as_bytes(std::span(words_))},
+              .scales = {"m.scales", DType::kF16, {2, 16}, std::as_bytes(std::span(scales_))},
+              .zeros = OtherTensor{"m.qzeros", "I32", {2, 2}, std::as_bytes(std::span(zeros_))},
+              .group_index = OtherTensor{"m.g_idx", "I32", {64}, std::as_bytes(std::span(groups_))},
+              .shape = std::nullopt};
+  }
+
+  void read() const {
+    std::vector<std::byte> out;
+    QuantizedMatrix("folder", config_, parts_).read(out);
+  }
+
+  std::vector<uint32_t> words_;
+  std::vector<uint32_t> zeros_;
+  std::vector<uint16_t> scales_;
+  std::vector<int32_t> groups_;
+  QuantizationConfig config_{.method = "gptq",
+                             .zero = QuantizationConfig::Zero::kMiddle,
+                             .zero_offset = 1,
+                             .scale_block = {1, 32}};
+  QuantizedParts parts_;
+};
+
+TEST_F(Matrix, IsReadInTheFormatThatHoldsIt) {
+  std::vector<std::byte> out;
+  QuantizedMatrix matrix("folder", config_, parts_);
+  EXPECT_EQ(matrix.rows(), 16);
+  EXPECT_EQ(matrix.columns(), 64);
+  ASSERT_EQ(matrix.dtype(), DType::kQ4_0);
+  matrix.read(out);
+  std::vector<float> values(16 * 64);
+  dequantize(DType::kQ4_0, out, values);
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], static_cast<float>(i % 8) - 8) << i;
+}
+
+TEST_F(Matrix, OfOtherShapesIsRefused) {
+  parts_.codes.shape = {8, 16, 1};
+  expect_refusal([&] { read(); }, "'m.qweight' has shape [8, 16, 1]: expected rows and columns");
+  parts_.codes.shape = {0, int64_t{1} << 62};
+  expect_refusal([&] { read(); }, "'m.qweight' has shape");
+  parts_.codes.shape = {8, 16};
+  parts_.codes.dtype = "I64";
+  expect_refusal([&] { read(); }, "'m.qweight' is I64: expected I32");
+  parts_.codes.dtype = "I32";
+  parts_.scales.shape = {1, 32};
+  expect_refusal([&] { read(); }, "'m.scales' has shape [1, 32]: expected [2, 16]");
+  parts_.scales.shape = {2, 16};
+  parts_.zeros->shape = {4, 1};
+  expect_refusal([&] { read(); }, "'m.qzeros' has shape [4, 1]: expected [2, 2]");
+  parts_.zeros.reset();
+  expect_refusal([&] { read(); }, "'m.qweight' has no zero points beside it");
+}
+
+TEST_F(Matrix, WithColumnsOfNoGroupIsRefused) {
+  groups_[63] = 2;
+  expect_refusal([&] { read(); }, "'m.g_idx' holds group 2: expected 0 to 1");
+  groups_[63] = -1;
+  expect_refusal([&] { read(); }, "'m.g_idx' holds group -1");
+  std::ranges::fill(groups_, -1);
+  EXPECT_NO_THROW(read());
+  config_.needs_group_index = true;
+  parts_.group_index.reset();
+  expect_refusal([&] { read(); }, "'m.qweight' has no g_idx beside it");
+}
+
+TEST_F(Matrix, WithAnotherZeroThanItsSchemeIsRefused) {
+  zeros_[3] = 0x77777767;
+  expect_refusal([&] { read(); }, "'m.qzeros' holds zero point 7: expected 8");
+  config_.zero = QuantizationConfig::Zero::kStored;
+  EXPECT_NO_THROW(read());
+}
+
+TEST_F(Matrix, OfAHostileShapeTensorIsRefused) {
+  config_.layout = QuantizationConfig::Layout::kPacked;
+  for (int64_t size : {int64_t{0}, int64_t{-1}, int64_t{1} << 40}) {
+    const std::vector<int64_t> sizes = {16, size};
+    parts_.shape = OtherTensor{"m.weight_shape", "I64", {2}, std::as_bytes(std::span(sizes))};
+    expect_refusal([&] { read(); }, "'m.weight_shape' holds");
+  }
+}
+
+// A golden folder whose files tests may change.
+class Folder : public testing::Test {
+ protected:
+  Folder() {
+    const std::filesystem::path models =
+        std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/quantized";
+    for (const char* name : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(models / "gptq-4" / name, folder_.path() / name);
+  }
+
+  void replace(const char* file, const std::string& from, const std::string& to) const {
+    std::string content = read_file(folder_.path() / file);
+    const size_t at = content.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write_file_atomically(folder_.path() / file, content.replace(at, from.size(), to));
+  }
+
+  std::string refusal() const {
+    return message_of([&] { check_checkpoint(folder_.path()); });
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Folder, OfWhichNothingIsLeftOverIsTaken) {
+  EXPECT_EQ(refusal(), "") << "biases of zeros belong to no layer of a llama, and change nothing";
+  replace("model.safetensors", "up_proj.bias", "up_proj.beas");
+  EXPECT_NE(refusal().find("'model.layers.0.mlp.up_proj.beas' belongs to no part"),
+            std::string::npos)
+      << refusal();
+}
+
+TEST_F(Folder, WithATensorThatIsMissingIsRefused) {
+  replace("model.safetensors", "up_proj.scales", "up_proj.skales");
+  EXPECT_NE(refusal().find("'model.layers.0.mlp.up_proj.scales' is missing"), std::string::npos)
+      << refusal();
+}
+
+TEST_F(Folder, WithALayerThatIsNotQuantisedNeedsItsFloats) {
+  replace("model.safetensors", "up_proj.qweight", "up_proj.kweight");
+  EXPECT_NE(refusal().find("\"model.layers.0.mlp.up_proj.weight\" is missing"), std::string::npos)
+      << refusal();
+}
+
+// The same bytes are other weights.
+TEST_F(Folder, HasADigestOfWhatItsConfigMakesOfIt) {
+  const Digest first = Checkpoint(folder_.path()).digest();
+  EXPECT_EQ(Checkpoint(folder_.path()).digest(), first);
+  replace("config.json", "\"damp_percent\": 0.1", "\"damp_percent\": 0.2");
+  EXPECT_EQ(Checkpoint(folder_.path()).digest(), first);
+  replace("config.json", "\"sym\": true", "\"sym\": false");
+  EXPECT_NE(Checkpoint(folder_.path()).digest(), first);
+}
+
+class Config : public testing::Test {
+ protected:
+  static QuantizationConfig read(std::string_view text) {
+    return read_quantization_config(JsonFields("config.json", text, {}));
+  }
+
+  static void expect_refused(std::string_view text, std::string_view part) {
+    expect_refusal([&] { read(text); }, part);
+  }
+
+  static std::string compressed(std::string_view more, std::string_view weights) {
+    return fmt::format(
+        R"({{"quant_method": "compressed-tensors", "format": "int-quantized" {}, "config_groups": {{
+            "group_0": {{"targets": ["Linear"], "weights": {{"num_bits": 8, "strategy": "channel" {}}}}}}}}})",
+        more, weights);
+  }
+};
+
+TEST_F(Config, WhatIsNotDoneIsRefusedByName) {
+  expect_refused(R"({"bits": 4})", "\"quant_method\" is missing: expected");
+  expect_refused(R"({"quant_method": "bitsandbytes"})", "\"quant_method\" is \"bitsandbytes\"");
+  expect_refused(R"({"quant_method": "gptq", "bits": 3, "group_size": 128})", "\"bits\" is 3");
+  expect_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})", "\"group_size\" is 0");
+  expect_refused(R"({"quant_method": "gptq", "bits": 4})", "\"group_size\" is missing");
+  expect_refused(
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"})",
+      "\"checkpoint_format\" is \"marlin\"");
+  expect_refused(
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": {"bits": 8}}})",
+      "\"dynamic\" is");
+  expect_refused(R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})",
+                 "\"version\" is \"gemv\"");
+  expect_refused(R"({"quant_method": "awq", "bits": 8, "group_size": 128})", "\"bits\" is 8");
+  expect_refused(R"({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": false})",
+                 "\"zero_point\" is false");
+  expect_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", "\"fmt\" is \"e5m2\"");
+  expect_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})", "\"weight_block_size\"");
+  expect_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 1]})",
+                 "\"weight_block_size\"");
+  expect_refused(R"({"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}})",
+                 "\"kv_cache_scheme\" is");
+}
+
+TEST_F(Config, OfCompressedTensorsIsRefusedByName) {
+  EXPECT_EQ(read(compressed("", "")).bits, 8);
+  EXPECT_EQ(read(compressed(R"(, "sparsity_config": {"format": "dense"})", "")).bits, 8);
+  EXPECT_EQ(read(compressed(R"(, "transform_config": {"config_groups": {}})", "")).bits, 8);
+  expect_refused(compressed(R"(, "sparsity_config": {"format": "sparse-24"})", ""),
+                 "\"sparsity_config.format\" is \"sparse-24\"");
+  expect_refused(compressed(R"(, "transform_config": {"config_groups": {"R1": {}}})", ""),
+                 "\"transform_config.config_groups\" is");
+  expect_refused(compressed(R"(, "kv_cache_scheme": {"num_bits": 8})", ""), "\"kv_cache_scheme\"");
+  expect_refused(compressed(R"(, "quantization_status": "initialized")", ""),
+                 "\"quantization_status\" is \"initialized\"");
+  expect_refused(compressed("", R"(, "type": "float", "symmetric": false)"),
+                 "weights.symmetric\" is false");
+  expect_refused(compressed("", R"(, "dynamic": true)"), "weights.dynamic\" is true");
+  expect_refused(compressed("", R"(, "strategy": "token")"), "weights.strategy\" is \"token\"");
+  expect_refused(R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"})",
+                 "\"format\" is \"nvfp4-pack-quantized\"");
+  expect_refused(R"({"quant_method": "compressed-tensors", "format": "int-quantized"})",
+                 "\"config_groups\" is missing");
+  expect_refused(R"({"quant_method": "compressed-tensors", "format": "int-quantized",
+                     "config_groups": {"a": {"weights": null}}})",
+                 "\"config_groups.a.weights\" is null");
+  expect_refused(R"({"quant_method": "compressed-tensors", "format": "pack-quantized",
+                     "config_groups": {"a": {"weights": {"num_bits": 8, "strategy": "channel"}},
+                                       "b": {"weights": {"num_bits": 4, "strategy": "channel"}}}})",
+                 "\"config_groups.b\" is");
+}
+
+// Equal bytes that mean something else are other weights.
+TEST_F(Config, ChangesItsDescriptionWithEverythingThatCounts) {
+  const std::string first =
+      read(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})").describe();
+  const char* others[] = {
+      R"({"quant_method": "gptq", "bits": 8, "group_size": 8})",
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 16})",
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 8, "checkpoint_format": "gptq_v2"})",
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 8, "sym": true})",
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": true})"};
+  for (const char* other : others) EXPECT_NE(read(other).describe(), first) << other;
+}
+
+}  // namespace
+}  // namespace droidspeak
