@@ -13,6 +13,7 @@ from server_process import Server, family_file  # noqa: E402
 def server(tmp_path_factory):
     os.environ["OPENAI_API_KEY"] = "none"
     os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing from outside
     running = Server(family_file(tmp_path_factory.mktemp("family")))
     os.environ["OPENAI_BASE_URL"] = running.url + "/v1"
     yield running
@@ -20,7 +21,16 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def model(server):
+def models(server):
     import openai
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
-    return next(entry.id for entry in client.models.list().data if entry.parent is None)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none").models.list().data
+
+
+@pytest.fixture(scope="session")
+def model(models):
+    return next(entry.id for entry in models if entry.parent is None)
+
+
+@pytest.fixture(scope="session")
+def variant(models):
+    return next(entry.id for entry in models if entry.parent is not None)

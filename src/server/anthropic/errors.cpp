@@ -34,6 +34,10 @@ std::string error_body(const ApiError& error) {
   json.begin_object().key("type").text("error");
   json.key("error").begin_object();
   json.key("type").text(type_of(error.status)).key("message").text(error.message);
+  if (error.code == kNoThreads) {
+    json.key("details").begin_object().key("error_code").text(kNoThreads);
+    json.key("unsupported").begin_array().text("thread").end_array().end_object();
+  }
   json.end_object().end_object();
   return std::move(json).take();
 }

@@ -7,7 +7,10 @@
 
 namespace droidspeak::anthropic {
 
-// {"type": "error", "error": {"type", "message"}}
+// The code by which clients know a server that keeps no conversations.
+inline constexpr const char* kNoThreads = "thread_unsupported_request";
+
+// {"type": "error", "error": {"type", "message"}}, and "details" with that code.
 std::string error_body(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
 

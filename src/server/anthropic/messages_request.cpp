@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/anthropic/errors.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/limits.h"
 #include "server/openai/tool_fields.h"
@@ -231,6 +232,28 @@ void read_stop(Fields& fields, openai::GenerationFields& generation) {
   generation.stop = std::move(texts);
 }
 
+void read_output_config(Fields& fields, openai::GenerationFields& generation) {
+  std::optional<Fields> config = fields.object("output_config");
+  if (!config) return;
+  reject_unsupported(*config, {"effort", "task_budget"});
+  std::optional<Fields> format = config->object("format");
+  if (!format) return;
+  std::string type = format->required_string("type", kAnyLength);
+  if (format->has_failed()) return;
+  if (type != "json_schema")
+    return format->invalid("type", fmt::format("'{}' is not 'json_schema'", abbreviated(type)));
+  generation.output_param = "output_config.format";
+  generation.output_format = openai::read_schema(*format, "schema");
+}
+
+// Clients that would keep the conversation on the server send all of it when they read this code.
+void reject_thread(Fields& fields) {
+  if (!fields.find("thread")) return;
+  fields.fail(bad_field(
+      "'thread' is not supported by this server: conversations are not stored; send all messages.",
+      "thread", kNoThreads));
+}
+
 void reject_unsupported_features(Fields& fields, const openai::GenerationFields& generation) {
   if (generation.num_choices != 1) fields.reject("n", "other than 1 is not supported here");
   if (auto thinking = fields.object("thinking")) {
@@ -244,8 +267,9 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
     fields.reject("service_tier", "other than 'auto' and 'standard_only' is not supported");
   }
   reject_unsupported(
-      fields, {"mcp_servers", "container", "context_management", "output_config", "output_format",
-               "stop", "response_format", "structured_outputs", "prompt_logprobs", "logprobs"});
+      fields, {"mcp_servers", "container", "context_management", "compaction", "fallbacks",
+               "output_format", "stop",
+               "response_format", "structured_outputs", "prompt_logprobs", "logprobs"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {
@@ -255,10 +279,12 @@ ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_
   std::optional<ApiError> error;
   Fields fields(document->root(), "", error);
   openai::ChatRequest request;
+  reject_thread(fields);  // first: without it what follows is no whole conversation
   openai::read_generation_fields(fields, request.generation);
   request.prompt.messages = read_turns(fields);
   request.prompt.tools = read_tools(fields);
   read_stop(fields, request.generation);
+  read_output_config(fields, request.generation);
   reject_unsupported_features(fields, request.generation);
   bool needs_max_tokens = max_tokens.low > 0;
   if (needs_max_tokens && !fields.find("max_tokens")) fields.missing("max_tokens");

@@ -78,6 +78,21 @@ TEST(MessagesRequest, TakesToolsAndChoices) {
   EXPECT_EQ(choice(R"({"type":"tool","name":"f"})").choice.name, "f");
 }
 
+TEST(MessagesRequest, TakesTheSchemaOfAnAnswer) {
+  auto request = request_with(
+      std::string(kUser) +
+      R"("output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}})");
+  ASSERT_TRUE(request) << request.error().message;
+  ASSERT_TRUE(request->generation.output_format);
+  EXPECT_EQ(request->generation.output_format->text, R"({"type":"object"})");
+  EXPECT_EQ(request->generation.output_param, "output_config.format");
+  std::string config = std::string(kUser) + R"("output_config":)";
+  EXPECT_EQ(param(config + R"({"effort":null,"format":null})"), "accepted");
+  EXPECT_EQ(param(config + R"({"effort":"high"})"), "output_config.effort");
+  EXPECT_EQ(param(config + R"({"format":{"type":"text"}})"), "output_config.format.type");
+  EXPECT_EQ(param(config + R"({"format":{"type":"json_schema"}})"), "output_config.format.schema");
+}
+
 TEST(MessagesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   std::string user = kUser;
   EXPECT_EQ(param(R"("system":"x")"), "messages");
@@ -101,12 +116,22 @@ TEST(MessagesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(user + R"("stop_sequences":[""])"), "stop_sequences");
   EXPECT_EQ(param(user + R"("stop_sequences":"x")"), "stop_sequences");
   EXPECT_EQ(param(user + R"("mcp_servers":[1])"), "mcp_servers");
+  EXPECT_EQ(param(user + R"("compaction":{"type":"x"})"), "compaction");
   EXPECT_EQ(param(user + R"("tools":[{"name":"f"}])"), "tools[0].input_schema");
   EXPECT_EQ(param(user + R"("tools":[{"type":"bash_20250124","name":"bash"}])"), "tools[0].type");
   EXPECT_EQ(param(user + R"("tool_choice":{"type":"any"})"), "tool_choice");
   EXPECT_EQ(param(user + R"("tool_choice":{"type":"some"})"), "tool_choice.type");
   EXPECT_EQ(param(user + R"("tool_choice":"auto")"), "tool_choice");
   EXPECT_EQ(param(user + R"("max_tokens":0)"), "max_tokens");
+}
+
+TEST(MessagesRequest, TellsClientsThatThreadsAreNotStored) {
+  auto request = request_with(R"("tool_choice":{"type":"any"},"thread":{"type":"continue"})");
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().param, "thread");
+  EXPECT_THAT(anthropic::error_body(request.error()),
+              testing::HasSubstr(R"("details":{"error_code":"thread_unsupported_request",)"
+                                 R"("unsupported":["thread"]})"));
 }
 
 TEST(MessagesRequest, NeedsMaxTokensUnlessItOnlyCounts) {

@@ -187,6 +187,9 @@ void reject_what_needs_more(Fields& fields) {
     fields.reject("previous_response_id",
                   "is not supported: responses are not stored; send the conversation in 'input'");
   }
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (fields.find(name)) fields.reject(name, "is not supported here: use 'max_output_tokens'");
+  }
   fields.boolean("store");  // the clients' default is true; the answer says false
   reject_unsupported(
       fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",

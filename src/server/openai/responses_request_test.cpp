@@ -114,6 +114,8 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(input + R"("reasoning":{"effort":"high"})"), "reasoning.effort");
   EXPECT_EQ(param(input + R"("n":2)"), "n");
   EXPECT_EQ(param(input + R"("max_output_tokens":0)"), "max_output_tokens");
+  EXPECT_EQ(param(input + R"("max_tokens":8)"), "max_tokens");
+  EXPECT_EQ(param(input + R"("max_completion_tokens":8)"), "max_completion_tokens");
   EXPECT_EQ(param(input + R"("tools":[{"type":"web_search"}])"), "tools[0].type");
   EXPECT_EQ(param(input + R"("tools":[{"type":"function"}])"), "tools[0].name");
   EXPECT_EQ(param(input + R"("text":{"format":{"type":"grammar"}})"), "text.format.type");
