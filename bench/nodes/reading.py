@@ -1,0 +1,208 @@
+"""What node 2 gains from what node 1 has read: time to the first token from Redis and from a peer at each rate of the
+network, beside full prefill and beside the same caches in node 2's own memory."""
+
+import gzip
+import json
+import select
+import subprocess
+import sys
+import time
+
+from machines import PEER_PORT, ROOT, Redis, Server, write_secret
+
+DATA = ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"
+QUESTION = "\n\nQuestion: Which of these documents is about a person?\nAnswer:"
+WARM_TOKENS = 256
+BLOCK_TOKENS = 64
+
+
+def accepts_format(args, name):
+    """Whether this build keeps remote entries in such a format: one that does not says so before it listens."""
+    secret = write_secret(args.out)
+    command = [args.binary, "serve", "--family", args.family, "--port", "0", "--threads", "1", "--remote-cache", "redis://127.0.0.1:1", "--remote-secret-file", secret,
+               "--remote-format", name]
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True)
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        return bool(ready) and process.stdout.readline().startswith("listening")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def configurations(args, network):
+    """(source, format) in the order in which they are measured."""
+    formats = [name for name in args.formats if name != "coded" or accepts_format(args, name)]
+    if "coded" in args.formats and "coded" not in formats:
+        print("this build refuses --remote-format coded: left out", file=sys.stderr)
+    found = []
+    if "redis" in args.sources:
+        found += [("redis", name) for name in formats]
+    if "peer" in args.sources and network.can_reach_peers:
+        with_formats = "--peer-format" in subprocess.run([args.binary, "serve", "--help"], capture_output=True, text=True).stdout
+        found += [("peer", name) for name in formats] if with_formats else [("peer", "memory")]
+    return found
+
+
+def flags_of(args, network, node, redis, source, form):
+    if source == "host":
+        return []
+    flags = ["--remote-cache", f"redis://{network.store_address(node, redis.port)}", "--remote-secret-file", args.out / "remote_secret"]
+    if form != "memory":
+        flags += ["--remote-format", form]
+    if source == "peer":
+        flags += ["--peer-listen", f"{network.address(node)}:{PEER_PORT}"]
+        if form != "memory":
+            flags += ["--peer-format", form]
+    return flags
+
+
+class Prompts:
+    """A long context and a short one to warm up with, both before the same question."""
+
+    def __init__(self, server, tokens):
+        with gzip.open(DATA, "rt", encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        text = "\n\n".join(f"{document['title']}: {document['text']}" for row in rows for document in row["documents"])
+        found = server.tokenize(text[:(tokens + WARM_TOKENS) * 8])
+        if len(found) < tokens + WARM_TOKENS:
+            sys.exit(f"--tokens {tokens}: the text has {len(found) - WARM_TOKENS}")
+        question = server.tokenize(QUESTION)
+        self.warm_context, self.context = found[:WARM_TOKENS], found[WARM_TOKENS:WARM_TOKENS + tokens]
+        self.warm, self.prompt = self.warm_context + question, self.context + question
+
+
+class Measurement:
+    """One (source, format) with a node 1 that has read: a fresh node 2 for each rate, so that nothing lies there already."""
+
+    def __init__(self, args, network, source, form):
+        self.args, self.network, self.source, self.form = args, network, source, form
+        self.redis = self.first = None
+
+    def __enter__(self):
+        self.network.set_rate(None)
+        write_secret(self.args.out)
+        try:
+            if self.source != "host":
+                self.redis = Redis(self.args.out, self.network)
+                self.first = Server(self.args, self.network, "node1", self.flags("node1"))
+                self.prompts = Prompts(self.first, self.args.tokens)
+                self.read(self.first)
+                self.first.wait_written()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.first, self.redis):
+            if process:
+                process.stop()
+
+    def flags(self, node):
+        return flags_of(self.args, self.network, node, self.redis, self.source, self.form)
+
+    def read(self, server):
+        """The sender reads, once for each plan: a salt keeps what one request leaves behind from the next."""
+        server.ask(self.args.sender, self.prompts.warm_context, "off", "warm")
+        for number, _ in enumerate(self.args.plans):
+            server.ask(self.args.sender, self.prompts.context, "off", f"plan-{number}")
+
+    def warm_up(self, second):
+        """What happens once in a process's life: memory, translation maps, the first look at a link."""
+        plan = {"sender": self.args.sender, "plan": self.args.plans[0]}
+        second.ask(self.args.sender, self.prompts.warm_context, "off", "own")
+        second.ask(self.args.receiver, self.prompts.warm, plan, "own")
+        if self.source != "host":
+            second.wait_linked("remote")
+            second.ask(self.args.receiver, self.prompts.warm, {"sender": self.args.sender, "plan": "auto"}, "warm")
+        if self.source == "peer":
+            second.wait_linked("peer", 2)
+
+    def sample(self, mbit, round_number):
+        """One row for each plan."""
+        self.network.set_rate(mbit)
+        delay = self.args.round_trip_ms if mbit is not None and mbit <= self.args.delay_up_to else 0
+        if self.source != "host":
+            self.network.set_delay("node2", delay)
+        second = Server(self.args, self.network, "node2", self.flags("node2"))
+        try:
+            if self.source == "host":
+                self.prompts = Prompts(second, self.args.tokens)
+                self.read(second)
+            self.warm_up(second)
+            return self.ask_all(second, mbit, delay, round_number)
+        finally:
+            second.stop()
+            self.network.set_rate(None)
+
+    def ask_all(self, second, mbit, delay, round_number):
+        """Plans and full prefill in an order that turns from round to round."""
+        plans = list(enumerate(self.args.plans))
+        order = [*plans, (None, "full")]
+        shift = round_number % len(order)
+        order = order[shift:] + order[:shift]
+        rows, full_ms = [], 0.0
+        for number, plan in order:
+            if number is None:
+                full_ms, _ = second.ask(self.args.receiver, self.prompts.prompt, "off", "full")
+                continue
+            before = second.tiers()
+            ttft, done = second.ask(self.args.receiver, self.prompts.prompt, {"sender": self.args.sender, "plan": plan}, f"plan-{number}")
+            time.sleep(0.05)
+            rows.append({"source": self.source, "format": self.form, "mbit": mbit, "round_trip_ms": delay, "plan": plan, "ttft_ms": round(ttft, 1),
+                         "done": done, "tiers": moved(before, second.tiers())})
+        return [{**row, "full_ms": round(full_ms, 1), "speedup": round(full_ms / row["ttft_ms"], 3)} for row in rows]
+
+
+def moved(before, after):
+    """What a request has read from each tier other than host memory, and how fast its links are thought to be."""
+    result = {}
+    for name, tier in after.items():
+        if name == "host":
+            continue
+        link = next((link for link in tier.get("links", []) if link["bytes_per_second"] > 0), {})
+        result[name] = {"bytes_read": tier["bytes_read"] - before[name]["bytes_read"], "bytes_per_second": link.get("bytes_per_second", 0),
+                        "round_trip_ms": link.get("round_trip_ms", 0)}
+    return result
+
+
+def measure(args, network, show):
+    """All samples; rounds go over everything, so that drifts of the machine hit all alike."""
+    found = configurations(args, network)
+    samples, total, begin = [], args.repeats * (1 + len(found) * len(args.rates)), time.monotonic()
+    for round_number in range(args.repeats):
+        for source, form in [("host", "memory"), *found]:
+            with Measurement(args, network, source, form) as measurement:
+                for mbit in [None] if source == "host" else args.rates:
+                    for row in measurement.sample(mbit, round_number):
+                        samples.append({"round": round_number, **row})
+                        show(samples[-1])
+                    done = sum(1 for row in samples if row["plan"] == args.plans[0])
+                    print(f"{done} of {total} samples, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    return samples
+
+
+def measure_costs(args, network):
+    """What computing costs by length, on one server: full prefill, and each plan from the server's own memory."""
+    rows = []
+    server = Server(args, network, "node2", [])
+    try:
+        for tokens in sorted({max(BLOCK_TOKENS * 4, args.tokens // divisor) for divisor in (8, 4, 2, 1)}):
+            prompts = Prompts(server, tokens)
+            for round_number in range(args.repeats + 1):
+                salt = f"{tokens}-{round_number}"
+                full, _ = server.ask(args.receiver, prompts.prompt, "off", salt + "-full")
+                reading, _ = server.ask(args.sender, prompts.context, "off", salt)
+                row = {"tokens": tokens, "full_ms": full, "reading_ms": reading}
+                for plan in args.plans:
+                    if len(args.plans) > 1 and plan != args.plans[0]:
+                        server.ask(args.sender, prompts.context, "off", f"{salt}-{plan}")
+                    plan_salt = salt if plan == args.plans[0] else f"{salt}-{plan}"
+                    row[f"plan {plan}"], _ = server.ask(args.receiver, prompts.prompt, {"sender": args.sender, "plan": plan}, plan_salt)
+                if round_number > 0:  # the first one warms up
+                    rows.append({name: round(value, 2) if name != "tokens" else value for name, value in row.items()})
+            print(f"costs at {tokens} tokens: full prefill {rows[-1]['full_ms']:.0f} ms", file=sys.stderr, flush=True)
+    finally:
+        server.stop()
+    return rows
