@@ -113,8 +113,9 @@ def cpu_name():
 
 
 def show(sample):
-    print(f"  {sample['source']} {sample['format']} {report.show_rate(sample['mbit'])} {sample['plan']}: {sample['ttft_ms']:.0f} ms, full {sample['full_ms']:.0f} ms, "
-          f"{sample['speedup']:.2f}x, {sample['done']['plan']} from {sample['done']['tier']}", file=sys.stderr, flush=True)
+    beside = f", full {sample['full_ms']:.0f} ms, {sample['full_ms'] / sample['ttft_ms']:.2f}x" if sample["full_ms"] else ""
+    print(f"  {sample['source']} {sample['format']} {report.show_rate(sample['mbit'])} {sample['plan']}: {sample['ttft_ms']:.0f} ms{beside}, "
+          f"{sample['done']['plan']} from {sample['done']['tier']}", file=sys.stderr, flush=True)
 
 
 def measure(args):

@@ -52,7 +52,7 @@ def measure_servers(args, network, count, routing, redis):
                 for field in COUNTED:
                     total[field] += tier[field]
         return {"servers": count, "routing": routing, "seconds": round(seconds, 1), "tiers": tiers, "hits": hits, "requests": args.contexts + rows["servers_row"]["answers"], **rows,
-                "redis": {name: after[name] - before[name] for name in before if name != "used_memory"}}
+                "redis": {name: after[name] - before[name] for name in before if name != "used_memory"}, "commands": redis.command_costs()}
     finally:
         for process in [front, *servers]:
             if process:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -57,6 +58,10 @@ class Process:
         self.stop()
         sys.exit(f"{self.name} did not start; see {self.log}: {self.log.read_text()[-500:].strip()}")
 
+    def cpu_seconds(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -86,6 +91,11 @@ class Redis(Process):
         lines = dict(line.split(":", 1) for line in self.ask("info").splitlines() if ":" in line)
         names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes", "used_memory", "evicted_keys")
         return {name: int(lines[name]) for name in names}
+
+    def command_costs(self):
+        """Calls and microseconds of every command so far."""
+        found = re.findall(r"cmdstat_(\w+):calls=(\d+),usec=(\d+)", self.ask("info", "commandstats"))
+        return {name: {"calls": int(calls), "microseconds": int(spent)} for name, calls, spent in found}
 
 
 class Server(Process):

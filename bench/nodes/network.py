@@ -117,6 +117,13 @@ class Network:
         if relay.stdout.readline().strip() != "relaying":
             raise NotPermitted("the packet relay did not start")
 
+    def relay_cpu_seconds(self):
+        ticks = 0
+        for relay in self.relays.values():
+            fields = Path(f"/proc/{relay.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def stop_relay(self, name):
         relay = self.relays.pop(name, None)
         if relay:

@@ -3,6 +3,7 @@ network, beside full prefill and beside the same caches in node 2's own memory."
 
 import gzip
 import json
+import secrets
 import select
 import subprocess
 import sys
@@ -14,6 +15,8 @@ DATA = ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"
 QUESTION = "\n\nQuestion: Which of these documents is about a person?\nAnswer:"
 WARM_TOKENS = 256
 BLOCK_TOKENS = 64
+# Nothing is computed beside it, so it tells what loading alone takes.
+LOAD_ONLY = "reuse"
 
 
 def accepts_format(args, name):
@@ -105,8 +108,8 @@ class Measurement:
     def read(self, server):
         """The sender reads, once for each plan: a salt keeps what one request leaves behind from the next."""
         server.ask(self.args.sender, self.prompts.warm_context, "off", "warm")
-        for number, _ in enumerate(self.args.plans):
-            server.ask(self.args.sender, self.prompts.context, "off", f"plan-{number}")
+        for plan in [*self.args.plans, LOAD_ONLY]:
+            server.ask(self.args.sender, self.prompts.context, "off", plan)
 
     def warm_up(self, second):
         """What happens once in a process's life: memory, translation maps, the first look at a link."""
@@ -119,7 +122,7 @@ class Measurement:
         if self.source == "peer":
             second.wait_linked("peer", 2)
 
-    def sample(self, mbit, round_number):
+    def sample(self, mbit, round_number, plans):
         """One row for each plan."""
         self.network.set_rate(mbit)
         delay = self.args.round_trip_ms if mbit is not None and mbit <= self.args.delay_up_to else 0
@@ -131,28 +134,32 @@ class Measurement:
                 self.prompts = Prompts(second, self.args.tokens)
                 self.read(second)
             self.warm_up(second)
-            return self.ask_all(second, mbit, delay, round_number)
+            return self.ask_all(second, mbit, delay, plans if plans == [LOAD_ONLY] else [*plans, "full"], round_number)
         finally:
             second.stop()
             self.network.set_rate(None)
 
-    def ask_all(self, second, mbit, delay, round_number):
-        """Plans and full prefill in an order that turns from round to round."""
-        plans = list(enumerate(self.args.plans))
-        order = [*plans, (None, "full")]
-        shift = round_number % len(order)
-        order = order[shift:] + order[:shift]
+    def cpu_seconds(self, second):
+        """Of everything but node 2."""
+        relay = getattr(self.network, "relay_cpu_seconds", lambda: 0.0)()
+        return relay + sum(process.cpu_seconds() for process in (self.first, self.redis) if process), second.cpu_seconds()
+
+    def ask_all(self, second, mbit, delay, plans, round_number):
+        """In an order that turns from round to round."""
+        shift = round_number % len(plans)
         rows, full_ms = [], 0.0
-        for number, plan in order:
-            if number is None:
-                full_ms, _ = second.ask(self.args.receiver, self.prompts.prompt, "off", "full")
+        for plan in plans[shift:] + plans[:shift]:
+            if plan == "full":
+                # What an earlier node 2 has left in Redis must not be found.
+                full_ms, _ = second.ask(self.args.receiver, self.prompts.prompt, "off", secrets.token_hex(8))
                 continue
-            before = second.tiers()
-            ttft, done = second.ask(self.args.receiver, self.prompts.prompt, {"sender": self.args.sender, "plan": plan}, f"plan-{number}")
+            before, cpu_before = second.tiers(), self.cpu_seconds(second)
+            ttft, done = second.ask(self.args.receiver, self.prompts.prompt, {"sender": self.args.sender, "plan": plan}, plan)
+            cpu_after = self.cpu_seconds(second)
             time.sleep(0.05)
-            rows.append({"source": self.source, "format": self.form, "mbit": mbit, "round_trip_ms": delay, "plan": plan, "ttft_ms": round(ttft, 1),
-                         "done": done, "tiers": moved(before, second.tiers())})
-        return [{**row, "full_ms": round(full_ms, 1), "speedup": round(full_ms / row["ttft_ms"], 3)} for row in rows]
+            rows.append({"source": self.source, "format": self.form, "mbit": mbit, "round_trip_ms": delay, "plan": plan, "ttft_ms": round(ttft, 1), "done": done,
+                         "tiers": moved(before, second.tiers()), "cpu_s": {"others": round(cpu_after[0] - cpu_before[0], 3), "node2": round(cpu_after[1] - cpu_before[1], 3)}})
+        return [{**row, "full_ms": round(full_ms, 1)} for row in rows]
 
 
 def moved(before, after):
@@ -167,42 +174,51 @@ def moved(before, after):
     return result
 
 
+def cases(args, source):
+    """(rate, plans) of a source."""
+    if source == "host":
+        return [(None, [*args.plans, LOAD_ONLY])]
+    return [(None, [LOAD_ONLY]), *[(mbit, args.plans) for mbit in args.rates]]  # the first one without a full prefill
+
+
 def measure(args, network, show):
     """All samples; rounds go over everything, so that drifts of the machine hit all alike."""
-    found = configurations(args, network)
-    samples, total, begin = [], args.repeats * (1 + len(found) * len(args.rates)), time.monotonic()
+    found = [("host", "memory"), *configurations(args, network)]
+    total, done, samples, begin = args.repeats * sum(len(cases(args, source)) for source, _ in found), 0, [], time.monotonic()
     for round_number in range(args.repeats):
-        for source, form in [("host", "memory"), *found]:
+        for source, form in found:
             with Measurement(args, network, source, form) as measurement:
-                for mbit in [None] if source == "host" else args.rates:
-                    for row in measurement.sample(mbit, round_number):
+                for mbit, plans in cases(args, source):
+                    for row in measurement.sample(mbit, round_number, plans):
                         samples.append({"round": round_number, **row})
                         show(samples[-1])
-                    done = sum(1 for row in samples if row["plan"] == args.plans[0])
-                    print(f"{done} of {total} samples, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+                    done += 1
+                    print(f"{done} of {total}, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return samples
 
 
 def measure_costs(args, network):
-    """What computing costs by length, on one server: full prefill, and each plan from the server's own memory."""
+    """What computing costs by length, on one server: full prefill, the sender's reading, and each plan from memory."""
     rows = []
     server = Server(args, network, "node2", [])
     try:
-        for tokens in sorted({max(BLOCK_TOKENS * 4, args.tokens // divisor) for divisor in (8, 4, 2, 1)}):
+        for tokens in sorted({max(BLOCK_TOKENS * 4, args.tokens // divisor // BLOCK_TOKENS * BLOCK_TOKENS) for divisor in (8, 4, 2, 1)}):
             prompts = Prompts(server, tokens)
             for round_number in range(args.repeats + 1):
-                salt = f"{tokens}-{round_number}"
-                full, _ = server.ask(args.receiver, prompts.prompt, "off", salt + "-full")
-                reading, _ = server.ask(args.sender, prompts.context, "off", salt)
-                row = {"tokens": tokens, "full_ms": full, "reading_ms": reading}
-                for plan in args.plans:
-                    if len(args.plans) > 1 and plan != args.plans[0]:
-                        server.ask(args.sender, prompts.context, "off", f"{salt}-{plan}")
-                    plan_salt = salt if plan == args.plans[0] else f"{salt}-{plan}"
-                    row[f"plan {plan}"], _ = server.ask(args.receiver, prompts.prompt, {"sender": args.sender, "plan": plan}, plan_salt)
+                row = cost_row(args, server, prompts, f"{tokens}-{round_number}")
                 if round_number > 0:  # the first one warms up
-                    rows.append({name: round(value, 2) if name != "tokens" else value for name, value in row.items()})
+                    rows.append(row)
             print(f"costs at {tokens} tokens: full prefill {rows[-1]['full_ms']:.0f} ms", file=sys.stderr, flush=True)
     finally:
         server.stop()
     return rows
+
+
+def cost_row(args, server, prompts, salt):
+    row = {"tokens": len(prompts.context), "plans_ms": {}}
+    row["full_ms"] = round(server.ask(args.receiver, prompts.prompt, "off", salt + "-full")[0], 1)
+    for plan in [*args.plans, LOAD_ONLY]:
+        row["reading_ms"] = round(server.ask(args.sender, prompts.context, "off", f"{salt}-{plan}")[0], 1)
+        row["plans_ms"][plan] = round(server.ask(args.receiver, prompts.prompt, {"sender": args.sender, "plan": plan}, f"{salt}-{plan}")[0], 1)
+    row["own_ms"] = round(server.ask(args.receiver, prompts.prompt, "off", salt + "-full")[0], 1)  # from its own cache
+    return row
