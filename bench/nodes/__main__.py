@@ -28,6 +28,9 @@ from network import Network, NotPermitted
 from tcp_relay import Loopback
 
 
+PARTS = ("costs", "directory", "reading", "trace")
+
+
 def rate(text):
     """Mbit/s of "10mbit", "2.5gbit"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(mbit|gbit)", text)
@@ -74,7 +77,7 @@ def parse_arguments(arguments=None):
     add("--repeats", type=int, default=5, help="samples of each case (5)")
     add("--threads", type=int, default=os.cpu_count(), help="of each server (one a core)")
     add("--cache-memory", default="1GiB", help="of each server (1GiB)")
-    add("--only", type=one_of("reading", "costs", "trace"), default=["reading", "costs", "trace"], help="parts to run (reading,costs,trace)")
+    add("--only", type=one_of(*PARTS), default=list(PARTS), help="parts to run (%s)" % ",".join(PARTS))
     add("--servers", type=counts, default=[1, 2, 4], help="of the trace (1,2,4)")
     add("--contexts", type=int, default=8, help="of the trace (8)")
     add("--trace-rate", type=float, default=1.0, help="answers a second asked for (1)")
@@ -82,6 +85,7 @@ def parse_arguments(arguments=None):
     add("--trace-format", default="int8", help="remote entries of the trace (int8)")
     add("--trace-peers", action="store_true", help="servers of the trace read from each other before they ask Redis")
     add("--out", type=Path, default=ROOT / "out" / "nodes")
+    add("--keep", action="store_true", help="parts that --only leaves out stay as they are in --out's nodes.json")
     add("--json", action="store_true", help="the document on stdout instead of tables")
     add("--check", type=Path, metavar="FILE", help="measure nothing: what must hold, from this file")
     args = parser.parse_args(arguments)
@@ -118,23 +122,51 @@ def show(sample):
           f"{sample['done']['plan']} from {sample['done']['tier']}", file=sys.stderr, flush=True)
 
 
-def measure(args):
+def begin_document(args, words):
+    """What a run says of itself; with --keep what an earlier one has measured stays."""
+    command = "python3 bench/nodes " + shlex.join(sys.argv[1:])
     machine = {"cores": os.cpu_count(), "cpu": cpu_name(), "load_before": os.getloadavg()[0]}
+    given = {"date": time.strftime("%Y-%m-%d"), "tokens": args.tokens, "sender": args.sender, "receiver": args.receiver, "plans": args.plans, "threads": args.threads,
+             "network": words, "machine": machine}
+    path = args.out / "nodes.json"
+    if not args.keep or not path.exists():
+        return {"command": command, **given, "repeats": 0, "samples": [], "costs": [], "trace": []}
+    document = json.loads(path.read_text())
+    different = [name for name in ("tokens", "sender", "receiver", "plans", "threads") if document[name] != given[name]]
+    if different:
+        sys.exit(f"--keep: {path} was measured with another {', '.join(different)}")
+    return {**document, **given, "command": f"{document['command']}; {command}"}
+
+
+def save(args, document):
+    document["machine"]["load_after"] = os.getloadavg()[0]
+    finish(document)
+    (args.out / "nodes.json").write_text(json.dumps(document, indent=1) + "\n")
+    (args.out / "nodes.md").write_text(report.markdown(document))
+
+
+def measure(args):
     network, words = make_network(args)
-    document = {"command": "python3 bench/nodes " + shlex.join(sys.argv[1:]), "date": time.strftime("%Y-%m-%d"), "tokens": args.tokens, "repeats": args.repeats, "sender": args.sender,
-                "receiver": args.receiver, "plans": args.plans, "threads": args.threads, "network": words, "machine": machine, "samples": [], "costs": [], "trace": []}
     try:
+        document = begin_document(args, words)
+        document["num_layers"], document["recomputed_share"] = reading.layers_of(args, network)
         if "costs" in args.only:
             document["costs"] = reading.measure_costs(args, network)
+            save(args, document)
+        if "directory" in args.only:
+            document["directory"] = reading.measure_directory(args, network)
         if "reading" in args.only:
-            document["samples"] = reading.measure(args, network, show)
+            def save_samples(samples, rounds):
+                document.update(samples=samples, repeats=rounds)
+                save(args, document)
+            reading.measure(args, network, show, save_samples)
         if "trace" in args.only and network.can_reach_peers:
             document["trace"] = agents_trace.measure(args, network)
             document["trace_options"] = {"contexts": args.contexts, "rate": args.trace_rate, "mbit": args.trace_mbit, "format": args.trace_format, "peers": args.trace_peers}
+        save(args, document)
+        return document
     finally:
         network.close()
-    machine["load_after"] = os.getloadavg()[0]
-    return finish(document)
 
 
 def finish(document):
@@ -157,8 +189,6 @@ def main():
         args.out = args.out.resolve()
         args.out.mkdir(parents=True, exist_ok=True)
         document = measure(args)
-        (args.out / "nodes.json").write_text(json.dumps(document, indent=1) + "\n")
-        (args.out / "nodes.md").write_text(report.markdown(document))
     print(json.dumps(document, indent=1) if args.json else "\n".join(report.check_table(document["checks"])) if args.check else report.markdown(document))
     return 1 if args.check and any(holds is False for _, holds, _ in document["checks"]) else 0
 

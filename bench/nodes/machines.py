@@ -136,9 +136,9 @@ class Server(Process):
             sys.exit(f"{self.name}: /tokenize: {status} {answer.decode()[:300]}")
         return json.loads(answer)["tokens"]
 
-    def ask(self, model, prompt, sharing, salt):
-        """(milliseconds until the one token of the answer is here, what was done)"""
-        body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "sharing": sharing, "cache_salt": salt}
+    def ask(self, model, prompt, sharing, salt, max_tokens=1):
+        """(milliseconds until the answer is here, what was done)"""
+        body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0, "sharing": sharing, "cache_salt": salt}
         begin = time.perf_counter()
         status, text = self.call("POST", "/v1/completions", body)
         elapsed = (time.perf_counter() - begin) * 1000

@@ -3,11 +3,13 @@ network, beside full prefill and beside the same caches in node 2's own memory."
 
 import gzip
 import json
+import re
 import secrets
 import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from machines import PEER_PORT, ROOT, Redis, Server, write_secret
 
@@ -15,6 +17,7 @@ DATA = ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz"
 QUESTION = "\n\nQuestion: Which of these documents is about a person?\nAnswer:"
 WARM_TOKENS = 256
 BLOCK_TOKENS = 64
+ANSWER_TOKENS = 16
 # Nothing is computed beside it, so it tells what loading alone takes.
 LOAD_ONLY = "reuse"
 
@@ -140,9 +143,9 @@ class Measurement:
             self.network.set_rate(None)
 
     def cpu_seconds(self, second):
-        """Of everything but node 2."""
-        relay = getattr(self.network, "relay_cpu_seconds", lambda: 0.0)()
-        return relay + sum(process.cpu_seconds() for process in (self.first, self.redis) if process), second.cpu_seconds()
+        processes = {"node1": self.first, "store": self.redis, "node2": second}
+        spent = {name: process.cpu_seconds() for name, process in processes.items() if process}
+        return {"node1": 0.0, "store": 0.0, "relay": self.network.relay_cpu_seconds(), **spent}
 
     def ask_all(self, second, mbit, delay, plans, round_number):
         """In an order that turns from round to round."""
@@ -158,7 +161,7 @@ class Measurement:
             cpu_after = self.cpu_seconds(second)
             time.sleep(0.05)
             rows.append({"source": self.source, "format": self.form, "mbit": mbit, "round_trip_ms": delay, "plan": plan, "ttft_ms": round(ttft, 1), "done": done,
-                         "tiers": moved(before, second.tiers()), "cpu_s": {"others": round(cpu_after[0] - cpu_before[0], 3), "node2": round(cpu_after[1] - cpu_before[1], 3)}})
+                         "tiers": moved(before, second.tiers()), "cpu_s": {name: round(spent - cpu_before[name], 3) for name, spent in cpu_after.items()}})
         return [{**row, "full_ms": round(full_ms, 1)} for row in rows]
 
 
@@ -181,8 +184,9 @@ def cases(args, source):
     return [(None, [LOAD_ONLY]), *[(mbit, args.plans) for mbit in args.rates]]  # the first one without a full prefill
 
 
-def measure(args, network, show):
-    """All samples; rounds go over everything, so that drifts of the machine hit all alike."""
+def measure(args, network, show, save):
+    """Adds all samples to what `save` keeps after each round; rounds go over everything, so that drifts of the machine hit
+    all alike."""
     found = [("host", "memory"), *configurations(args, network)]
     total, done, samples, begin = args.repeats * sum(len(cases(args, source)) for source, _ in found), 0, [], time.monotonic()
     for round_number in range(args.repeats):
@@ -194,24 +198,65 @@ def measure(args, network, show):
                         show(samples[-1])
                     done += 1
                     print(f"{done} of {total}, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
-    return samples
+        save(samples, round_number + 1)
+
+
+def layers_of(args, network):
+    """(layers of the model, share of them that the first plan recomputes)"""
+    server = Server(args, network, "node2", [])
+    try:
+        layers = server.get("/v1/droidspeak/state")["families"][0]["num_layers"]
+    finally:
+        server.stop()
+    bounds = [int(part) for part in re.findall(r"\d+", args.plans[0])]
+    return layers, (bounds[-1] - bounds[-2]) / layers if len(bounds) == 3 else 1.0
 
 
 def measure_costs(args, network):
     """What computing costs by length, on one server: full prefill, the sender's reading, and each plan from memory."""
     rows = []
-    server = Server(args, network, "node2", [])
+    server = Server(args, network, "node2", ["--adapter-root", adapter_folder(args).parent])
     try:
         for tokens in sorted({max(BLOCK_TOKENS * 4, args.tokens // divisor // BLOCK_TOKENS * BLOCK_TOKENS) for divisor in (8, 4, 2, 1)}):
             prompts = Prompts(server, tokens)
-            for round_number in range(args.repeats + 1):
-                row = cost_row(args, server, prompts, f"{tokens}-{round_number}")
-                if round_number > 0:  # the first one warms up
-                    rows.append(row)
+            if not rows:
+                cost_row(args, server, prompts, "warm")
+            rows += [cost_row(args, server, prompts, f"{tokens}-{round_number}") for round_number in range(args.repeats)]
             print(f"costs at {tokens} tokens: full prefill {rows[-1]['full_ms']:.0f} ms", file=sys.stderr, flush=True)
     finally:
         server.stop()
     return rows
+
+
+def adapter_folder(args):
+    path = Path(args.family).resolve()
+    path = path / "family.json" if path.is_dir() else path
+    family = json.loads(path.read_text())
+    return (path.parent / next(variant["adapter"] for variant in family["variants"] if variant["name"] == args.receiver)).resolve()
+
+
+def measure_directory(args, network):
+    """Processor seconds of Redis for a small command, in pipelines of 64 as look-ups come."""
+    redis = Redis(args.out, network)
+    count = 200000
+    try:
+        before = redis.cpu_seconds()
+        command = ["redis-benchmark", "-h", network.address("store"), "-p", redis.port, "-t", "get", "-P", "64", "-c", "4", "-d", "110", "-r", "100000", "-n", count, "-q"]
+        subprocess.run(network.command("store", command), check=True, stdout=subprocess.DEVNULL)
+        return {"command_s": (redis.cpu_seconds() - before) / count}
+    finally:
+        redis.stop()
+
+
+def load_adapter(args, server):
+    """Milliseconds until one more adapter can be asked for; it goes again."""
+    begin = time.perf_counter()
+    status, text = server.call("POST", "/v1/load_lora_adapter", {"lora_name": "one-more", "lora_path": str(adapter_folder(args))})
+    elapsed = (time.perf_counter() - begin) * 1000
+    if status != 200:
+        sys.exit(f"{server.name}: /v1/load_lora_adapter: {status} {text.decode()[:300]}")
+    server.call("POST", "/v1/unload_lora_adapter", {"lora_name": "one-more"})
+    return elapsed
 
 
 def cost_row(args, server, prompts, salt):
@@ -221,4 +266,7 @@ def cost_row(args, server, prompts, salt):
         row["reading_ms"] = round(server.ask(args.sender, prompts.context, "off", f"{salt}-{plan}")[0], 1)
         row["plans_ms"][plan] = round(server.ask(args.receiver, prompts.prompt, {"sender": args.sender, "plan": plan}, f"{salt}-{plan}")[0], 1)
     row["own_ms"] = round(server.ask(args.receiver, prompts.prompt, "off", salt + "-full")[0], 1)  # from its own cache
+    several, _ = server.ask(args.receiver, prompts.prompt, "off", salt + "-full", 1 + ANSWER_TOKENS)
+    row["token_ms"] = round(max(several - row["own_ms"], 0.1) / ANSWER_TOKENS, 3)
+    row["adapter_ms"] = round(load_adapter(args, server), 1)
     return row
