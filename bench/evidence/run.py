@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Profiles pairs and judges their plans on test rows of the receiver's own task.
 
-Plans are fixed by the profile rows before a test row is read: the book's own choice (`auto`, quality floor 0.99) and plans
-named below. What exists is kept, so a stopped run goes on where it was. `tables.py` makes the tables of the results.
+Plans are fixed by the profile rows before a test row is read: the choice of the family's own plan book (`auto`, quality floor
+0.99; `--profile` makes a new book first) and plans named below. What exists is kept, so a stopped run goes on where it was. `tables.py` makes the tables of the results.
 
   rows:     python3 tools/train_variants.py rows TASK profile|test --data DATA --out ROWS/TASK.PART.jsonl.gz
   example:  python3 bench/evidence/run.py --family models/smollm2/family.json --rows ROWS --out OUT --device cuda --pairs base:qa
@@ -33,7 +33,8 @@ def parse_arguments():
     parser.add_argument("--pairs", required=True, help="sender:receiver,...")
     parser.add_argument("--program", default=str(ROOT / "build-cuda/droidspeak"))
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--contexts", type=int, default=60, help="profile rows that are measured")
+    parser.add_argument("--profile", action="store_true", help="make new plan books in OUT/plans instead of taking the family's")
+    parser.add_argument("--contexts", type=int, default=60, help="profile rows that are measured by --profile")
     parser.add_argument("--parallel", type=int, default=2, help="processes side by side")
     parser.add_argument("--merge", action="store_true", help="measure nothing; put together the parts that are there")
     parser.add_argument("--shards", type=int, default=6, help="parts of the test rows")
@@ -81,22 +82,30 @@ class Pair:
         self.name = f"{self.receiver}-from-{self.sender}"
         self.task = task_of(self.receiver)
         self.common = ["--sender", self.sender, "--receiver", self.receiver, "--device", args.device, "--kv-memory", args.kv_memory]
-        for folder in ("plans", "rows", "work"):
+        for folder in ("rows", "work"):
             (args.out / folder).mkdir(parents=True, exist_ok=True)
 
-    def profile(self):
+    def make_book(self):
         book = self.args.out / "plans" / f"{self.name}.json"
         if not book.exists():
             metric = TASKS[self.task][0]
             run([self.args.program, "profile", "--family", self.args.family, *self.common, "--metric", metric,
                  "--data", self.args.rows / f"{self.task}.profile.jsonl.gz", "--contexts", self.args.contexts, "--out", book],
                 self.args.out / "work" / f"{self.name}.profile.log")
+        return str(book.resolve())
+
+    def prepare(self):
+        """A family with this pair's book alone."""
         family = json.loads(self.args.family.read_text())
+        place = lambda path: str((self.args.family.parent / path).resolve())
         for variant in [family["base"], *family["variants"]]:
             for key in ("path", "adapter"):
                 if key in variant:
-                    variant[key] = str((self.args.family.parent / variant[key]).resolve())
-        family["plan_books"] = [str(book.resolve())]
+                    variant[key] = place(variant[key])
+        books = [place(book) for book in family.get("plan_books", []) if Path(book).stem == self.name]
+        if not self.args.profile and not books:
+            raise RuntimeError(f"{self.args.family}: no plan book {self.name}.json; make one with --profile")
+        family["plan_books"] = [self.make_book()] if self.args.profile else books
         self.family = self.args.out / "work" / f"{self.name}.family.json"
         self.family.write_text(json.dumps(family))
 
@@ -114,21 +123,21 @@ class Pair:
         for name, rows, plans in self.jobs():
             count = min(self.args.shards, max(1, len(rows) // 100))
             for number in range(count):
-                yield number, self, name, rows[number::count], plans
+                yield number, self, name, f"{number}of{count}", rows[number::count], plans
 
-    def place(self, name, number, kind):
-        return self.args.out / "work" / f"{self.name}.{name}.{number}.{kind}"
+    def place(self, name, part, kind):
+        return self.args.out / "work" / f"{self.name}.{name}.{part}.{kind}"
 
-    def evaluate(self, name, number, rows, plans):
-        found = self.place(name, number, "rows.jsonl")
+    def evaluate(self, name, part, rows, plans):
+        found = self.place(name, part, "rows.jsonl")
         if found.exists():
             return
-        data, part = self.place(name, number, "data.jsonl.gz"), self.place(name, number, "part.jsonl")
+        data, unfinished = self.place(name, part, "data.jsonl.gz"), self.place(name, part, "part.jsonl")
         write_lines(data, rows)
         metric, tokens, _ = TASKS[self.task]
         run([self.args.program, "evaluate", "--family", self.family, *self.common, "--metric", metric, "--max-tokens", tokens,
-             "--plans", plans, "--data", data, "--rows", part], self.place(name, number, "log"))
-        part.rename(found)
+             "--plans", plans, "--data", data, "--rows", unfinished], self.place(name, part, "log"))
+        unfinished.rename(found)
 
     def merge(self):
         """Rows of the parts that are done; a part holds every n-th row, so any number of them is a fair sample."""
@@ -152,9 +161,9 @@ def measure(args, pairs):
             print(f"{what}: {error}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(args.parallel) as pool:
-        list(pool.map(lambda pair: attempt(pair.name, pair.profile), pairs))
-        shards = sorted((shard for pair in pairs if pair.name not in failed for shard in pair.shards()), key=lambda shard: shard[0])
-        list(pool.map(lambda shard: attempt(f"{shard[1].name} {shard[2]}", shard[1].evaluate, shard[2], shard[0], *shard[3:]), shards))
+        list(pool.map(lambda pair: attempt(pair.name, pair.prepare), pairs))
+        shards = sorted((shard for pair in pairs if pair.name not in failed for shard in pair.shards()), key=lambda shard: shard[0])  # shard: number, pair, set, part, rows, plans
+        list(pool.map(lambda shard: attempt(f"{shard[1].name} {shard[2]}", shard[1].evaluate, *shard[2:]), shards))
     return failed
 
 

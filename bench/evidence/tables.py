@@ -22,7 +22,7 @@ DOCUMENT = ROOT / "docs/evidence.md"
 MARGIN = 0.02
 METRICS = {"f1": "F1", "exact_match": "accuracy", "final_number": "right numbers"}
 SETS = {"hotpotqa": "HotpotQA", "2wikimqa": "2WikiMultihopQA", "musique": "MuSiQue"}
-SPANS = ["1-32", "33-64", "65-96", "97-128", "129-256"]
+LEAST_SPANS = 4  # of 32 tokens, of an answer that counts as long
 
 
 def read(path):
@@ -77,6 +77,14 @@ def pairs_of(measured, of_own):
     return [m for m in measured if (m.set not in SETS) == of_own]
 
 
+def verdict(changes, full):
+    """Of the differences of a plan, in shares of one, against the margin."""
+    change, error, limit = 100 * mean(changes), 196 * error_of(changes), -MARGIN * full
+    if full == 0:
+        return "-"
+    return "yes" if change - error > limit else "no: worse" if change + error < limit else "open"
+
+
 def auto_of(m):
     """The book's own choice: the third plan of the command's list."""
     return list(m.plans)[2]
@@ -94,23 +102,22 @@ def pooled_table(measured):
         change, error = 100 * mean(changes), 196 * error_of(changes)
         kl = mean([m.kl(choose(m)) for m in pairs])
         rows.append([name, str(len(pairs)), str(len(shared)), f"{full:.1f}", f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})",
-                     f"{100 * change / full:+.1f} %", f"{kl:.3f}", "yes" if change - error > -MARGIN * full else "no"])
+                     f"{100 * change / full:+.1f} %", f"{kl:.3f}", verdict(changes, full)])
     return table(["plan", "pairs", "questions", "full F1", "shared - full, points (95 %)", "of full", "KL", "non-inferior at 2 %"], rows)
 
 
 def own_table(measured):
     rows = []
     for m in pairs_of(measured, True):
-        full, limit = m.full_score(), -MARGIN * m.full_score()
+        full = m.full_score()
         for plan in m.plans:
             if plan[0] == "full":
                 continue
             changes = m.differences(plan)
             change, error = 100 * mean(changes), 196 * error_of(changes)
-            verdict = "yes" if change - error > limit else "no: worse" if change + error < limit else "open"
             nll = m.differences(plan, "nll")
             rows.append([m.pair, str(m.count()), f"{full:.1f}", name_of(plan) + (" (auto)" if plan == auto_of(m) else ""),
-                         f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})", f"{m.kl(plan):.4f}", f"{mean(nll):+.4f}" if nll else "-", verdict])
+                         f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})", f"{m.kl(plan):.4f}", f"{mean(nll):+.4f}" if nll else "-", verdict(changes, full)])
     return table(["pair", "rows", "full", "plan", "shared - full, points (95 %)", "KL", "gold NLL", "non-inferior at 2 %"], rows)
 
 
@@ -128,19 +135,15 @@ def other_table(measured):
 
 
 def span_table(measured):
-    """KL by place in the answer, of answers that are longer than one span."""
+    """KL by place in the answer, of the same answers in every column: those that reach the last one."""
     rows = []
     for m in pairs_of(measured, True):
         for plan in m.plans:
-            sums = [[0.0, 0] for _ in SPANS]
-            for row in m.plans[plan].values():
-                for i, (total, count) in enumerate(row.get("kl_by_span", [])):
-                    place = sums[min(i, len(SPANS) - 1)]
-                    place[0] += total
-                    place[1] += count
-            if plan[0] != "full" and sums[1][1] > 500:
-                rows.append([m.pair, name_of(plan), *(f"{total / count:.4f}" if count > 200 else "-" for total, count in sums)])
-    return table(["pair", "plan", *(f"tokens {span}" for span in SPANS)], rows)
+            spans = [row["kl_by_span"] for row in m.plans[plan].values() if len(row.get("kl_by_span", [])) >= LEAST_SPANS]
+            if plan[0] != "full" and len(spans) >= 10:
+                means = [sum(s[i][0] for s in spans) / sum(s[i][1] for s in spans) for i in range(LEAST_SPANS)]
+                rows.append([m.pair, str(len(spans)), name_of(plan), *(f"{value:.4f}" for value in means)])
+    return table(["pair", "answers", "plan", *(f"tokens {32 * i + 1}-{32 * i + 32}" for i in range(LEAST_SPANS))], rows)
 
 
 TABLES = {"pooled": pooled_table, "own": own_table, "other": other_table, "spans": span_table}
@@ -161,7 +164,9 @@ def main():
     before = DOCUMENT.read_text(encoding="utf-8")
     after = before
     for name, text in made.items():
-        after = re.sub(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found: found[1] + text + "\n" + found[2], after, flags=re.S)
+        after, count = re.subn(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found: found[1] + text + "\n" + found[2], after, flags=re.S)
+        if count != 1:
+            sys.exit(f"{DOCUMENT}: expected the mark <!-- {name} --> once, found it {count} times")
     if args.write:
         DOCUMENT.write_text(after, encoding="utf-8")
     elif after != before:

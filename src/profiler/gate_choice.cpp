@@ -1,6 +1,7 @@
 #include "profiler/gate_choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "profiler/prompt_trial.h"
@@ -8,16 +9,23 @@
 namespace droidspeak {
 namespace {
 
-// Two halves of three contexts each: fewer say nothing.
 constexpr size_t kLeastContexts = 6;
+// A group without effect passes by chance once in forty.
+constexpr double kStandardErrors = 2;
 
-// What leaving a group out changes, over every second context from `first` on.
-double mean_change(const std::vector<GateTrial>& trials, size_t group, size_t first) {
+// Whether leaving a group out lowers the divergence beyond what contexts differ by.
+bool is_better_without(const std::vector<GateTrial>& trials, size_t group) {
+  const auto count = static_cast<double>(trials.size());
   double sum = 0;
-  int count = 0;
-  for (size_t i = first; i < trials.size(); i += 2, ++count)
-    sum += trials[i].without[group] - trials[i].with_all;
-  return sum / count;
+  double squares = 0;
+  for (const GateTrial& trial : trials) {
+    double change = trial.without[group] - trial.with_all;
+    sum += change;
+    squares += change * change;
+  }
+  double mean = sum / count;
+  double variance = std::max(0.0, squares / count - mean * mean) * count / (count - 1);
+  return mean < -kStandardErrors * std::sqrt(variance / count);
 }
 
 double sum_of(const std::vector<double>& values) {
@@ -32,8 +40,7 @@ std::vector<size_t> choose_gates(const std::vector<GateTrial>& trials) {
   std::vector<size_t> groups;
   if (trials.size() < kLeastContexts) return groups;
   for (size_t group = 0; group < trials.front().without.size(); ++group) {
-    if (mean_change(trials, group, 0) < 0 && mean_change(trials, group, 1) < 0)
-      groups.push_back(group);
+    if (is_better_without(trials, group)) groups.push_back(group);
   }
   return groups;
 }

@@ -17,8 +17,8 @@ struct GateTrial {
   std::vector<double> without;  // by group
 };
 
-// Groups to leave out: those whose absence lowers the mean divergence on the even contexts and on
-// the odd ones. None where there are too few contexts to tell.
+// Groups to leave out: those whose absence lowers the mean divergence by two standard errors. None
+// where there are too few contexts to tell.
 std::vector<size_t> choose_gates(const std::vector<GateTrial>& trials);
 
 class GateChoice {

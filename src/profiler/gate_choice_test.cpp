@@ -15,14 +15,14 @@ std::vector<GateTrial> trials_of(const std::vector<std::vector<double>>& changes
   return trials;
 }
 
-TEST(GateChoice, LeavesOutWhatHurtsOnBothHalves) {
-  // Group 0 helps, 1 hurts everywhere, 2 hurts on the even contexts alone.
-  std::vector<GateTrial> trials = trials_of({{0.2, -0.1, -0.5},
-                                             {0.2, -0.1, 0.1},
-                                             {0.2, -0.2, -0.5},
-                                             {-0.1, 0.0, 0.1},
-                                             {0.2, -0.1, -0.5},
-                                             {0.2, -0.1, 0.1}});
+TEST(GateChoice, LeavesOutWhatHurtsBeyondChance) {
+  // Group 0 helps, 1 hurts everywhere, 2 hurts here and helps there, 3 does nothing.
+  std::vector<GateTrial> trials = trials_of({{0.2, -0.1, -0.5, 0},
+                                             {0.2, -0.1, 0.1, 0},
+                                             {0.2, -0.2, -0.5, 0},
+                                             {-0.1, 0.0, 0.1, 0},
+                                             {0.2, -0.1, 0.4, 0},
+                                             {0.2, -0.1, 0.1, 0}});
   EXPECT_EQ(choose_gates(trials), std::vector<size_t>{1});
 }
 

@@ -17,6 +17,7 @@ struct Splitting {
 constexpr Splitting kDecodeSplits{128, 32};
 constexpr Splitting kSuffixSplits{256, 16};
 constexpr Splitting kGatheredSplits{1024, 4};
+constexpr size_t kMostGatheredScratch = size_t{256} << 20;  // with more, nothing is split
 constexpr double kLog2E = 1.4426950408889634;
 
 // One block for a row and head of a slice that was split: [head, row, slice] = blockIdx.
@@ -199,10 +200,15 @@ void TileAttention::run(TensorView qkv,
   a.largest_rows = extent.rows;
   a.only_gathered = only == Slices::kGathered;
   set_splits(extent, a);
+  const size_t parts = static_cast<size_t>(layout.num_slices) * static_cast<size_t>(extent.rows) *
+                       static_cast<size_t>(options.num_heads) * static_cast<size_t>(a.max_splits);
+  const size_t sum_bytes = parts * static_cast<size_t>(kv.head_dim) * sizeof(float);
+  if (a.only_gathered && sum_bytes > kMostGatheredScratch) {
+    a.split_step = 0;
+    a.most_splits = 1;
+    a.max_splits = 1;
+  }
   if (a.max_splits > 1) {
-    const size_t parts = static_cast<size_t>(layout.num_slices) * static_cast<size_t>(extent.rows) *
-                         static_cast<size_t>(options.num_heads) * static_cast<size_t>(a.max_splits);
-    const size_t sum_bytes = parts * static_cast<size_t>(kv.head_dim) * sizeof(float);
     std::byte* memory = scratch_.reserve(sum_bytes + parts * sizeof(float2));
     a.sums = reinterpret_cast<float*>(memory);
     a.totals = reinterpret_cast<float2*>(memory + sum_bytes);
