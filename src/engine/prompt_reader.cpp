@@ -21,7 +21,6 @@ constexpr std::chrono::milliseconds kLinkJudged{100};
 constexpr double kMostLostSeconds = 0.35;
 // Over a link so much is loaded together, by its rate: what is whole is of use when the rest fails.
 constexpr double kTogetherSeconds = 0.1;
-constexpr size_t kLeastTogether = 8;     // blocks
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
@@ -110,11 +109,11 @@ LoadLimits PromptReader::limits_of(const Sequence& sequence) const {
 size_t PromptReader::blocks_together(const PlanChoice& choice, Tier tier) const {
   if (!is_behind_link(tier)) return 0;
   std::optional<LinkCost> link = parts_.store->link_cost_of(tier);
-  if (!link) return kLeastTogether;
+  if (!link) return 1;
   double bytes = static_cast<double>(parts_.chooser.load_bytes(choice)) /
                  static_cast<double>(choice.keys.size() - choice.num_resident);
   auto blocks = static_cast<size_t>(kTogetherSeconds * link->bytes_per_second / bytes);
-  return std::max(blocks, kLeastTogether);
+  return std::max<size_t>(blocks, 1);
 }
 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
@@ -271,7 +270,8 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
-  if (has_stalled && sequence.load_tier != Tier::kHost) {
+  // A tier is not to blame for time that another one has lost before.
+  if (has_stalled && sequence.load_tier != Tier::kHost && sequence.lost_load_seconds == 0) {
     rests_until_[index_of(sequence.load_tier)] =
         std::chrono::steady_clock::now() + kRestStalls * limits_of(sequence).stall;
   }

@@ -34,7 +34,7 @@ void ByteReader::fill(uint64_t size, std::string_view field) {
   }
   if (size > remaining()) {
     fail(fmt::format("{}: {} bytes at offset {}: the header may take {} bytes in all", field, size,
-                     begin, kMaxHeaderBytes));
+                     begin, max_header_bytes_));
   }
   window_.resize(std::min(std::max(size, kWindowBytes), remaining()));
   window_begin_ = begin;

@@ -27,12 +27,13 @@ class ByteReader {
   static constexpr uint64_t kMaxHeaderBytes = uint64_t{256} << 20;
 
   // `file` outlives the reader.
-  explicit ByteReader(const InputFile& file) : file_(file) {}
+  explicit ByteReader(const InputFile& file, uint64_t max_header_bytes = kMaxHeaderBytes)
+      : file_(file), max_header_bytes_(max_header_bytes) {}
 
   uint64_t position() const { return window_begin_ + next_; }
 
   // Bytes that the header may still take.
-  uint64_t remaining() const { return std::min(file_.size(), kMaxHeaderBytes) - position(); }
+  uint64_t remaining() const { return std::min(file_.size(), max_header_bytes_) - position(); }
 
   // `field` says what is read: "tensor count", "value of key 'x'".
   template <class T>
@@ -64,6 +65,7 @@ class ByteReader {
   void fill(uint64_t size, std::string_view field);
 
   const InputFile& file_;
+  uint64_t max_header_bytes_;
   std::vector<std::byte> window_;
   uint64_t window_begin_ = 0;  // in the file
   size_t next_ = 0;            // in the window

@@ -49,8 +49,8 @@ uint64_t round_up(uint64_t value, uint64_t alignment) {
 // The entries of one file, in file order.
 class GgufParser {
  public:
-  explicit GgufParser(std::shared_ptr<const InputFile> file)
-      : file_(std::move(file)), reader_(*file_) {}
+  GgufParser(std::shared_ptr<const InputFile> file, uint64_t max_header_bytes)
+      : file_(std::move(file)), reader_(*file_, max_header_bytes) {}
 
   void read_header();
   std::pair<std::string, GgufValue> read_entry();
@@ -309,8 +309,18 @@ GgufFile::GgufFile(const std::filesystem::path& path)
   join_parts();
 }
 
+GgufFile::GgufFile(const std::filesystem::path& path, uint64_t max_header_bytes)
+    : files_{std::make_shared<InputFile>(path)} {
+  parse(max_header_bytes);
+  if (int64_t count = get_int_or("split.count", 0); count > 1) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: it is split into {} parts: expected one file",
+                              this->path().string(), count));
+  }
+}
+
 GgufFile::GgufFile(std::shared_ptr<const InputFile> file) : files_{std::move(file)} {
-  parse();
+  parse(ByteReader::kMaxHeaderBytes);
 }
 
 std::vector<const InputFile*> GgufFile::files() const {
@@ -319,8 +329,8 @@ std::vector<const InputFile*> GgufFile::files() const {
   return files;
 }
 
-void GgufFile::parse() {
-  GgufParser parser(files_.front());
+void GgufFile::parse(uint64_t max_header_bytes) {
+  GgufParser parser(files_.front(), max_header_bytes);
   parser.read_header();
   metadata_.reserve(parser.num_keys());
   for (size_t i = 0; i < parser.num_keys(); ++i) {

@@ -30,6 +30,8 @@ class GgufFile {
  public:
   // Throws Failure naming file, field and value when anything is wrong or unsupported.
   explicit GgufFile(const std::filesystem::path& path);
+  // A file that must be whole, with a header of at most so many bytes.
+  GgufFile(const std::filesystem::path& path, uint64_t max_header_bytes);
 
   const std::filesystem::path& path() const { return files_.front()->path(); }
 
@@ -57,7 +59,7 @@ class GgufFile {
  private:
   // One part alone.
   explicit GgufFile(std::shared_ptr<const InputFile> file);
-  void parse();
+  void parse(uint64_t max_header_bytes);
   void join_parts();
 
   std::vector<std::shared_ptr<const InputFile>> files_;

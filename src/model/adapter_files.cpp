@@ -98,7 +98,8 @@ AdapterSource open_peft(const std::filesystem::path& folder,
 AdapterSource open_gguf(const std::filesystem::path& path,
                         const ModelConfig& base,
                         const std::vector<AdapterTarget>& targets) {
-  const GgufFile file(check_size(path, max_adapter_bytes(base)));
+  const GgufFile file(check_size(path, max_adapter_bytes(base)),
+                      max_header_bytes(base, targets.size()));
   const Architecture& architecture = check_gguf_adapter(file, base);
   return {path, AdapterConfig(file, base.vocab_size),
           gguf_adapter_tensors(file, architecture, base, targets)};
@@ -151,7 +152,18 @@ class AdapterReader {
 
   void place_tensors() {
     if (source_.tensors.empty()) refuse("it holds no tensors: expected lora_A and lora_B");
-    for (size_t i = 0; i < source_.tensors.size(); ++i) place_tensor(i);
+    uint64_t elements = 0;
+    for (size_t i = 0; i < source_.tensors.size(); ++i) {
+      place_tensor(i);
+      uint64_t size = 1;
+      for (int64_t length : tensor(i).shape) size *= static_cast<uint64_t>(length);
+      elements += size;
+    }
+    // Block formats take less in the file than in memory.
+    if (elements > max_adapter_bytes(base_) / sizeof(float)) {
+      refuse(fmt::format("its tensors hold {} values: an adapter of this base has at most {}",
+                         elements, max_adapter_bytes(base_) / sizeof(float)));
+    }
   }
 
   void place_tensor(size_t index) {

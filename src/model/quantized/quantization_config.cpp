@@ -106,6 +106,13 @@ int64_t read_group_size(const JsonFields& json, std::string_view field) {
   return std::max<int64_t>(size, 0);
 }
 
+// Two names of one thing must say the same.
+void refuse_contradiction(const JsonFields& json, std::string_view name, std::string_view other) {
+  if (!json.has(name) || !json.has(other)) return;
+  if (json.get_int(name, -1, kMostColumns) != json.get_int(other, -1, kMostColumns))
+    json.refuse(other, fmt::format("what \"{}\" says", name));
+}
+
 // Files of the first form hold zero points less one.
 QuantizationConfig read_gptq(const JsonFields& json) {
   constexpr std::string_view formats[] = {"gptq", "gptq_v2"};
@@ -114,6 +121,8 @@ QuantizationConfig read_gptq(const JsonFields& json) {
   one_of(json, "pack_dtype", words);
   const std::string_view field = json.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool is_first_form = one_of(json, field, formats) == "gptq";
+  if (json.has("format") && (one_of(json, "format", formats) == "gptq") != is_first_form)
+    json.refuse("format", "what \"checkpoint_format\" says");
   return {.method = "gptq",
           .layout = Layout::kGptq,
           .bits = read_bits(json, "bits"),
@@ -128,6 +137,8 @@ QuantizationConfig read_awq(const JsonFields& json) {
   refuse_others(json, kAwqNeutral, kAwqRead);
   one_of(json, "version", versions);
   if (!json.get_bool_or("zero_point", true)) json.refuse("zero_point", "true");
+  refuse_contradiction(json, "bits", "w_bit");
+  refuse_contradiction(json, "group_size", "q_group_size");
   const std::string_view bits = json.has("bits") ? "bits" : "w_bit";
   const std::string_view group = json.has("group_size") ? "group_size" : "q_group_size";
   if (json.get_int(bits, 1, 16) != 4) json.refuse(bits, "4");

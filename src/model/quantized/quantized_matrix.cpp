@@ -13,7 +13,7 @@
 namespace droidspeak {
 namespace {
 
-constexpr int64_t kMostSize = 1 << 28;  // rows or columns
+constexpr int64_t kMostSize = 1 << 24;  // rows or columns
 constexpr int64_t kBlock = 32;
 
 int64_t parts_of(int64_t whole, int64_t part) {
@@ -116,14 +116,15 @@ void QuantizedMatrix::place_scales() {
   const int64_t columns_of_scale = block.columns == 0 ? columns_ : block.columns;
   scale_rows_ = parts_of(rows_, rows_of_scale_);
   groups_ = parts_of(columns_, columns_of_scale);
-  for (int64_t c = 0; c < columns_; ++c)
-    group_of_.push_back(static_cast<int32_t>(c / columns_of_scale));
   const Shape wanted = has_columns_outside() ? Shape{groups_, rows_} : Shape{scale_rows_, groups_};
   const bool is_right = has_columns_outside() ? scales.shape == wanted : fits(scales.shape, wanted);
   if (!is_right) {
     refuse(scales.name, fmt::format("has shape [{}]: expected [{}]", fmt::join(scales.shape, ", "),
                                     fmt::join(wanted, ", ")));
   }
+  group_of_.reserve(static_cast<size_t>(columns_));
+  for (int64_t c = 0; c < columns_; ++c)
+    group_of_.push_back(static_cast<int32_t>(c / columns_of_scale));
 }
 
 void QuantizedMatrix::check_zeros() const {
@@ -139,7 +140,8 @@ void QuantizedMatrix::check_zeros() const {
              fmt::format("is for {} rows: expected a multiple of {}", rows_, per_word()));
     return expect(zeros, "I32", {groups_, rows_ / per_word()});
   }
-  if (zeros.dtype == "I32") return expect(zeros, "I32", {parts_of(rows_, per_word()), groups_});
+  if (zeros.dtype == "I32")
+    return expect(zeros, "I32", {parts_of(scale_rows_, per_word()), groups_});
   expect(zeros, "I8", parts_.scales.shape);
 }
 
@@ -152,8 +154,9 @@ void QuantizedMatrix::read_group_index() {
   const OtherTensor& index = *parts_.group_index;
   expect(index, "I32", {columns_});
   const std::vector<int32_t> groups = read_as<int32_t>(index);
-  // Writers leave it at -1 where columns are in order.
-  if (std::ranges::all_of(groups, [](int32_t group) { return group == -1; })) return;
+  // compressed-tensors leaves it at -1 where columns are in order.
+  const bool is_unset = std::ranges::all_of(groups, [](int32_t group) { return group == -1; });
+  if (is_unset && config_.layout == Layout::kPacked) return;
   for (int32_t group : groups) {
     if (group < 0 || group >= groups_)
       refuse(index.name, fmt::format("holds group {}: expected 0 to {}", group, groups_ - 1));
@@ -221,7 +224,7 @@ std::vector<uint8_t> QuantizedMatrix::stored_zeros() const {
     codes = unpack_columns(read_as<uint32_t>(zeros), config_.bits, groups_);
     const int64_t padded = std::ssize(codes) / groups_;
     codes = transposed(codes, groups_, padded);
-    codes.resize(static_cast<size_t>(rows_ * groups_));
+    codes.resize(static_cast<size_t>(scale_rows_ * groups_));
     return codes;
   }
   for (int8_t zero : read_as<int8_t>(zeros)) {

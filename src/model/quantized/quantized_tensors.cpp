@@ -87,12 +87,13 @@ void QuantizedTensors::add_matrix(const Parts& parts,
   parts_.insert(scales_name);
   for (std::string_view suffix : kActivationScales)
     parts_.insert(fmt::format("{}.{}", module, suffix));
-  QuantizedParts found{.module = module,
-                       .codes = codes,
-                       .scales = *scales->second,
-                       .zeros = find_other(suffixes.zeros),
-                       .group_index = find_other(suffixes.group_index),
-                       .shape = find_other("weight_shape")};
+  QuantizedParts found{
+      .module = module,
+      .codes = codes,
+      .scales = *scales->second,
+      .zeros = find_other(suffixes.zeros),
+      .group_index = find_other(suffixes.group_index),
+      .shape = config_.layout == Layout::kPacked ? find_other("weight_shape") : std::nullopt};
   if (config_.layout == Layout::kPacked && !found.shape) refuse_missing("weight_shape");
   auto matrix = std::make_shared<const QuantizedMatrix>(folder_.path(), config_, std::move(found));
   const uint64_t bytes = bytes_of(matrix->dtype(), matrix->rows() * matrix->columns());

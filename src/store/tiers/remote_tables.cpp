@@ -92,19 +92,21 @@ RemoteTables::Known RemoteTables::open(std::span<const std::byte> value) const {
   return std::make_shared<const CodecTables>(std::move(*parsed));
 }
 
-// Nothing: it is not there, or not to be had. A value of any size does not fit a control reply.
+// Nothing: it is not there, or not to be had. Of a value that is too large only the beginning is
+// taken, which no seal fits: it is replaced like any damaged one.
 Result<std::optional<std::vector<std::byte>>> RemoteTables::get(RedisConnection& connection) const {
   std::string command;
-  append_command(command, {"GET", name_});
+  append_command(command, {"GETRANGE", name_, "0", fmt::format("{}", kMaxBytes - 1)});
   if (Result<void> sent = connection.send(command); !sent) return sent.error();
   Result<ReplyHead> head = connection.read_head();
   if (!head) return head.error();
   if (head->kind != RedisReply::Kind::kText) return std::optional<std::vector<std::byte>>();
   if (head->text_bytes > kMaxBytes)
-    return Error{ErrorCode::kDataCorrupt, "codec tables are larger than any of ours"};
+    return Error{ErrorCode::kDataCorrupt, "codec tables: more was sent than asked for"};
   std::vector<std::byte> value(head->text_bytes);
   if (Result<void> got = connection.read(value); !got) return got.error();
   if (Result<void> ended = connection.finish_text(); !ended) return ended.error();
+  if (value.empty()) return std::optional<std::vector<std::byte>>();
   return std::optional(std::move(value));
 }
 
