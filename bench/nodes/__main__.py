@@ -120,7 +120,7 @@ def cpu_name():
 def show(sample):
     beside = f", full {sample['full_ms']:.0f} ms, {sample['full_ms'] / sample['ttft_ms']:.2f}x" if sample["full_ms"] else ""
     print(f"  {sample['source']} {sample['format']} {report.show_rate(sample['mbit'])} {sample['plan']}: {sample['ttft_ms']:.0f} ms{beside}, "
-          f"{sample['done']['plan']} from {sample['done']['tier']}", file=sys.stderr, flush=True)
+          f"{report.show_done(sample['done'])}", file=sys.stderr, flush=True)
 
 
 def begin_document(args, words):
@@ -179,7 +179,9 @@ def finish(document):
     document["checks"] = report.check(document["reading"], document["plans"][0]) if document["reading"] else []
     options = document.get("trace_options", {})
     document["trace_note"] = ("`droidspeak bench serve`'s trace ({contexts} contexts, {rate:g} answers a second asked for) through HAProxy, links of {rate_shown}, remote entries in {format}{peers}. "
-                              "All servers share the cores: the table shows what is found where and what travels, not how speed grows with machines.").format(
+                              "All servers share the cores: the table shows what is found where and what travels, not how speed grows with machines. "
+                              "A request counts under the slowest tier that it took anything from. HAProxy hashes the first 4096 bytes of a prompt: contexts of less than about 800 tokens are "
+                              "scattered with their questions.").format(
         rate_shown=report.show_rate(options["mbit"]), **{**options, "peers": ", peers before Redis" if options["peers"] else ""}) if options else ""
     return document
 
@@ -188,7 +190,10 @@ def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.check:
-        document = finish(json.loads(args.check.read_text()))
+        try:
+            document = finish(json.loads(args.check.read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            sys.exit(f"{args.check}: not what bench/nodes writes ({type(error).__name__}: {error})")
     else:
         args.out = args.out.resolve()
         args.out.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import random
+import subprocess
 import sys
 
 import pytest
@@ -155,6 +156,21 @@ def test_a_directory_that_is_late_is_a_miss():
     assert found == "full" and ttft == pytest.approx(0.1 + 1e-3 * TOKENS)
 
 
+def test_redis_thread_limits_what_it_hands_out():
+    way = Way({"reuse": 1000.0, PLAN: 800.0}, 1e12, 0.0, store_busy_per_byte=1e-6)
+    found, ttft = ask_once(prepared(1e12, costs=make_costs(ways={"redis int8": way})))
+    assert found == "base redis" and ttft == pytest.approx(800 * TOKENS * 1e-6, rel=1e-3)
+
+
+def test_look_ups_wait_for_a_turn_of_those_who_write_and_no_longer():
+    way = Way({"reuse": 1000.0, PLAN: 800.0}, 1e12, 0.0, store_busy_per_byte=1e-6)
+    cluster = prepared(1e12, costs=make_costs(ways={"redis int8": way}))
+    cluster.values.reserve(0.0, 1000.0)
+    cluster.num_writing = 1
+    found, ttft = ask_once(cluster)
+    assert found == "full" and ttft == pytest.approx(65536 * 1e-6 + 1e-3 * TOKENS, rel=1e-3)
+
+
 def test_the_same_variant_finds_its_own_cache():
     cluster = make_cluster(nodes=1)
     cluster.run([(0.0, Workflow(7, TOKENS, [1, 1]))])
@@ -188,6 +204,12 @@ def test_records_end_with_what_they_tell_of():
     cluster.run([(0.0, Workflow(context, TOKENS, [])) for context in range(3)])
     assert cluster.records == TOKENS // 64 and list(cluster.holders) == [(2, BASE)]
     assert cluster.nodes[0].memory.evictions == 2
+
+
+def test_a_run_with_records_ends_wherever_its_workflows_begin():
+    cluster = make_cluster(sources=(("peer", "memory"),), link_bytes_per_second=1e12)
+    cluster.place(cluster.nodes[1], (7, BASE), TOKENS * 1000.0)
+    assert ask_once(cluster)[0] == "base peer" and cluster.arriving == 0
 
 
 def test_no_node_runs_more_than_its_bound():
@@ -264,3 +286,27 @@ def test_a_machine_that_follows_the_laws_is_met(capsys):
 def test_a_machine_that_does_not_is_told_of(capsys):
     assert not against_nodes.check(make_document(distort=1.3))
     assert "1 of 2 within 10 %" in capsys.readouterr().out
+
+
+# the command
+
+def run_command(*arguments):
+    return subprocess.run([sys.executable, ROOT / "bench" / "scale", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments,said", [(["--check", "/nowhere/nodes.json"], "No such file"), (["--nodes", "0"], "at least 1"), (["--nodes", "2", "--forms", "redis:zip"], "no costs of redis zip"),
+                                            (["--nodes", "2", "--plan", "1,2,3"], "no costs of plan 1,2,3"), (["--nodes", "2", "--load", "0"], "--load 0.0: expected more than 0")])
+def test_what_cannot_be_simulated_is_refused_by_name(arguments, said):
+    done = run_command(*arguments)
+    assert done.returncode != 0 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    done = run_command("--costs", tmp_path / "other.json", "--nodes", "2")
+    assert done.returncode != 0 and "neither costs nor what bench/nodes writes" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_table_has_a_row_for_each_cluster():
+    done = run_command("--nodes", "2,3", "--variants", "5", "--seconds", "60")
+    assert done.returncode == 0 and done.stdout.count("\n| 2 nodes, 5 variants") == 1 and done.stdout.count("\n| 3 nodes, 5 variants") == 1
