@@ -129,7 +129,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
 PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (sequence.request.wants_prompt_logprobs || (is_by_name && sharing.plan == "full"))
+  if (sequence.reads_every_row() || (is_by_name && sharing.plan == "full"))
     return compute(sequence);
   if (sequence.num_generated() > 0) return choose_again(sequence, avoided);
   if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, avoided);
@@ -273,7 +273,7 @@ std::vector<EntryId> PlanChooser::all_entries(const Variant& writer) const {
 }
 
 void PlanChooser::ask_tiers(Sequence& sequence) const {
-  bool is_computed = sequence.request.wants_prompt_logprobs || sequence.num_shareable_blocks() == 0;
+  bool is_computed = sequence.reads_every_row() || sequence.num_shareable_blocks() == 0;
   if (!store_.has_tiers_to_ask() || is_computed) return;
   sequence.exact_keys = exact_keys(sequence, *sequence.variant);
   auto ask = [&](const std::vector<Digest>& keys, const Variant& writer) {
