@@ -36,7 +36,7 @@ struct ServeOptions {
   bool shares_between_keys = false;
   std::string max_body = "32MiB";
   std::string sharing = "on";
-  std::string speculate = "none";
+  std::string speculate = "forced";
   int32_t max_queue = 256;
   int32_t max_batch = 64;
   int32_t max_adapters = 64;
@@ -109,9 +109,11 @@ void add_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::IsMember({"on", "off", "reuse"}))
       ->capture_default_str();
   command
-      .add_option("--speculate", options.speculate,
-                  "lookup: draft what answers quote from their context; the tokens stay the same")
-      ->check(CLI::IsMember({"none", "lookup"}))
+      .add_option(
+          "--speculate", options.speculate,
+          "What is drafted ahead; the tokens stay the same. forced: what a format leaves no "
+          "choice about; lookup: also what answers quote from their context")
+      ->check(CLI::IsMember({"none", "forced", "lookup"}))
       ->capture_default_str();
   command
       .add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
@@ -136,6 +138,7 @@ EngineOptions engine_options(const ServeOptions& options, Device& device) {
   engine.min_quality = options.min_quality;
   if (options.sharing == "off") engine.sharing = EngineOptions::Sharing::kOff;
   if (options.sharing == "reuse") engine.sharing = EngineOptions::Sharing::kPlainReuse;
+  if (options.speculate == "none") engine.speculation = Speculation::kNone;
   if (options.speculate == "lookup") engine.speculation = Speculation::kLookup;
   return engine;
 }

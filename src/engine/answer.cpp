@@ -10,8 +10,13 @@ void report_prefill(Sequence& sequence, TimePoint now, MetricsBoard& metrics) {
   sequence.stream->push(report);
   if (sequence.request.wants_prompt_logprobs)
     sequence.stream->push(std::move(sequence.prompt_logprobs));
+  if (sequence.request.wants_embedding) {
+    sequence.stream->push(sequence.embedding.result());
+    return;
+  }
   metrics.update([&](EngineMetrics& m) {
-    m.ttft_seconds.add(report.ttft_ms * 1e-3);
+    m.count(sequence.variant->name,
+            [&](RequestCounters& counters) { counters.ttft_seconds.add(report.ttft_ms * 1e-3); });
     m.predicted_ttft_seconds += sequence.choice.predicted_seconds + report.queue_ms * 1e-3;
     m.measured_ttft_seconds += report.ttft_ms * 1e-3;
     ++m.predictions;
@@ -21,29 +26,36 @@ void report_prefill(Sequence& sequence, TimePoint now, MetricsBoard& metrics) {
 bool finish(Sequence& sequence, Finished finished, TimePoint now, MetricsBoard& metrics) {
   metrics.update([&](EngineMetrics& m) {
     m.e2e_seconds.add(seconds_between(sequence.submitted, now));
-    ++(finished.reason == FinishReason::kStop ? m.requests_finished_stop
-                                              : m.requests_finished_length);
+    m.count(sequence.variant->name, [&](RequestCounters& counters) {
+      ++(finished.reason == FinishReason::kStop ? counters.requests_finished_stop
+                                                : counters.requests_finished_length);
+    });
   });
   sequence.stream->push(finished);
   return true;
 }
 
-// True when the request is finished.
-bool add_token(Sequence& sequence, SampledToken token, TimePoint now, MetricsBoard& metrics) {
+// True when the request is finished. `matcher` stands behind the token; null: nothing ends there.
+bool add_token(Sequence& sequence,
+               SampledToken token,
+               GrammarMatcher* matcher,
+               MetricsBoard& metrics) {
+  TimePoint now = std::chrono::steady_clock::now();
   bool is_first = sequence.num_generated() == 0;
   int32_t id = token.token;
-  bool has_ended = sequence.matcher && sequence.matcher->has_ended();
+  bool has_ended = matcher != nullptr && matcher->has_ended();
   if (has_ended || sequence.request.stop_tokens->contains(id)) {
     return finish(sequence, {FinishReason::kStop, id}, now, metrics);
   }
   sequence.tokens.push_back(id);
   sequence.stream->push(std::move(token));
   metrics.update([&](EngineMetrics& m) {
-    ++m.generation_tokens;
+    m.count(sequence.variant->name,
+            [](RequestCounters& counters) { ++counters.generation_tokens; });
     if (!is_first) m.time_per_output_token_seconds.add(seconds_between(sequence.last_token, now));
   });
   sequence.last_token = now;
-  if (sequence.matcher && sequence.matcher->is_finished())
+  if (matcher != nullptr && matcher->is_finished())
     return finish(sequence, {FinishReason::kStop, -1}, now, metrics);
   if (sequence.num_tokens() < sequence.max_tokens) return false;
   return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
@@ -55,8 +67,11 @@ bool answer(Sequence& sequence, std::vector<SampledToken> tokens, MetricsBoard& 
   TimePoint now = std::chrono::steady_clock::now();
   if (sequence.num_generated() == 0) report_prefill(sequence, now, metrics);
   if (tokens.empty()) return finish(sequence, {FinishReason::kLength, -1}, now, metrics);
+  // The grammar has followed all of them, and none but the last can have ended it.
   for (SampledToken& token : tokens) {
-    if (add_token(sequence, std::move(token), now, metrics)) return true;
+    bool is_last = &token == &tokens.back();
+    GrammarMatcher* matcher = is_last && sequence.matcher ? &*sequence.matcher : nullptr;
+    if (add_token(sequence, std::move(token), matcher, metrics)) return true;
   }
   return false;
 }
@@ -64,7 +79,10 @@ bool answer(Sequence& sequence, std::vector<SampledToken> tokens, MetricsBoard& 
 void abandon(Sequence& sequence, const Error& error, MetricsBoard& metrics) {
   sequence.release_blocks();
   metrics.update([&](EngineMetrics& m) {
-    ++(error.code == ErrorCode::kCancelled ? m.requests_cancelled : m.requests_failed);
+    m.count(sequence.variant->name, [&](RequestCounters& counters) {
+      ++(error.code == ErrorCode::kCancelled ? counters.requests_cancelled
+                                             : counters.requests_failed);
+    });
   });
   sequence.stream->push(error);
 }

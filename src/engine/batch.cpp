@@ -7,7 +7,7 @@ namespace {
 
 // The next tokens of the sequence, those of a scout among them.
 void add_next_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
-  if (sequence.request.wants_prompt_logprobs) slice.output_rows = BatchSlice::kAllRows;
+  if (sequence.wants_every_state()) slice.output_rows = BatchSlice::kAllRows;
   if (sequence.looking && slice.output_rows > 0) slice.mass = &sequence.looking->look->mass();
   auto begin = sequence.tokens.begin() + sequence.num_computed;
   batch.tokens.insert(batch.tokens.end(), begin, begin + slice.sequence.num_rows);
@@ -71,7 +71,7 @@ bool is_plain_prefill(const Batch& batch) {
          std::ranges::none_of(batch.work, [](const StepPlan::Work& work) {
            const Sequence& sequence = *work.sequence;
            return sequence.is_decoding() || sequence.reuse != nullptr || sequence.looking ||
-                  sequence.request.wants_prompt_logprobs;
+                  sequence.reads_every_row();
          });
 }
 

@@ -71,6 +71,8 @@ BatchRunner::Sampled BatchRunner::finish(const Batch& batch, TensorView hidden) 
   for (size_t i = 0; i < batch.work.size(); ++i) {
     if (batch.work[i].sequence->request.wants_prompt_logprobs)
       sampled[i].has_overflown = !add_prompt_logprobs(batch, i, hidden);
+    if (batch.work[i].sequence->request.wants_embedding)
+      sampled[i].has_overflown = !add_states(batch, i, hidden);
   }
   sample(batch, hidden, sampled);
   return sampled;
@@ -101,6 +103,25 @@ void BatchRunner::prepare_layer(const Batch& batch, int32_t layer, TensorView hi
     sequence.writer->capture(layer, sequence.num_computed,
                              hidden.row_range(begin, begin + batch.work[i].num_tokens));
   }
+}
+
+// The final states that the work's sequence pools: of all its rows, or of the last one.
+bool BatchRunner::add_states(const Batch& batch, size_t index, TensorView hidden) {
+  const SequenceSlice& slice = batch.slices[index].sequence;
+  Sequence& sequence = *batch.work[index].sequence;
+  int64_t end = slice.first_row + slice.num_rows;
+  int64_t begin = sequence.wants_every_state() ? slice.first_row : end - 1;
+  if (!sequence.wants_every_state() && !batch.is_complete(index)) return true;
+  for (int64_t row = begin; row < end; row += kLogitRows) {
+    int64_t rows = std::min(kLogitRows, end - row);
+    TensorView states = states_.reshape(ops_.device(), DType::kF32, rows, hidden.columns);
+    batch.transformer->output_states(hidden.row_range(row, row + rows), states);
+    std::span<const float> values = host_rows(states);
+    auto columns = static_cast<size_t>(states.columns);
+    for (size_t i = 0; i < static_cast<size_t>(rows); ++i)
+      sequence.embedding.add(values.subspan(i * columns, columns));
+  }
+  return sequence.embedding.is_finite();
 }
 
 // Row p predicts the prompt's token p + 1. After a preemption the first ones are there already.
@@ -165,6 +186,7 @@ void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled
     bool is_right = drafted == 0 || (sample.tokens.size() == drafted &&
                                      sample.tokens.back().token == sequence.drafts[drafted - 1]);
     if (!is_right) continue;
+    if (drafted > 0 && sequence.matcher && sequence.matcher->is_finished()) continue;
     if (best[i] < 0) {
       sample.has_overflown = drafted == 0;  // a draft's is met again by the step that comes to it
       continue;

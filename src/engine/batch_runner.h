@@ -36,6 +36,8 @@ class BatchRunner {
   void prepare_layer(const Batch& batch, int32_t layer, TensorView hidden);
   // False when logits are not finite.
   bool add_prompt_logprobs(const Batch& batch, size_t index, TensorView hidden);
+  // The same.
+  bool add_states(const Batch& batch, size_t index, TensorView hidden);
   void sample(const Batch& batch, TensorView hidden, Sampled& sampled);
 
   // A row of logits that a token is sampled from.
@@ -57,6 +59,7 @@ class BatchRunner {
   Tensor hidden_;
   Tensor last_rows_;
   Tensor logits_;
+  Tensor states_;
   std::vector<float> host_logits_;
 };
 

@@ -84,6 +84,8 @@ Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
   if (length == 0) return invalid("prompt: it is empty; give at least one token");
   if (request.max_tokens < 0)
     return invalid(fmt::format("max_tokens is {}: give 0 or more", request.max_tokens));
+  if (request.wants_embedding && request.max_tokens > 0)
+    return invalid(fmt::format("max_tokens is {}: give 0 with an embedding", request.max_tokens));
   int64_t needed = length + (request.max_tokens > 0 ? 1 : 0);
   if (needed > max_model_len_) {
     return invalid(
@@ -115,6 +117,10 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
                                                    request.model, fmt::join(names, ", "))};
   }
   if (Result<void> valid = validate(request); !valid) return valid.error();
+  if (request.wants_embedding && variant->pooling == Pooling::kNone) {
+    return invalid(fmt::format("model \"{}\" is not for embeddings: the family declares no pooling",
+                               variant->name));
+  }
   if (Result<void> valid = chooser_.validate(request.sharing, *variant); !valid)
     return valid.error();
   Result<Inbox::Place> place = inbox_.reserve(request);
@@ -141,7 +147,11 @@ Result<void> Engine::Loop::load_adapter(const std::string& name,
 }
 
 Result<void> Engine::Loop::unload_adapter(const std::string& name) {
-  return inbox_.call([this, name] { return adapters_.unload(name); });
+  return inbox_.call([this, name] {
+    Result<void> unloaded = adapters_.unload(name);
+    follow_variants();
+    return unloaded;
+  });
 }
 
 void Engine::Loop::drain(std::chrono::milliseconds limit) {

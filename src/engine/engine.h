@@ -35,7 +35,7 @@ struct EngineOptions {
   double min_quality = 0.99;  // floor for plans chosen under load
   int32_t max_adapters = 64;  // loaded at a time
   ReadAdapter read_adapter;   // in the place of the disk; for tests
-  Speculation speculation = Speculation::kNone;
+  Speculation speculation = Speculation::kForced;
   double load_stall_ms = 2000;  // a load from which nothing arrives for so long is given up
   using Sharing = SharingMode;
   Sharing sharing = Sharing::kOn;

@@ -21,6 +21,7 @@ struct Outcome {
   std::vector<SampledToken> sampled;
   PrefillReport report;
   PromptLogprobs prompt_logprobs;
+  Embedding embedding;
   std::optional<Finished> finished;
   std::optional<Error> error;
 };
@@ -35,6 +36,7 @@ inline Outcome collect(TokenStream& stream) {
     }
     if (auto* report = std::get_if<PrefillReport>(&*item)) outcome.report = *report;
     if (auto* logprobs = std::get_if<PromptLogprobs>(&*item)) outcome.prompt_logprobs = *logprobs;
+    if (auto* embedding = std::get_if<Embedding>(&*item)) outcome.embedding = *embedding;
     if (auto* token = std::get_if<SampledToken>(&*item)) {
       outcome.tokens.push_back(token->token);
       outcome.sampled.push_back(*token);

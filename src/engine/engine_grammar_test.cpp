@@ -90,6 +90,45 @@ TEST_F(EngineGrammarTest, AnswersDoNotDependOnTheBatch) {
   }
 }
 
+// Forced text is drafted and goes through the model in one step; what comes is what would have come
+// token by token, in every bit.
+TEST_F(EngineGrammarTest, ForcedTextIsDraftedAndChangesNothing) {
+  const char* kFormats[] = {"(abc){12}", "[ab]{2}hello world[ab]", "(first answer|second answer)x*",
+                            "a+ of a kind, b+ of another"};
+  auto run = [&](Speculation speculation, int32_t num_blocks) {
+    EngineOptions options = tiny_options(num_blocks);
+    options.speculation = speculation;
+    Engine engine(family_.ops(), family_.file(), options);
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (float temperature : {0.0f, 1.0f}) {
+      for (const char* format : kFormats) {
+        GenerationRequest wanted = request("alpha", format, temperature);
+        wanted.num_top_logprobs = 2;
+        streams.push_back(*engine.submit(wanted));
+      }
+    }
+    std::vector<Outcome> outcomes;
+    for (auto& stream : streams) outcomes.push_back(collect(*stream));
+    return std::pair(outcomes, engine.metrics());
+  };
+  auto [slow, counted] = run(Speculation::kNone, 64);
+  EXPECT_EQ(counted.drafted_tokens, 0u);
+  for (int32_t num_blocks : {64, 20}) {
+    auto [fast, metrics] = run(Speculation::kForced, num_blocks);
+    EXPECT_GT(metrics.accepted_tokens, 8u);
+    for (size_t i = 0; i < slow.size(); ++i) {
+      ASSERT_TRUE(fast[i].finished) << i;
+      EXPECT_EQ(fast[i].tokens, slow[i].tokens) << i;
+      EXPECT_EQ(fast[i].finished->reason, slow[i].finished->reason) << i;
+      EXPECT_EQ(fast[i].finished->stop_token, slow[i].finished->stop_token) << i;
+      ASSERT_EQ(fast[i].sampled.size(), slow[i].sampled.size());
+      if (num_blocks < 64) continue;  // a preempted answer's bits depend on when it was
+      for (size_t t = 0; t < fast[i].sampled.size(); ++t)
+        EXPECT_EQ(fast[i].sampled[t].logprob, slow[i].sampled[t].logprob) << i << " " << t;
+    }
+  }
+}
+
 // With a plan that looks at tokens the scout drafts a token, which is no part of the answer.
 TEST_F(EngineGrammarTest, HoldsWithEveryPlan) {
   family_.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});

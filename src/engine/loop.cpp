@@ -1,6 +1,8 @@
 #include "engine/loop.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -129,6 +131,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
   for (const std::string& reason : books_.unused(family_))
     spdlog::warn("a plan book is not used: {}", reason);
+  follow_variants();
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -165,12 +168,21 @@ bool Engine::Loop::turn() {
   if (mail.is_stopped) return false;
   for (Inbox::Command& command : mail.commands) command();
   // Loading an adapter may have met a broken device, which is not only the caller's concern.
-  if (!mail.commands.empty()) ops_.device().synchronize();
+  if (!mail.commands.empty()) {
+    ops_.device().synchronize();
+    follow_variants();
+  }
   drop_abandoned();
   admit();
   run_step();
   publish();
   return true;
+}
+
+void Engine::Loop::follow_variants() {
+  std::set<std::string> names;
+  for (const auto& variant : family_.variants()) names.insert(variant->name);
+  metrics_.update([&](EngineMetrics& metrics) { metrics.keep_variants(names); });
 }
 
 void Engine::Loop::drop_abandoned() {
@@ -215,8 +227,7 @@ Admit Engine::Loop::decide(Sequence& sequence) {
   if (decision != Admit::kNow) return decision;
   if (sequence.exact_keys.empty())
     sequence.exact_keys = chooser_.exact_keys(sequence, *sequence.variant);
-  if (sequence.num_shareable_blocks() == 0 || sequence.request.wants_prompt_logprobs)
-    return decision;
+  if (sequence.num_shareable_blocks() == 0 || sequence.reads_every_row()) return decision;
   auto is_sender = [&](const auto& other) { return is_storing_for(*other, sequence); };
   if (std::ranges::any_of(leaving_, is_sender)) return Admit::kLater;
   const SharingRequest& sharing = sequence.request.sharing;
@@ -368,7 +379,7 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
 
 void Engine::Loop::judge_drafts(Sequence& sequence, int32_t num_right) {
   if (sequence.drafts.empty()) return;
-  sequence.lookup->judge(static_cast<size_t>(num_right));
+  if (sequence.lookup) sequence.lookup->judge(static_cast<size_t>(num_right));
   metrics_.update([&](EngineMetrics& metrics) {
     metrics.drafted_tokens += sequence.drafts.size();
     metrics.accepted_tokens += static_cast<uint64_t>(num_right);

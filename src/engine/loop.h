@@ -67,6 +67,7 @@ class Engine::Loop {
   void settle(const Batch& batch, BatchRunner::Sampled sampled);
   void judge_drafts(Sequence& sequence, int32_t num_right);
   void publish();
+  void follow_variants();  // counts of those that are loaded are kept
   void end_all(const Error& waiting, const Error& running);
 
   Ops& ops_;

@@ -29,4 +29,12 @@ void Histogram::add(double value) {
   ++count;
 }
 
+void EngineMetrics::keep_variants(const std::set<std::string>& names) {
+  std::erase_if(variants, [&](const auto& entry) { return !names.contains(entry.first); });
+  for (const std::string& name : names) variants.try_emplace(name);
+  std::erase_if(pairs, [&](const auto& entry) {
+    return !names.contains(entry.first.first) || !names.contains(entry.first.second);
+  });
+}
+
 }  // namespace droidspeak

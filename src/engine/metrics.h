@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct PairCounters {
   uint64_t tokens_reused = 0;
 };
 
-struct EngineMetrics {
+// What is counted of all requests, and of each variant's.
+struct RequestCounters {
   uint64_t requests_finished_stop = 0;
   uint64_t requests_finished_length = 0;
   uint64_t requests_cancelled = 0;  // by the reader, or past their deadline
@@ -40,11 +42,16 @@ struct EngineMetrics {
   uint64_t generation_tokens = 0;
   uint64_t prefix_cache_queries = 0;  // tokens
   uint64_t prefix_cache_hits = 0;     // tokens
+  Histogram ttft_seconds{first_token_bounds()};
+};
+
+struct EngineMetrics : RequestCounters {
+  // Of the variants that are loaded, by name; an adapter's go when it is unloaded.
+  std::map<std::string, RequestCounters> variants;
   uint64_t preemptions = 0;
   int32_t running = 0;
   int32_t waiting = 0;
   double kv_usage = 0;  // 0..1
-  Histogram ttft_seconds{first_token_bounds()};
   Histogram time_per_output_token_seconds{output_token_bounds()};
   Histogram e2e_seconds{request_bounds()};
   Histogram queue_seconds{request_bounds()};
@@ -63,6 +70,16 @@ struct EngineMetrics {
   double measured_ttft_seconds = 0;
   uint64_t predictions = 0;
   StoreCounters store;
+
+  // change(RequestCounters&) of all requests, and of the variant's unless it is gone.
+  template <class Change>
+  void count(const std::string& variant, Change&& change) {
+    change(static_cast<RequestCounters&>(*this));
+    if (auto found = variants.find(variant); found != variants.end()) change(found->second);
+  }
+
+  // These are loaded now: others, and what they shared, are forgotten.
+  void keep_variants(const std::set<std::string>& names);
 };
 
 }  // namespace droidspeak

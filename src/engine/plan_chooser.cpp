@@ -106,7 +106,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
 PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (sequence.request.wants_prompt_logprobs || (is_by_name && sharing.plan == "full"))
+  if (sequence.reads_every_row() || (is_by_name && sharing.plan == "full"))
     return compute(sequence);
   if (sequence.num_generated() > 0) return choose_again(sequence, avoided);
   if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, avoided);

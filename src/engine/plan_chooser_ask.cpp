@@ -12,7 +12,7 @@ constexpr size_t kMostMixtures = 64;  // that other nodes are asked for
 // Two round trips at most: exact caches and the first block of each mixed one, then the rest of
 // those that are there.
 void PlanChooser::ask_tiers(Sequence& sequence) const {
-  bool is_computed = sequence.request.wants_prompt_logprobs || sequence.num_shareable_blocks() == 0;
+  bool is_computed = sequence.reads_every_row() || sequence.num_shareable_blocks() == 0;
   if (!store_.has_tiers_to_ask() || is_computed) return;
   sequence.exact_keys = exact_keys(sequence, *sequence.variant);
   std::vector<Question> questions;

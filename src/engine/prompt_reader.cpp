@@ -49,8 +49,11 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
   sequence.report.queue_ms = seconds_between(sequence.submitted, sequence.admitted) * 1e3;
   parts_.metrics.update([&](EngineMetrics& metrics) {
     metrics.queue_seconds.add(sequence.report.queue_ms * 1e-3);
-    metrics.prompt_tokens += static_cast<uint64_t>(sequence.prompt_tokens);
-    metrics.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
+    metrics.count(sequence.variant->name, [&](RequestCounters& counters) {
+      counters.prompt_tokens += static_cast<uint64_t>(sequence.prompt_tokens);
+      if (!sequence.request.wants_embedding)
+        counters.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
+    });
   });
 }
 
@@ -219,6 +222,7 @@ void PromptReader::start_reading(Sequence& sequence) {
 void PromptReader::start_writer(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
   if (sequence.max_tokens < kBlockTokens || !parts_.adapters.is_current(*sequence.variant)) return;
+  if (sequence.request.wants_embedding) return;            // nobody goes on from there
   if (sequence.is_looking(Looking::Stage::kRead)) return;  // nothing is as others could use it
   std::vector<int32_t> captured;
   const bool has_base_blocks = is_activated(*sequence.variant);
@@ -370,9 +374,13 @@ void PromptReader::report_reuse(Sequence& sequence) {
     report.recomputed_layers = recomputed;
   }
   parts_.metrics.update([&](EngineMetrics& metrics) {
-    metrics.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
+    metrics.count(sequence.variant->name, [&](RequestCounters& counters) {
+      counters.prefix_cache_hits += static_cast<uint64_t>(report.cached_tokens);
+    });
     metrics.layers_recomputed += static_cast<uint64_t>(recomputed);
-    if (!is_shared) return;
+    bool are_loaded = metrics.variants.contains(report.sender) &&
+                      metrics.variants.contains(sequence.variant->name);
+    if (!is_shared || !are_loaded) return;
     PairCounters& pair = metrics.pairs[{report.sender, sequence.variant->name}];
     ++pair.hits;
     pair.tokens_reused += static_cast<uint64_t>(from_sender);

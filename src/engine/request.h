@@ -21,8 +21,9 @@ namespace droidspeak {
 // What a whole engine does across variants; kPlainReuse takes every layer as it is, for comparison.
 enum class SharingMode { kOn, kOff, kPlainReuse };
 
-// Whether tokens are drafted ahead of decoding; see engine/prompt_lookup.h.
-enum class Speculation { kNone, kLookup };
+// Which tokens are drafted ahead of decoding. kForced: those that a grammar leaves no choice about;
+// kLookup: also what an answer may quote, see engine/prompt_lookup.h. The answers are the same.
+enum class Speculation { kNone, kForced, kLookup };
 
 struct SharingRequest {
   // kOff: nothing of other variants; the variant's own prefix cache stays in use.
@@ -48,6 +49,8 @@ struct GenerationRequest {
   bool wants_prompt_logprobs = false;
   // Of each token of the prompt, where more than `num_top_logprobs`.
   int32_t num_prompt_alternatives = 0;
+  // The prompt's embedding, as the variant pools it: with max_tokens 0, and without any cache.
+  bool wants_embedding = false;
   std::string cache_salt = {};
   std::string tenant = {};  // whose request it is: tenants take turns
   int32_t priority = 0;     // within the tenant; smaller ones go first
@@ -80,14 +83,21 @@ struct PromptLogprobs {
   std::vector<SampledToken> tokens;  // tokens 1..n-1 of the prompt
 };
 
+// [d_model], of length 1.
+struct Embedding {
+  std::vector<float> values;
+};
+
 struct Finished {
   FinishReason reason = FinishReason::kStop;
   int32_t stop_token = -1;  // the stop token that ended it, not part of the output
 };
 
-// A stream is PrefillReport, [PromptLogprobs], SampledToken..., then Finished or Error. Another
-// PrefillReport may come later: a preempted sequence could not go on as it had begun.
-using StreamItem = std::variant<PrefillReport, PromptLogprobs, SampledToken, Finished, Error>;
+// A stream is PrefillReport, [PromptLogprobs], [Embedding], SampledToken..., then Finished or
+// Error. Another PrefillReport may come later: a preempted sequence could not go on as it had
+// begun.
+using StreamItem =
+    std::variant<PrefillReport, PromptLogprobs, Embedding, SampledToken, Finished, Error>;
 
 // One request's answer on its way from the engine thread to whoever reads it.
 class TokenStream {

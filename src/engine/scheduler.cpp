@@ -49,10 +49,9 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 // Nobody gives up blocks for a draft, and none goes beyond the answer's end.
 void Scheduler::draft(Sequence& sequence) {
   sequence.drafts.clear();
-  if (!sequence.lookup || sequence.looking) return;
   int32_t most =
       std::min(sequence.max_tokens - sequence.num_tokens() - 1, kMaxDraftRows - num_draft_rows_);
-  std::vector<int32_t> drafts = sequence.lookup->draft(sequence.tokens, most);
+  std::vector<int32_t> drafts = sequence.next_drafts(most);
   auto count = static_cast<int32_t>(drafts.size());
   if (count == 0 || !sequence.blocks.reserve(pool_, sequence.num_tokens() + count)) return;
   num_draft_rows_ += count;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/embedding_pool.h"
 #include "engine/plan_choice.h"
 #include "engine/prompt_lookup.h"
 #include "engine/request.h"
@@ -79,10 +80,10 @@ struct Sequence {
         active_from(variant ? activation_in(variant->adapter.get(), tokens) : 0),
         max_tokens(options.max_tokens),
         sampler(request.sampling, tokens, options.vocab_size),
+        drafts_forced_text(options.speculation != Speculation::kNone),
         submitted(options.now) {
     request.prompt = {};  // it is in `tokens`
     if (request.grammar) matcher.emplace(request.grammar);
-    // What may come next is not known for several tokens ahead.
     const bool is_free = !request.grammar && request.min_tokens == 0;
     if (is_free && options.speculation == Speculation::kLookup)
       lookup = std::make_unique<PromptLookup>();
@@ -106,7 +107,8 @@ struct Sequence {
   std::optional<GrammarMatcher> matcher;  // where the answer is in its grammar
   std::vector<uint32_t> no_stops;         // one bit per token, for the first `min_tokens`
 
-  std::unique_ptr<PromptLookup> lookup;  // null: nothing is drafted
+  bool drafts_forced_text;
+  std::unique_ptr<PromptLookup> lookup;  // null: nothing is drafted of what is not forced
   std::vector<int32_t> drafts;           // rows of this step behind the next token's
 
   BlockTable blocks;
@@ -133,6 +135,7 @@ struct Sequence {
 
   PrefillReport report;
   PromptLogprobs prompt_logprobs;
+  EmbeddingPool embedding;
   TimePoint submitted;
   TimePoint admitted = {};
   TimePoint last_token = {};
@@ -151,8 +154,27 @@ struct Sequence {
     return is_restricted() ? std::span<const uint32_t>(no_stops) : std::span<const uint32_t>();
   }
 
+  // What may come next, `most` tokens: what must come by the grammar, or what the prompt has.
+  std::vector<int32_t> next_drafts(int32_t most) {
+    if (looking || most <= 0) return {};
+    if (lookup) return lookup->draft(tokens, most);
+    if (!matcher || !drafts_forced_text) return {};
+    std::vector<int32_t> forced = matcher->forced_tokens();
+    if (std::ssize(forced) > most) forced.resize(static_cast<size_t>(most));
+    return forced;
+  }
+
   // Whose tokens are known and computed: behind an answer's end there may be rows of drafts.
   int32_t num_full_blocks() const { return std::min(num_computed, num_tokens()) / kBlockTokens; }
+
+  // Whether something is wanted of every row, so that caches are of no use.
+  bool reads_every_row() const { return request.wants_prompt_logprobs || request.wants_embedding; }
+
+  // Whether the final state of every row is a result.
+  bool wants_every_state() const {
+    bool is_pooled = request.wants_embedding && variant->pooling == Pooling::kMean;
+    return request.wants_prompt_logprobs || is_pooled;
+  }
 
   // At least the last token of the prompt is always computed.
   size_t num_shareable_blocks() const {
@@ -226,6 +248,7 @@ struct Sequence {
     looking.reset();
     writer.reset();
     drafts.clear();
+    embedding = {};
     blocks.clear();
     num_shared_blocks = 0;
     num_computed = 0;

@@ -8,14 +8,21 @@
 
 namespace droidspeak {
 
+class Tokenizer;
+
 class CompiledGrammar {
  public:
   struct Compiled;  // the library's
 
-  CompiledGrammar(std::unique_ptr<const Compiled> compiled, int32_t vocab_size);
+  // `tokenizer` outlives this.
+  CompiledGrammar(std::unique_ptr<const Compiled> compiled,
+                  const Tokenizer& tokenizer,
+                  int32_t vocab_size);
   ~CompiledGrammar();
 
   const Compiled& compiled() const { return *compiled_; }
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
 
   int32_t vocab_size() const { return vocab_size_; }
 
@@ -23,6 +30,7 @@ class CompiledGrammar {
 
  private:
   std::unique_ptr<const Compiled> compiled_;
+  const Tokenizer& tokenizer_;
   int32_t vocab_size_;
 };
 

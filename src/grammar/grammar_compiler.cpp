@@ -140,8 +140,8 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
         library_->get(is_tagged ? SpecialTokens::kAsText : SpecialTokens::kParse);
     auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
-    auto grammar =
-        std::make_shared<const CompiledGrammar>(std::move(compiled), library_->vocab_size);
+    auto grammar = std::make_shared<const CompiledGrammar>(std::move(compiled), library_->tokenizer,
+                                                           library_->vocab_size);
     if (grammar->bytes() > kMostBytes) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
@@ -154,8 +154,10 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
   }
 }
 
-CompiledGrammar::CompiledGrammar(std::unique_ptr<const Compiled> compiled, int32_t vocab_size)
-    : compiled_(std::move(compiled)), vocab_size_(vocab_size) {}
+CompiledGrammar::CompiledGrammar(std::unique_ptr<const Compiled> compiled,
+                                 const Tokenizer& tokenizer,
+                                 int32_t vocab_size)
+    : compiled_(std::move(compiled)), tokenizer_(tokenizer), vocab_size_(vocab_size) {}
 
 CompiledGrammar::~CompiledGrammar() = default;
 

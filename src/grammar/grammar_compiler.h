@@ -20,7 +20,7 @@ class GrammarCompiler {
   static constexpr size_t kMostBytes = size_t{64} << 20;  // of one compiled grammar
 
   // `vocab_size` is the model's: ids that the tokenizer does not know are never allowed, nor are
-  // special tokens but those that end an answer. `tokenizer` outlives this.
+  // special tokens but those that end an answer. `tokenizer` outlives this and the grammars.
   GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, size_t cache_bytes = kCacheBytes);
   ~GrammarCompiler();
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "grammar/xgrammar_types.h"
+#include "text/tokenizer.h"
 
 namespace droidspeak {
 namespace {
@@ -104,6 +105,21 @@ bool GrammarMatcher::accept(int32_t token) {
     ++state_->num_tokens;
   }
   return is_accepted;
+}
+
+std::vector<int32_t> GrammarMatcher::forced_tokens() {
+  if (state_->is_broken || state_->matcher.IsTerminated()) return {};
+  std::string text;
+  state_->run([&] {
+    text = state_->matcher.FindJumpForwardString();
+    return true;
+  });
+  if (text.empty()) return {};
+  const Tokenizer& tokenizer = state_->grammar->tokenizer();
+  std::vector<int32_t> tokens = tokenizer.encode(text, SpecialTokens::kAsText);
+  std::string written;  // some tokenizers put a blank in front
+  for (int32_t token : tokens) written += tokenizer.bytes_of(token);
+  return written == text ? tokens : std::vector<int32_t>();
 }
 
 bool GrammarMatcher::has_ended() const {

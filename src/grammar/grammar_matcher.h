@@ -25,6 +25,10 @@ class GrammarMatcher {
   // `token` comes next. False, and nothing changes, when it may not.
   bool accept(int32_t token);
 
+  // Tokens of the text that must come next, as the tokenizer cuts it; a model may cut it otherwise.
+  // Empty where the text is not known.
+  std::vector<int32_t> forced_tokens();
+
   // A token that ends an answer was accepted.
   bool has_ended() const;
   // Nothing can follow but the end of the answer.

@@ -12,6 +12,13 @@
 namespace droidspeak {
 namespace {
 
+Pooling read_pooling(const JsonFields& json) {
+  std::string text = json.get_string("pooling");
+  if (text == "mean") return Pooling::kMean;
+  if (text == "last") return Pooling::kLast;
+  json.refuse("pooling", "\"mean\" or \"last\"");
+}
+
 FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::path& folder) {
   FamilyFile::Member member;
   member.name = json.get_string("name");
@@ -22,6 +29,7 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
     json.refuse(has_path ? "adapter" : "path", "either \"path\" or \"adapter\"");
   if (has_path) member.path = folder / json.get_string("path");
   if (has_adapter) member.adapter = folder / json.get_string("adapter");
+  if (json.has("pooling")) member.pooling = read_pooling(json);
   return member;
 }
 
@@ -90,6 +98,7 @@ ModelFamily::ModelFamily(Ops& ops,
     variant->name = member.name;
     variant->parent = parent;
     variant->path = member.path;
+    variant->pooling = member.pooling;
     auto weights = load_weights(ops, member.path, options.precision);
     variant->model_digest = weights->digest;
     variant->transformer = std::make_shared<Transformer>(ops, weights, length);
@@ -166,6 +175,7 @@ void ModelFamily::add_adapter(const std::string& name,
   variant->adapter = std::move(adapter);
   variant->model_digest = base_->model_digest;
   variant->adapter_digest = variant->adapter->digest;
+  variant->pooling = pooling_of(name, folder);
   MutexLock lock(mutex_);
   auto found =
       std::ranges::find_if(variants_, [&](const auto& other) { return other->name == name; });
@@ -174,6 +184,13 @@ void ModelFamily::add_adapter(const std::string& name,
   } else {
     *found = std::move(variant);
   }
+}
+
+Pooling ModelFamily::pooling_of(std::string_view name, const std::filesystem::path& folder) const {
+  auto member = std::ranges::find_if(file_.variants, [&](const FamilyFile::Member& other) {
+    return other.name == name && other.adapter == folder;
+  });
+  return member == file_.variants.end() ? Pooling::kNone : member->pooling;
 }
 
 bool ModelFamily::remove_adapter(std::string_view name) {

@@ -15,6 +15,9 @@
 
 namespace droidspeak {
 
+// How a variant's embedding is made of its tokens' final hidden states, as it was trained.
+enum class Pooling { kNone, kMean, kLast };
+
 // One model that can be asked for by name. Immutable; shared by requests in flight.
 struct Variant {
   std::string name;
@@ -23,7 +26,8 @@ struct Variant {
   std::shared_ptr<Transformer> transformer;  // shared by all adapters of one base
   std::shared_ptr<const Adapter> adapter;    // null for full checkpoints
   Digest model_digest;
-  Digest adapter_digest;  // zero without adapter
+  Digest adapter_digest;             // zero without adapter
+  Pooling pooling = Pooling::kNone;  // kNone: it is not for embeddings
 };
 
 struct FamilyOptions {
@@ -40,6 +44,7 @@ struct FamilyFile {
     std::string name;
     std::filesystem::path path;     // full checkpoint, resolved
     std::filesystem::path adapter;  // PEFT folder or GGUF, resolved; empty: a full checkpoint
+    Pooling pooling = Pooling::kNone;
   };
 
   Member base;
@@ -84,6 +89,9 @@ class ModelFamily {
   bool remove_adapter(std::string_view name);
 
  private:
+  // What the family says of the adapter in this folder.
+  Pooling pooling_of(std::string_view name, const std::filesystem::path& folder) const;
+
   Ops& ops_;
   FamilyFile file_;
   Precision precision_;

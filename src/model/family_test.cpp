@@ -91,6 +91,25 @@ TEST_F(Families, HoldFullCheckpointsBesideAdapters) {
   EXPECT_EQ(family->get("alpha")->transformer, family->base()->transformer);
 }
 
+TEST_F(Families, SayHowEmbeddingsArePooled) {
+  std::filesystem::path path = folder_.path() / "family.json";
+  Json json = Json::parse(std::ifstream(path));
+  json["base"]["pooling"] = "mean";
+  json["variants"][0]["pooling"] = "last";
+  std::ofstream(path) << json;
+  FamilyFile file = read_family_file(path);
+  EXPECT_EQ(file.base.pooling, Pooling::kMean);
+  EXPECT_EQ(file.variants[0].pooling, Pooling::kLast);
+  EXPECT_EQ(file.variants[1].pooling, Pooling::kNone);
+  ModelFamily family(*ops_, file, options_);
+  EXPECT_EQ(family.base()->pooling, Pooling::kMean);
+  EXPECT_EQ(family.get(file.variants[0].name)->pooling, Pooling::kLast);
+  json["base"]["pooling"] = "max";
+  std::ofstream(path) << json;
+  EXPECT_THAT(failure_of([&] { read_family_file(path); }),
+              AllOf(HasSubstr("pooling"), HasSubstr("\"mean\" or \"last\"")));
+}
+
 TEST_F(Families, RefuseACheckpointOfAnotherShape) {
   write_tiny_checkpoint(twin(), {.seed = 7, .num_layers = 5});
   EXPECT_THAT(refusal(), HasSubstr("number of layers is 5 where the base has 4"));

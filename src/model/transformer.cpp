@@ -268,6 +268,10 @@ void Transformer::apply_lora(std::span<const BatchSlice> slices,
   ops_.add_lora(lora_rows_, in, low, out);
 }
 
+void Transformer::output_states(TensorView hidden, TensorView out) {
+  ops_.copy(normed(hidden, weights_->output_norm), out);
+}
+
 void Transformer::logits(TensorView hidden, TensorView out) {
   ops_.linear(weights_->output_matrix(), normed(hidden, weights_->output_norm), out);
   const ModelConfig& c = config();

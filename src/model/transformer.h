@@ -44,6 +44,8 @@ class Transformer {
                      std::span<const BatchSlice> slices,
                      const KvCache& kv,
                      TensorView hidden);
+  // Final states behind the last norm, as logits are made of them; out: [hidden.rows, d_model] f32.
+  void output_states(TensorView hidden, TensorView out);
   // out: [hidden.rows, vocab_size] f32.
   void logits(TensorView hidden, TensorView out);
 

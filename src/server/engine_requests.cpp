@@ -121,6 +121,7 @@ GenerationRequest common_request(const Service& service,
   request.num_prompt_alternatives = fields.prompt_logprobs.value_or(0);
   request.num_top_logprobs = options.num_top_logprobs;
   request.wants_prompt_logprobs = options.wants_prompt_logprobs || fields.prompt_logprobs;
+  request.wants_embedding = options.wants_embedding;
   request.cache_salt = tenant_salt(options.tenant, fields.cache_salt);
   request.tenant = options.tenant;
   request.priority = fields.priority;
@@ -149,7 +150,7 @@ ApiResult<std::vector<GenerationRequest>> make_engine_requests(
     request.max_tokens = *max_tokens;
     if (!fields.max_tokens && request.num_top_logprobs >= 0)
       request.max_tokens = bounded_by_logprobs(request, fields.num_choices);
-    if (request.max_tokens == 0) request.wants_prompt_logprobs = true;
+    if (request.max_tokens == 0 && !request.wants_embedding) request.wants_prompt_logprobs = true;
     if (fields.min_tokens > request.max_tokens) {
       return bad_field(fmt::format("Invalid 'min_tokens': {} tokens; expected at most {}, which is "
                                    "what the answer may have.",

@@ -21,6 +21,7 @@ struct EngineRequestOptions {
   const char* prompt_param = "prompt";  // named when a prompt is too long
   int32_t num_top_logprobs = -1;
   bool wants_prompt_logprobs = false;
+  bool wants_embedding = false;
 };
 
 // 400 for prompts beyond the context, token ids beyond the vocabulary, and more tokens or logprobs

@@ -137,6 +137,10 @@ std::optional<GenerationEvent> Generation::handle(size_t index, StreamItem item)
     choice.prompt_logprobs = std::move(logprobs->tokens);
     return std::nullopt;
   }
+  if (auto* embedding = std::get_if<Embedding>(&item)) {
+    choice.embedding = std::move(embedding->values);
+    return std::nullopt;
+  }
   if (auto* token = std::get_if<SampledToken>(&item)) return add_token(index, std::move(*token));
   if (auto* finished = std::get_if<Finished>(&item)) {
     StopStrings::Output last = choice.stop_strings.push(choice.detokenizer.finish());

@@ -75,6 +75,9 @@ class Generation {
     return at(choice).prompt_logprobs;
   }
 
+  // Where the request wants one.
+  const std::vector<float>& embedding(int32_t choice) const { return at(choice).embedding; }
+
   int64_t completion_tokens() const { return completion_tokens_; }
 
  private:
@@ -88,6 +91,7 @@ class Generation {
     std::shared_ptr<TokenStream> stream;  // null before submission and after the end
     std::optional<PrefillReport> prefill;
     std::vector<SampledToken> prompt_logprobs;
+    std::vector<float> embedding;
     std::vector<SampledToken> held_tokens;  // their text is not out yet
     std::string stop;                       // the stop string that was found
     int32_t num_tokens = 0;

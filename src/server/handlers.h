@@ -16,6 +16,8 @@ HttpResponse completions(Service& service, HttpRequest& request);
 HttpResponse responses(Service& service, HttpRequest& request);
 HttpResponse messages(Service& service, HttpRequest& request);
 HttpResponse count_message_tokens(Service& service, HttpRequest& request);
+HttpResponse embeddings(Service& service, HttpRequest& request);
+HttpResponse rerank(Service& service, HttpRequest& request);
 HttpResponse list_models(Service& service, HttpRequest& request);
 HttpResponse show_model(Service& service, HttpRequest& request);
 HttpResponse tokenize(Service& service, HttpRequest& request);

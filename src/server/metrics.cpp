@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <unistd.h>
 
@@ -16,6 +17,52 @@ double count(uint64_t value) {
   return static_cast<double>(value);
 }
 
+// Counters of each variant, as clients call it.
+struct NamedCounters {
+  std::string model;
+  RequestCounters counters;
+};
+
+std::vector<NamedCounters> counters_by_model(const Service& service, const EngineMetrics& engine) {
+  std::vector<NamedCounters> named;
+  std::set<std::string> seen;  // the base may have several names
+  for (const Service::Model& model : service.models()) {
+    auto found = engine.variants.find(model.variant);
+    if (found != engine.variants.end() && seen.insert(model.variant).second)
+      named.push_back({model.id, found->second});
+  }
+  return named;
+}
+
+void write_variant_metrics(PrometheusText& text, const std::vector<NamedCounters>& variants) {
+  auto write = [&](const char* name, const char* help, uint64_t RequestCounters::*value) {
+    text.metric(name, Kind::kCounter, help);
+    for (const NamedCounters& variant : variants)
+      text.sample(count(variant.counters.*value), {{"model_name", variant.model}});
+  };
+  write("vllm:prefix_cache_queries_total", "Prompt tokens looked up in caches.",
+        &RequestCounters::prefix_cache_queries);
+  write("vllm:prefix_cache_hits_total", "Prompt tokens found in caches.",
+        &RequestCounters::prefix_cache_hits);
+  write("vllm:prompt_tokens_total", "Prompt tokens processed.", &RequestCounters::prompt_tokens);
+  write("vllm:generation_tokens_total", "Tokens generated.", &RequestCounters::generation_tokens);
+  text.metric("vllm:request_success_total", Kind::kCounter, "Requests that ended, by reason.");
+  for (const auto& [model, counters] : variants) {
+    text.sample(count(counters.requests_finished_stop),
+                {{"model_name", model}, {"finished_reason", "stop"}});
+    text.sample(count(counters.requests_finished_length),
+                {{"model_name", model}, {"finished_reason", "length"}});
+    text.sample(count(counters.requests_cancelled),
+                {{"model_name", model}, {"finished_reason", "abort"}});
+    text.sample(count(counters.requests_failed),
+                {{"model_name", model}, {"finished_reason", "error"}});
+  }
+  text.metric("vllm:time_to_first_token_seconds", Kind::kHistogram,
+              "From arrival to the first token.");
+  for (const auto& [model, counters] : variants)
+    text.histogram(counters.ttft_seconds, {{"model_name", model}});
+}
+
 void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("vllm:num_requests_running", Kind::kGauge, "Requests in the running batch.")
       .sample(engine.running);
@@ -24,26 +71,9 @@ void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("vllm:kv_cache_usage_perc", Kind::kGauge,
               "Share of paged K/V memory in use, 1 is all.")
       .sample(engine.kv_usage);
-  text.metric("vllm:prefix_cache_queries_total", Kind::kCounter,
-              "Prompt tokens looked up in caches.")
-      .sample(count(engine.prefix_cache_queries));
-  text.metric("vllm:prefix_cache_hits_total", Kind::kCounter, "Prompt tokens found in caches.")
-      .sample(count(engine.prefix_cache_hits));
   text.metric("vllm:num_preemptions_total", Kind::kCounter,
               "Requests put back for lack of K/V memory.")
       .sample(count(engine.preemptions));
-  text.metric("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens processed.")
-      .sample(count(engine.prompt_tokens));
-  text.metric("vllm:generation_tokens_total", Kind::kCounter, "Tokens generated.")
-      .sample(count(engine.generation_tokens));
-  text.metric("vllm:request_success_total", Kind::kCounter, "Requests that ended, by reason.")
-      .sample(count(engine.requests_finished_stop), {{"finished_reason", "stop"}})
-      .sample(count(engine.requests_finished_length), {{"finished_reason", "length"}})
-      .sample(count(engine.requests_cancelled), {{"finished_reason", "abort"}})
-      .sample(count(engine.requests_failed), {{"finished_reason", "error"}});
-  text.metric("vllm:time_to_first_token_seconds", Kind::kHistogram,
-              "From arrival to the first token.")
-      .histogram(engine.ttft_seconds);
   text.metric("vllm:time_per_output_token_seconds", Kind::kHistogram,
               "Between tokens of one request.")
       .histogram(engine.time_per_output_token_seconds);
@@ -212,6 +242,7 @@ HttpResponse metrics(Service& service, HttpRequest& /*request*/) {
   std::string model = service.models().front().id;
   PrometheusText text({{"model_name", model}, {"engine", "0"}});
   write_vllm_metrics(text, engine);
+  write_variant_metrics(text, counters_by_model(service, engine));
   PrometheusText rest({});
   write_sharing_metrics(rest, engine);
   write_store_metrics(rest, engine.store);

@@ -1,5 +1,6 @@
 #include "server/prometheus.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -50,11 +51,14 @@ PrometheusText& PrometheusText::metric(std::string_view name, Kind kind, std::st
 
 void PrometheusText::line(std::string_view suffix, const Labels& labels, double value) {
   std::string list;
-  for (const Labels* group : {&std::as_const(common_), &labels}) {
-    for (const auto& [name, text] : *group) {
-      list += fmt::format("{}{}=\"{}\"", list.empty() ? "" : ",", name, escaped(text));
-    }
+  auto add = [&](std::string_view name, const std::string& text) {
+    list += fmt::format("{}{}=\"{}\"", list.empty() ? "" : ",", name, escaped(text));
+  };
+  for (const auto& [name, text] : common_) {
+    auto is_it = [&name = name](const auto& label) { return label.first == name; };
+    if (std::ranges::none_of(labels, is_it)) add(name, text);
   }
+  for (const auto& [name, text] : labels) add(name, text);
   out_ += fmt::format("{}{}{{{}}} {}\n", name_, suffix, list, number(value));
 }
 
@@ -63,15 +67,20 @@ PrometheusText& PrometheusText::sample(double value, const Labels& labels) {
   return *this;
 }
 
-PrometheusText& PrometheusText::histogram(const Histogram& histogram) {
+PrometheusText& PrometheusText::histogram(const Histogram& histogram, const Labels& labels) {
+  auto bucket = [&](std::string bound, uint64_t below) {
+    Labels all = labels;
+    all.emplace_back("le", std::move(bound));
+    line("_bucket", all, static_cast<double>(below));
+  };
   uint64_t below = 0;
   for (size_t i = 0; i < histogram.bounds.size(); ++i) {
     below += histogram.counts[i];
-    line("_bucket", {{"le", number(histogram.bounds[i])}}, static_cast<double>(below));
+    bucket(number(histogram.bounds[i]), below);
   }
-  line("_bucket", {{"le", "+Inf"}}, static_cast<double>(histogram.count));
-  line("_sum", {}, histogram.sum);
-  line("_count", {}, static_cast<double>(histogram.count));
+  bucket("+Inf", histogram.count);
+  line("_sum", labels, histogram.sum);
+  line("_count", labels, static_cast<double>(histogram.count));
   return *this;
 }
 

@@ -14,14 +14,14 @@ class PrometheusText {
  public:
   using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-  // Labels that every sample carries.
+  // Labels that every sample carries, unless it brings one of that name itself.
   explicit PrometheusText(Labels common) : common_(std::move(common)) {}
 
   enum class Kind { kCounter, kGauge, kHistogram };
   // Begins a metric; its samples follow. Counter names end in _total.
   PrometheusText& metric(std::string_view name, Kind kind, std::string_view help);
   PrometheusText& sample(double value, const Labels& labels = {});
-  PrometheusText& histogram(const Histogram& histogram);
+  PrometheusText& histogram(const Histogram& histogram, const Labels& labels = {});
 
   std::string take() && { return std::move(out_); }
 

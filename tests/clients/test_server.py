@@ -52,6 +52,7 @@ def test_metrics_parse_and_count(server, client, model):
     def values():
         families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
         return {family.name: family for family in families}
+    names = {entry.id for entry in client.models.list().data}
     before = values()
     client.completions.create(model=model, prompt="abc", max_tokens=4, extra_body={"ignore_eos": True})
     after = values()
@@ -64,9 +65,14 @@ def test_metrics_parse_and_count(server, client, model):
                  "vllm:request_success", "vllm:time_to_first_token_seconds", "vllm:time_per_output_token_seconds",
                  "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds"):
         assert name in after, name
-        assert all(sample.labels["model_name"] == model for sample in after[name].samples)
+        labels = {sample.labels["model_name"] for sample in after[name].samples}
+        assert labels in ({model}, names), name
+    by_model = {sample.labels["model_name"]: sample.value for sample in after["vllm:generation_tokens"].samples
+                if sample.name.endswith("_total")}
+    assert set(by_model) == names and by_model[model] >= 4
     histogram = after["vllm:time_to_first_token_seconds"]
-    buckets = [sample.value for sample in histogram.samples if sample.name.endswith("_bucket")]
+    buckets = [sample.value for sample in histogram.samples
+               if sample.name.endswith("_bucket") and sample.labels["model_name"] == model]
     assert buckets == sorted(buckets) and buckets[-1] > 0
     assert "droidspeak_store_bytes" in after and "process_resident_memory_bytes" in after
 

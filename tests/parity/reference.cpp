@@ -245,15 +245,20 @@ void ReferenceModel::recompute(int32_t begin,
   }
 }
 
-Rows ReferenceModel::suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const {
+Rows ReferenceModel::suffix_states(const std::vector<int32_t>& suffix, ReferenceCache cache) const {
   Rows hidden = embed(suffix);
   for (int32_t i = 0; i < config_.num_layers; ++i) hidden = layer(i, hidden, cache);
-  Rows logits;
-  for (const Row& row : hidden) {
-    logits.push_back(
-        multiply(weights_.at("output"), normalize(row, weights_.at("model.norm.weight")[0],
-                                                  static_cast<double>(config_.norm_epsilon))));
+  for (Row& row : hidden) {
+    row = normalize(row, weights_.at("model.norm.weight")[0],
+                    static_cast<double>(config_.norm_epsilon));
   }
+  return hidden;
+}
+
+Rows ReferenceModel::suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const {
+  Rows logits;
+  for (const Row& row : suffix_states(suffix, std::move(cache)))
+    logits.push_back(multiply(weights_.at("output"), row));
   return logits;
 }
 

@@ -51,6 +51,8 @@ class ReferenceModel {
   void recompute(int32_t begin, int32_t end, Rows input, ReferenceCache& cache) const;
   // Logits of every token of `suffix` that follows the cached context. The cache is not changed.
   Rows suffix_logits(const std::vector<int32_t>& suffix, ReferenceCache cache) const;
+  // Final states of the same tokens, behind the last norm.
+  Rows suffix_states(const std::vector<int32_t>& suffix, ReferenceCache cache) const;
   Rows embed(const std::vector<int32_t>& tokens) const;
   // How much the last of `suffix` and the most likely token behind it look at each context token,
   // from `first_layer` on.

@@ -6,53 +6,6 @@
 
 namespace droidspeak::openai {
 
-namespace {
-
-constexpr const char* kPromptKinds = "a string, token ids, or an array of either";
-
-void empty_prompt(Fields& fields) {
-  fields.fail(bad_field("Invalid 'prompt': empty. Expected at least one token of text.", "prompt"));
-}
-
-Prompt read_one_prompt(Fields& fields, JsonValue value) {
-  if (value.is(JsonKind::kString)) {
-    if (value.string().empty()) empty_prompt(fields);
-    return value.string();
-  }
-  if (!value.is(JsonKind::kArray)) {
-    fields.wrong_type("prompt", kPromptKinds, value.kind());
-    return std::string();
-  }
-  if (value.size() == 0) empty_prompt(fields);
-  return read_token_ids(fields, "prompt", value);
-}
-
-std::vector<Prompt> read_prompts(Fields& fields) {
-  std::optional<JsonValue> value = fields.find("prompt");
-  if (!value) {
-    fields.missing("prompt");
-    return {};
-  }
-  bool is_list = value->is(JsonKind::kArray) && value->size() > 0 &&
-                 (value->at(0).is(JsonKind::kString) || value->at(0).is(JsonKind::kArray));
-  if (!is_list) return {read_one_prompt(fields, *value)};
-  if (value->size() > kMaxPrompts) {
-    fields.fail(
-        bad_field(fmt::format("Invalid 'prompt': array too long. Expected an array with maximum "
-                              "length {}, but got an array with length {} instead.",
-                              kMaxPrompts, value->size()),
-                  "prompt", "array_above_max_length"));
-    return {};
-  }
-  std::vector<Prompt> prompts;
-  for (size_t i = 0; i < value->size() && !fields.has_failed(); ++i) {
-    prompts.push_back(read_one_prompt(fields, value->at(i)));
-  }
-  return prompts;
-}
-
-}  // namespace
-
 ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   ApiResult<JsonDocument> document = parse_object(body);
   if (!document) return document.error();
@@ -62,7 +15,7 @@ ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   CompletionRequest request;
   read_generation_fields(fields, request.generation);
   read_output_format(fields, request.generation);
-  request.prompts = read_prompts(fields);
+  request.prompts = read_prompts(fields, "prompt");
   reject_unsupported(fields, {"tools"});
   read_chat_tools(fields);  // without tools some choices mean nothing
   request.is_echoed = fields.boolean("echo").value_or(false);

@@ -24,6 +24,9 @@ OutputFormat read_schema(Fields& fields, const std::string& name);
 // Elements of `array` as token ids >= 0; reports the field `name` otherwise.
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array);
 
+// A text, token ids, or a list of either, at least one: a prompt, or what is to be embedded.
+std::vector<Prompt> read_prompts(Fields& fields, const std::string& name);
+
 // Messages, tools and what else a template sees.
 ChatPrompt read_chat_prompt(Fields& fields);
 

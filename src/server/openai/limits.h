@@ -42,9 +42,10 @@ inline constexpr size_t kMaxTemplateArguments = 256;
 inline constexpr int kMaxTemplateArgumentDepth = 16;
 
 inline constexpr size_t kMaxPrompts = 2048;
-inline constexpr size_t kMaxChoices = 2048;                   // of all prompts together
-inline constexpr size_t kMaxPromptTokens = size_t{1} << 20;   // of all prompts together
-inline constexpr size_t kMaxLogprobValues = size_t{1} << 18;  // tokens times alternatives
+inline constexpr size_t kMaxChoices = 2048;                     // of all prompts together
+inline constexpr size_t kMaxPromptTokens = size_t{1} << 20;     // of all prompts together
+inline constexpr size_t kMaxEmbeddingValues = size_t{1} << 22;  // of all texts together
+inline constexpr size_t kMaxLogprobValues = size_t{1} << 18;    // tokens times alternatives
 
 // Of all requests in work; what is over is 429.
 inline constexpr size_t kAllPromptTokens = size_t{8} << 20;

@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "server/embedder.h"
+#include "server/handlers.h"
+#include "server/json_writer.h"
+#include "server/openai/embedding_request.h"
+
+namespace droidspeak {
+
+namespace {
+
+// The query first, then the documents.
+TextsToEmbed texts_of(const openai::RerankRequest& wanted) {
+  TextsToEmbed texts;
+  texts.model = wanted.model;
+  texts.texts.emplace_back(wanted.query);
+  texts.params.emplace_back("query");
+  for (size_t i = 0; i < wanted.documents.size(); ++i) {
+    texts.texts.emplace_back(wanted.documents[i]);
+    texts.params.push_back(fmt::format("documents[{}]", i));
+    if (wanted.returns_documents) texts.kept_bytes += wanted.documents[i].size();
+  }
+  texts.adds_special_tokens = wanted.adds_special_tokens;
+  texts.priority = wanted.priority;
+  return texts;
+}
+
+// Of embeddings of length 1: the cosine of the angle between them.
+double similarity(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+ApiResult<HttpResponse> answer_rerank(Service& service, HttpRequest& request) {
+  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
+  if (!slot) return slot.error();
+  auto wanted = openai::parse_rerank_request(std::move(request.body));
+  request.release_body();
+  if (!wanted) return wanted.error();
+  auto embedded = embed_texts(service, texts_of(*wanted), request, std::move(*slot));
+  if (!embedded) return embedded.error();
+  std::vector<double> scores;
+  for (size_t i = 1; i < embedded->embeddings.size(); ++i)
+    scores.push_back(similarity(embedded->embeddings.front(), embedded->embeddings[i]));
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  order.resize(wanted->num_results);
+  JsonWriter json;
+  json.begin_object().key("id").text(service.new_id("rerank")).key("model").text(wanted->model);
+  json.key("results").begin_array();
+  for (size_t index : order) {
+    json.begin_object().key("index").unsigned_integer(index);
+    if (wanted->returns_documents) {
+      json.key("document").begin_object();
+      json.key("text").text(wanted->documents[index]).end_object();
+    }
+    json.key("relevance_score").number(scores[index]).end_object();
+  }
+  json.end_array().key("usage").begin_object();
+  json.key("prompt_tokens").integer(embedded->prompt_tokens);
+  json.key("total_tokens").integer(embedded->prompt_tokens).end_object().end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  response.notes = embedded->notes;
+  return response;
+}
+
+}  // namespace
+
+HttpResponse rerank(Service& service, HttpRequest& request) {
+  ApiResult<HttpResponse> response = answer_rerank(service, request);
+  return response ? std::move(*response) : error_response(response.error());
+}
+
+}  // namespace droidspeak
