@@ -154,7 +154,7 @@ def measure(args):
             document["costs"] = reading.measure_costs(args, network)
             save(args, document)
         if "directory" in args.only:
-            document["directory"] = reading.measure_directory(args, network)
+            document["directory"] = reading.measure_directory(args, network, document["num_layers"])
         if "reading" in args.only:
             def save_samples(samples, rounds):
                 document.update(samples=samples, repeats=rounds)

@@ -172,19 +172,24 @@ class Server(Process):
             time.sleep(0.05)
 
 
+def front_configuration(deployed, servers, routing):
+    """The deployed configuration with these servers (host:port); with routing "turns" contexts do not decide."""
+    lines = deployed.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("server server-"))
+    kept = [line for line in lines if not line.strip().startswith("server server-")]
+    kept[at:at] = [f"    server server-{i + 1} {address}" for i, address in enumerate(servers)]
+    if routing == "turns":
+        kept = ["    balance roundrobin" if line.strip().startswith("balance ") else line for line in kept if not line.strip().startswith("hash-")]
+    return "\n".join(kept) + "\n"
+
+
 class Front(Process):
-    """HAProxy as deployed (deploy/haproxy/haproxy.cfg), with as many servers as there are; `turns` instead of contexts decide
-    with routing "turns"."""
+    """HAProxy as deployed (deploy/haproxy/haproxy.cfg), with as many servers as there are."""
 
     def __init__(self, out, network, servers, routing):
-        lines = (ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text().splitlines()
-        kept = [line for line in lines if not line.strip().startswith("server server-")]
-        at = next(i for i, line in enumerate(lines) if line.strip().startswith("server server-1"))
-        kept[at:at] = [f"    server server-{i + 1} {address}" for i, address in enumerate(servers)]
-        if routing == "turns":
-            kept = ["    balance roundrobin" if line.strip().startswith("balance ") else line for line in kept if not line.strip().startswith("hash-")]
+        text = front_configuration((ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text(), servers, routing)
         config = out / "haproxy.cfg"
-        config.write_text("\n".join(kept) + "\n")
+        config.write_text(text)
         self.address = f"{network.address('switch')}:{FRONT_PORT}"
         environment = {**os.environ, "DROIDSPEAK_BIND": self.address, "DROIDSPEAK_STATS": f"{network.address('switch')}:{FRONT_PORT + 1}"}
         super().__init__(out, "haproxy", network.command("switch", [HAPROXY, "-db", "-f", config]), environment)

@@ -235,15 +235,20 @@ def adapter_folder(args):
     return (path.parent / next(variant["adapter"] for variant in family["variants"] if variant["name"] == args.receiver)).resolve()
 
 
-def measure_directory(args, network):
-    """Processor seconds of Redis for a small command, in pipelines of 64 as look-ups come."""
+def measure_directory(args, network, num_layers):
+    """Processor seconds of Redis for a look-up of a block (one EXISTS with the names of its values) and for a record (SET), in
+    pipelines of 64."""
+    names = [f"{{droidspeak:block:__rand_int__}}:{i:060d}" for i in range(-(-num_layers // 4) + 1)]
+    return {"look_up_s": redis_seconds(args, network, ["EXISTS", *names]), "record_s": redis_seconds(args, network, ["SET", "droidspeak:peer:block:__rand_int__" + "0" * 60, "x" * 110])}
+
+
+def redis_seconds(args, network, command, count=200000):
     redis = Redis(args.out, network)
-    count = 200000
     try:
         before = redis.cpu_seconds()
-        command = ["redis-benchmark", "-h", network.address("store"), "-p", redis.port, "-t", "get", "-P", "64", "-c", "4", "-d", "110", "-r", "100000", "-n", count, "-q"]
-        subprocess.run(network.command("store", command), check=True, stdout=subprocess.DEVNULL)
-        return {"command_s": (redis.cpu_seconds() - before) / count}
+        bench = ["redis-benchmark", "-h", network.address("store"), "-p", redis.port, "-P", "64", "-c", "4", "-r", "100000", "-n", count, "-q", *command]
+        subprocess.run(network.command("store", bench), check=True, stdout=subprocess.DEVNULL)
+        return (redis.cpu_seconds() - before) / count
     finally:
         redis.stop()
 

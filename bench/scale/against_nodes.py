@@ -18,9 +18,7 @@ def simulate_reading(costs, row, tokens):
     options = Options(nodes=2, sources=() if row["source"] == "host" else ((row["source"], row["format"]),), plan=row["plan"], round_trip_s=row["round_trip_ms"] / 1000,
                       link_bytes_per_second=(row["mbit"] or 1e6) * 1e6 / 8, routing="turns", shared_cores=True)
     cluster = Cluster(options, costs)
-    reader, size = cluster.nodes[1 if row["source"] == "host" else 0], tokens * costs.memory_bytes_per_token
-    cluster.keep(reader, (0, BASE), size, tokens // 64)
-    cluster.store_up.free_at = cluster.store_down.free_at = reader.up.free_at = cluster.directory.free_at = 0.0
+    cluster.place(cluster.nodes[1 if row["source"] == "host" else 0], (0, BASE), tokens * costs.memory_bytes_per_token)
     cluster.turn = 1
     cluster.run([(0.0, Workflow(0, tokens, [1], position=0))])
     [(found, ttft, _)] = cluster.answers

@@ -154,6 +154,7 @@ class Cluster:
         self.arriving = 0
         self.now = 0.0
         self.answers = []  # (found, ttft, what full prefill alone would have taken)
+        self.readings = collections.Counter()  # by where it was found
         self.counts = collections.Counter()
         self.records = 0  # of blocks, in the directory
         self.most_records = 0
@@ -179,7 +180,7 @@ class Cluster:
         """A second's share of the records that are written again."""
         told = min(self.records, len(self.nodes) * MOST_RECORDS) / RECORD_EVERY_S
         self.counts["records told anew"] += told
-        self.directory.reserve(self.now, told * self.costs.command_s)
+        self.directory.reserve(self.now, told * self.costs.record_s)
         if self.total_running or self.arriving:
             self.at(self.now + 1.0, self.tell_anew)
 
@@ -214,10 +215,11 @@ class Cluster:
         """Own caches and the base's are looked up in one go; later than 0.1 s nothing is known of elsewhere."""
         if not self.ways:
             return self.plan(request, False)
-        keys = num_blocks(request.tokens) * (1 if request.variant == BASE else 2) * len(self.ways)
-        self.counts["look-ups"] += keys
+        keys = num_blocks(request.tokens) * (1 if request.variant == BASE else 2)
+        self.counts["look-ups"] += keys * len(self.ways)
         half = self.options.round_trip_s / 2
-        done = self.directory.reserve(self.now + half, keys * self.costs.command_s) + half
+        work = keys * sum(self.costs.look_up_s if source == "redis" else self.costs.record_s for source in self.ways)
+        done = self.directory.reserve(self.now + half, work) + half
         is_known = done - self.now <= LONGEST_LOOK_UP_S
         self.counts["late look-ups"] += not is_known
         self.at(min(done, self.now + LONGEST_LOOK_UP_S), self.plan, request, is_known)
@@ -237,7 +239,9 @@ class Cluster:
             compute += self.loading_s(choice.way, choice.load_bytes)
         computed = node.engine.reserve(start, compute)
         first_token = max(computed, loaded + costs.own.fixed)
-        if not request.is_reading:
+        if request.is_reading:
+            self.readings[choice.found] += 1
+        else:
             self.answers.append((choice.found, first_token - request.arrival, costs.full(request.tokens)))
         answer_s = costs.token_s * (0 if request.is_reading else self.options.answer_tokens - 1)
         node.engine.reserve(computed, answer_s / DECODE_TOGETHER)
@@ -323,11 +327,11 @@ class Cluster:
         own, base = (request.context, request.variant), (request.context, BASE)
         size = request.tokens * costs.memory_bytes_per_token
         if choice.found == "full":
-            self.keep(node, own, size, num_blocks(request.tokens))
+            self.keep(request, choice, 1.0)
         elif choice.found.startswith("base"):
             if choice.load_bytes:
                 node.memory.put(base, size)
-            self.keep(node, own, size * costs.mixed_share, num_blocks(request.tokens))
+            self.keep(request, choice, costs.mixed_share)
         elif choice.load_bytes:
             node.memory.put(own, size)
         workflow = request.workflow
@@ -335,12 +339,20 @@ class Cluster:
         if workflow.position < len(workflow.variants):
             self.at(self.now, self.step, workflow)
 
-    def keep(self, node, key, size, blocks):
-        """In the node's memory; told to the directory, written to the store."""
+    def place(self, node, key, size):
+        """In memory and store, as if it had always been there."""
+        node.memory.put(key, size)
+        self.holders[key] = (node.number, 0)
+        self.store.put(key, size)
+
+    def keep(self, request, choice, share):
+        """A share of the context in the node's memory; told to the directory, written to the store while it is computed."""
+        node, key = request.node, (request.context, request.variant)
+        size = share * request.tokens * self.costs.memory_bytes_per_token
         is_new = key not in node.memory
         node.memory.put(key, size)
         if is_new and "peer" in self.ways and key in node.memory:
-            self.tell(node, key, blocks)
+            self.tell(node, key, num_blocks(request.tokens))
         if "redis" not in self.ways or key in self.store:
             return
         wire = size * self.ways["redis"].bytes_per_token["reuse"] / self.costs.memory_bytes_per_token
@@ -352,8 +364,9 @@ class Cluster:
         self.counts["writes"] += values
         self.directory.reserve(self.now, wire * self.ways["redis"].store_busy_per_byte)
         node.waiting_bytes += size
-        written = max(node.up.reserve(self.now, wire), self.store_down.reserve(self.now, wire))
-        self.at(written, self.write, node, key, size, wire)
+        begin = self.now - choice.compute_s
+        written = max(node.up.reserve(begin, wire), self.store_down.reserve(begin, wire))
+        self.at(max(written, self.now), self.write, node, key, size, wire)
 
     def write(self, node, key, size, wire):
         node.waiting_bytes -= size
@@ -366,7 +379,7 @@ class Cluster:
         self.records += blocks - before
         self.most_records = max(self.most_records, self.records)
         self.counts["records written"] += blocks
-        self.directory.reserve(self.now, blocks * self.costs.command_s)
+        self.directory.reserve(self.now, blocks * self.costs.record_s)
 
     def forget(self, key, number):
         if key in self.holders and self.holders[key][0] == number:

@@ -74,7 +74,8 @@ class Costs:
     mixed_share: float  # of it, what an answer with a plan adds
     token_s: float  # a token of an answer
     cores: int  # that a node computes with
-    command_s: float  # Redis's thread: a small command
+    look_up_s: float  # Redis's thread: what it takes to say whether a block is there
+    record_s: float  # the same for reading or writing a record of the directory
     values_per_block: int  # commands that read or write a block
     adapter_s: float  # loading one
 
@@ -123,7 +124,7 @@ def from_nodes(document, name="nodes"):
     memory = ways.get("peer memory") or ways.get("peer raw") or ways.get("redis raw") or next(iter(ways.values()))
     return Costs(name, fit_medians(costs, lambda row: row["full_ms"]), fit_medians(costs, lambda row: row["reading_ms"]),
                  {plan: fit_medians(costs, lambda row, plan=plan: row["plans_ms"][plan]) for plan in costs[0]["plans_ms"]}, fit_medians(costs, lambda row: row["own_ms"]),
-                 ways, memory.bytes_per_token["reuse"], document["recomputed_share"], statistics.median(row["token_ms"] for row in costs) / 1000, document["threads"], document["directory"]["command_s"],
+                 ways, memory.bytes_per_token["reuse"], document["recomputed_share"], statistics.median(row["token_ms"] for row in costs) / 1000, document["threads"], document["directory"]["look_up_s"], document["directory"]["record_s"],
                  values_per_block(document["num_layers"]), statistics.median(row["adapter_ms"] for row in costs) / 1000)
 
 
@@ -131,7 +132,7 @@ def from_file(document):
     curves = {name: Curve(*document[name]) for name in ("full", "reading", "own")}
     plans = {plan: Curve(*values) for plan, values in document["plans"].items()}
     ways = {name: Way(**values) for name, values in document["ways"].items()}
-    rest = {name: document[name] for name in ("name", "memory_bytes_per_token", "mixed_share", "token_s", "cores", "command_s", "values_per_block", "adapter_s")}
+    rest = {name: document[name] for name in ("name", "memory_bytes_per_token", "mixed_share", "token_s", "cores", "look_up_s", "record_s", "values_per_block", "adapter_s")}
     return Costs(plans=plans, ways=ways, **curves, **rest)
 
 

@@ -30,11 +30,11 @@ def show_found(found):
 
 def markdown(title, rows):
     lines = [f"### {title}", ""] if title else []
-    lines += ["| nodes | variants | from | Redis servers | routed by | hits | found | TTFT p50, p95 (full prefill alone) | GB/s from peers, from Redis, to Redis | commands/s | busy: engines, busiest, store's links, directory | "
+    lines += ["| nodes | variants | from | Redis servers | routed by | hits of readings, of answers | answers found | TTFT p50, p95 (full prefill alone) | GB/s from peers, from Redis, to Redis | commands/s | busy: engines, busiest, store's links, directory | "
               "an answer: late look-ups, dropped writes, adapter loads |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         seconds, busy, moved = row["seconds"], row["busy"], row["gigabytes"]
-        lines.append(f"| {row['nodes']} | {row['variants']} | {row['sources']} | {row['shards']} | {row['routing']} | {100 * row['hit_rate']:.1f} % | {show_found(row['found'])} | "
+        lines.append(f"| {row['nodes']} | {row['variants']} | {row['sources']} | {row['shards']} | {row['routing']} | {100 * row['reading_hit_rate']:.0f} %, {100 * row['hit_rate']:.1f} % | {show_found(row['found'])} | "
                      f"{row['ttft_s']['p50']:.3g} s, {row['ttft_s']['p95']:.3g} s ({row['full_s']:.3g} s) | {moved['from peers'] / seconds:.2g}, {moved['from redis'] / seconds:.2g}, {moved['to redis'] / seconds:.2g} | "
                      f"{row['commands_per_second']:.0f} | {100 * busy['engines']:.0f}, {100 * busy['busiest engine']:.0f}, {100 * busy['links']:.0f}, {100 * busy['directory']:.1f} % | "
                      f"{row['late_look_ups']:.2f}, {row['dropped_writes']:.2f}, {row['adapter_loads_per_answer']:.2f} |")
