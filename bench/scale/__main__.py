@@ -20,7 +20,7 @@ from pathlib import Path
 import against_nodes
 import costs
 import tables
-from cluster import ALL_ADAPTERS
+from parts import ALL_ADAPTERS
 from scenario import Scenario, simulate
 
 ROOT = Path(__file__).resolve().parents[2]

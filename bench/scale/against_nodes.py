@@ -4,8 +4,9 @@ computing by length on one server, and loads that nothing is computed beside on 
 import random
 import statistics
 
-from cluster import BASE, Cluster, Options, Workflow
+from cluster import BASE, Cluster
 from costs import from_nodes
+from parts import Options, Workflow
 from scenario import percentile
 from workload import context_tokens
 

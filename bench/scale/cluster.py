@@ -3,135 +3,24 @@ also the directory. Contexts are whole things here, not blocks; what a queue is 
 something is busy."""
 
 import collections
-import dataclasses
 import hashlib
 import heapq
 import itertools
 
 from costs import BLOCK_TOKENS, FRAME_SHARE
+from parts import ALL_ADAPTERS, Busy, Choice, Memory, Node, Request
 
 BASE = 0  # the variant that reads, and that all others have a plan book from
 LONGEST_LOOK_UP_S = 0.1
 RECORD_EVERY_S = 300.0  # a block's record is written anew
 RECORD_BYTES = 300  # in Redis's memory, its name and overhead included
 MOST_RECORDS = 1 << 18  # that one node keeps telling of
-ALL_ADAPTERS = 1 << 30
 DECODE_TOGETHER = 3.2  # times the tokens of one sequence that a batch of eight makes (bench/results/cpu.md)
 LOAD_BOUND = 2.0  # no node runs more than so many times its share
 
 
 def num_blocks(tokens):
     return -(-tokens // BLOCK_TOKENS)
-
-
-@dataclasses.dataclass
-class Options:
-    nodes: int
-    sources: tuple  # of ("peer", form) and ("redis", form), in the order in which they are asked
-    plan: str = "0,16,24"
-    link_bytes_per_second: float = 1.25e8
-    round_trip_s: float = 0.001
-    routing: str = "contexts"  # or "turns"
-    memory_bytes: float = 64e9  # of a node, for caches
-    store_bytes: float = 256e9  # of all Redis servers together
-    shards: int = 1  # Redis servers
-    adapters: int = ALL_ADAPTERS  # resident on a node; what is not is loaded first, in a time that costs say
-    answer_tokens: int = 16
-    shared_cores: bool = False  # all nodes compute on the same cores, as those of bench/nodes do
-
-
-class Busy:
-    """Something that does one thing after another."""
-
-    def __init__(self, rate=1.0):
-        self.rate = rate
-        self.free_at = 0.0
-        self.used = 0.0
-
-    def reserve(self, now, amount):
-        """When it is done."""
-        self.free_at = max(self.free_at, now) + amount / self.rate
-        self.used += amount
-        return self.free_at
-
-    def estimate(self, now, amount):
-        return max(self.free_at, now) + amount / self.rate
-
-
-class Memory:
-    """Entries in the order of use, up to a size."""
-
-    def __init__(self, capacity, on_evict=None):
-        self.capacity = capacity
-        self.entries = collections.OrderedDict()
-        self.bytes = 0.0
-        self.evictions = 0
-        self.on_evict = on_evict
-
-    def __contains__(self, key):
-        return key in self.entries
-
-    def touch(self, key):
-        self.entries.move_to_end(key)
-
-    def put(self, key, size):
-        if key in self.entries:
-            self.entries.move_to_end(key)
-            return
-        if size > self.capacity:
-            return
-        self.entries[key] = size
-        self.bytes += size
-        while self.bytes > self.capacity:
-            old, old_size = self.entries.popitem(last=False)
-            self.bytes -= old_size
-            self.evictions += 1
-            if self.on_evict:
-                self.on_evict(old)
-
-
-class Node:
-    def __init__(self, number, options, engine, forget):
-        self.number = number
-        self.engine = engine
-        self.memory = Memory(options.memory_bytes, lambda key: forget(key, number))
-        self.up = Busy(options.link_bytes_per_second * FRAME_SHARE)
-        self.down = Busy(options.link_bytes_per_second * FRAME_SHARE)
-        self.running = 0
-        self.waiting_bytes = 0.0  # of what is being written to the store
-        self.adapters = Memory(options.adapters)
-
-
-@dataclasses.dataclass
-class Request:
-    context: int
-    tokens: int
-    variant: int
-    is_reading: bool
-    workflow: object
-    arrival: float
-    node: object = None
-
-
-@dataclasses.dataclass
-class Workflow:
-    """A base that reads, then variants that answer one after another."""
-
-    context: int
-    tokens: int
-    variants: list
-    position: int = -1  # of the answer that runs; -1: the reading
-
-
-@dataclasses.dataclass
-class Choice:
-    """How a request is answered."""
-
-    found: str  # "own host", "own peer", "own redis", "base host", ..., "full"
-    compute_s: float
-    load_bytes: float = 0.0
-    sender: object = None  # a node; None: the store
-    way: object = None
 
 
 class Cluster:
@@ -146,6 +35,7 @@ class Cluster:
         self.store_up = Busy(options.shards * options.link_bytes_per_second * FRAME_SHARE)
         self.store_down = Busy(options.shards * options.link_bytes_per_second * FRAME_SHARE)
         self.directory = Busy(options.shards)  # processor seconds of single-threaded servers
+        self.mixed = set()  # keys of what plans have left: only of use beside the base's
         self.events = []
         self.last_answer = 0.0
         self.order = itertools.count()
@@ -260,7 +150,7 @@ class Cluster:
         own, base = (request.context, request.variant), (request.context, BASE)
         full = costs.reading(request.tokens) if request.variant == BASE else costs.full(request.tokens)
         plan_s = costs.plans[options.plan](request.tokens)
-        if own in node.memory:
+        if own in node.memory and (own not in self.mixed or base in node.memory):
             node.memory.touch(own)
             return Choice("own host", costs.own(request.tokens))
         if request.variant != BASE and base in node.memory:
@@ -270,9 +160,9 @@ class Cluster:
         best_end = node.engine.estimate(self.now, full)
         if not elsewhere_is_known:
             return best
-        candidates = [(own, "own", costs.own(request.tokens), "reuse")]
-        if request.variant != BASE:
-            candidates.append((base, "base", plan_s, options.plan))
+        candidates = [(base, "base", plan_s, options.plan)] if request.variant != BASE else []
+        if own not in self.mixed or self.find(base, node):
+            candidates.append((own, "own", costs.own(request.tokens), "reuse"))
         for key, name, compute, plan in candidates:
             for source, way, sender in self.find(key, node):
                 size = way.bytes_per_token.get(plan, way.bytes_per_token["reuse"]) * request.tokens
@@ -324,16 +214,14 @@ class Cluster:
         self.last_answer = self.now
         node.running -= 1
         self.total_running -= 1
-        own, base = (request.context, request.variant), (request.context, BASE)
         size = request.tokens * costs.memory_bytes_per_token
+        if choice.load_bytes:
+            is_base = choice.found.startswith("base") or (request.context, request.variant) in self.mixed
+            node.memory.put((request.context, BASE if is_base else request.variant), size)
         if choice.found == "full":
             self.keep(request, choice, 1.0)
         elif choice.found.startswith("base"):
-            if choice.load_bytes:
-                node.memory.put(base, size)
             self.keep(request, choice, costs.mixed_share)
-        elif choice.load_bytes:
-            node.memory.put(own, size)
         workflow = request.workflow
         workflow.position += 1
         if workflow.position < len(workflow.variants):
@@ -349,6 +237,7 @@ class Cluster:
         """A share of the context in the node's memory; told to the directory, written to the store while it is computed."""
         node, key = request.node, (request.context, request.variant)
         size = share * request.tokens * self.costs.memory_bytes_per_token
+        (self.mixed.add if share < 1 else self.mixed.discard)(key)
         is_new = key not in node.memory
         node.memory.put(key, size)
         if is_new and "peer" in self.ways and key in node.memory:

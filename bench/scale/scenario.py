@@ -4,7 +4,8 @@ import dataclasses
 import math
 import statistics
 
-from cluster import ALL_ADAPTERS, RECORD_BYTES, Cluster, Options
+from cluster import RECORD_BYTES, Cluster
+from parts import ALL_ADAPTERS, Options
 from workload import make_workflows
 
 

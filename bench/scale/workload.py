@@ -5,7 +5,7 @@ import itertools
 import math
 import random
 
-from cluster import Workflow
+from parts import Workflow
 
 
 class Zipf:

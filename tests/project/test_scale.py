@@ -13,8 +13,9 @@ sys.path.insert(0, str(ROOT / "bench" / "scale"))
 
 import against_nodes  # noqa: E402
 import costs as costs_module  # noqa: E402
-from cluster import BASE, Busy, Cluster, Memory, Options, Workflow  # noqa: E402
+from cluster import BASE, Cluster  # noqa: E402
 from costs import FRAME_SHARE, Costs, Curve, Way, fit  # noqa: E402
+from parts import Busy, Memory, Options, Workflow  # noqa: E402
 from scenario import Scenario, simulate  # noqa: E402
 from workload import Zipf, make_workflows  # noqa: E402
 
@@ -158,6 +159,15 @@ def test_the_same_variant_finds_its_own_cache():
     cluster = make_cluster(nodes=1)
     cluster.run([(0.0, Workflow(7, TOKENS, [1, 1]))])
     assert [found for found, _, _ in cluster.answers] == ["base host", "own host"]
+
+
+def test_what_a_plan_has_left_is_of_no_use_without_the_bases():
+    cluster = make_cluster(nodes=1, sources=())
+    cluster.run([(0.0, Workflow(7, TOKENS, [1]))])
+    node = cluster.nodes[0]
+    node.memory.bytes -= node.memory.entries.pop((7, BASE))
+    cluster.run([(100.0, Workflow(7, TOKENS, [1], position=0))])
+    assert [found for found, _, _ in cluster.answers] == ["base host", "full"]
 
 
 def test_an_adapter_that_is_not_resident_is_loaded_first():
