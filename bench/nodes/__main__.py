@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import agents_trace
+import faults
 import reading
 import report
 from machines import ROOT
@@ -28,7 +29,7 @@ from network import Network, NotPermitted
 from tcp_relay import Loopback
 
 
-PARTS = ("costs", "directory", "reading", "trace")
+PARTS = ("costs", "directory", "reading", "faults", "trace")
 
 
 def rate(text):
@@ -100,7 +101,7 @@ def parse_arguments(arguments=None):
 def make_network(args):
     """(the network, what it is in words)"""
     names = [f"node{i + 1}" for i in range(max([2, *args.servers] if "trace" in args.only else [2]))] + ["store"]
-    delayed = ["node2"] if "reading" in args.only else []
+    delayed = ["node2"] if {"reading", "faults"} & set(args.only) else []
     try:
         network = Network(names, delayed)
         return network, "Nodes are network namespaces, rates tc tbf's on both ends of every link, delays a packet relay's on node 2's link."
@@ -160,6 +161,9 @@ def measure(args):
                 document.update(samples=samples, repeats=rounds)
                 save(args, document)
             reading.measure(args, network, show, save_samples)
+        if "faults" in args.only:
+            document["faults"] = faults.measure(args, network)
+            save(args, document)
         if "trace" in args.only and network.can_reach_peers:
             document["trace"] = agents_trace.measure(args, network)
             document["trace_options"] = {"contexts": args.contexts, "rate": args.trace_rate, "mbit": args.trace_mbit, "format": args.trace_format, "peers": args.trace_peers}

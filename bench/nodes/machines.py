@@ -136,15 +136,20 @@ class Server(Process):
             sys.exit(f"{self.name}: /tokenize: {status} {answer.decode()[:300]}")
         return json.loads(answer)["tokens"]
 
-    def ask(self, model, prompt, sharing, salt, max_tokens=1):
-        """(milliseconds until the answer is here, what was done)"""
+    def answer(self, model, prompt, sharing, salt, max_tokens=1):
+        """(milliseconds until the answer is here, the answer)"""
         body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0, "sharing": sharing, "cache_salt": salt}
         begin = time.perf_counter()
         status, text = self.call("POST", "/v1/completions", body)
         elapsed = (time.perf_counter() - begin) * 1000
         if status != 200:
             sys.exit(f"{self.name}: {model}, sharing {sharing}: {status} {text.decode()[:300]}")
-        return elapsed, json.loads(text)["droidspeak"]
+        return elapsed, json.loads(text)
+
+    def ask(self, model, prompt, sharing, salt, max_tokens=1):
+        """(milliseconds until the answer is here, what was done)"""
+        elapsed, answer = self.answer(model, prompt, sharing, salt, max_tokens)
+        return elapsed, answer["droidspeak"]
 
     def tiers(self):
         return {tier["name"]: tier for tier in self.get("/v1/droidspeak/state")["caches"]["tiers"]}

@@ -3,6 +3,7 @@ The delay is a packet relay's (packet_relay.py), because netem is not everywhere
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,11 +108,11 @@ class Network:
                 if mbit is not None:
                     run(*base, "add", "dev", link, "root", *tbf_arguments(mbit))
 
-    def set_delay(self, name, round_trip_ms):
+    def set_delay(self, name, round_trip_ms, lost_share=0.0):
         """Half of it each way. Only for the nodes named as delayed."""
         self.stop_relay(name)
         number = self.names.index(name) + 1
-        arguments = [sys.executable, RELAY, f"port{number}", f"front{number}", "--delay-ms", round_trip_ms / 2]
+        arguments = [sys.executable, RELAY, f"port{number}", f"front{number}", "--delay-ms", round_trip_ms / 2, "--lose", lost_share]
         relay = subprocess.Popen(self.command("switch", arguments), stdout=subprocess.PIPE, text=True)
         self.relays[name] = relay
         if relay.stdout.readline().strip() != "relaying":
@@ -123,6 +124,9 @@ class Network:
             fields = Path(f"/proc/{relay.pid}/stat").read_text().rsplit(")", 1)[1].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def toggle_loss(self, name):
+        self.relays[name].send_signal(signal.SIGUSR1)
 
     def stop_relay(self, name):
         relay = self.relays.pop(name, None)

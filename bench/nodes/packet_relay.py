@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Carries packets between two network interfaces, each after a delay; can lose some of them. Large segments pass whole
-(PACKET_VNET_HDR), so it carries some Gbit/s. Needs root. Prints "relaying" once it does.
+"""Carries packets between two network interfaces, each after a delay. On SIGUSR1 it begins to lose a share of them, on the
+next one it stops losing. Large segments pass whole (PACKET_VNET_HDR), so it carries some Gbit/s. Needs root. Prints
+"relaying" once it does.
 
   packet_relay.py port1 front1 --delay-ms 0.5 [--lose 0.01] [--seed 1]
 """
@@ -9,6 +10,7 @@ import argparse
 import collections
 import errno
 import random
+import signal
 import socket
 import threading
 import time
@@ -24,16 +26,17 @@ MOST_WAITING = 16384  # packets; more are lost, as on a real link
 class DelayLine:
     """Packets in, the same packets out once they are old enough. One thread puts, one takes."""
 
-    def __init__(self, delay_s, loss=0.0, seed=1, clock=time.monotonic):
+    def __init__(self, delay_s, share=0.0, seed=1, clock=time.monotonic):
         self.delay_s = delay_s
-        self.loss = loss
+        self.share = share
+        self.is_losing = False
         self.random = random.Random(seed)
         self.clock = clock
         self.waiting = collections.deque()
         self.has_some = threading.Condition()
 
     def put(self, packet):
-        if self.loss and self.random.random() < self.loss:
+        if self.is_losing and self.random.random() < self.share:
             return
         with self.has_some:
             if len(self.waiting) < MOST_WAITING:
@@ -71,12 +74,7 @@ def send(interface, packet):
             raise
 
 
-def carry(source, target, args, seed):
-    if args.delay_ms == 0 and args.lose == 0:
-        while True:
-            send(target, source.recv(LARGEST_BYTES))
-    line = DelayLine(args.delay_ms / 1000, args.lose, seed)
-
+def carry(source, target, line):
     def take_all():
         while True:
             send(target, line.take())
@@ -86,18 +84,31 @@ def carry(source, target, args, seed):
         line.put(source.recv(LARGEST_BYTES))
 
 
+def carry_at_once(source, target):
+    while True:
+        send(target, source.recv(LARGEST_BYTES))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first")
     parser.add_argument("second")
     parser.add_argument("--delay-ms", type=float, default=0, help="each way")
-    parser.add_argument("--lose", type=float, default=0, help="share of the packets")
+    parser.add_argument("--lose", type=float, default=0, help="share of the packets, once it is told to")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     first, second = open_interface(args.first), open_interface(args.second)
-    threading.Thread(target=carry, args=(first, second, args, args.seed), daemon=True).start()
+    lines = [DelayLine(args.delay_ms / 1000, args.lose, args.seed + i) for i in range(2)]
+
+    def toggle(*_):
+        for line in lines:
+            line.is_losing = not line.is_losing
+    signal.signal(signal.SIGUSR1, toggle)
+    at_once = args.delay_ms == 0 and args.lose == 0
+    one_way, back = ((carry_at_once, (first, second)), (carry_at_once, (second, first))) if at_once else ((carry, (first, second, lines[0])), (carry, (second, first, lines[1])))
+    threading.Thread(target=one_way[0], args=one_way[1], daemon=True).start()
     print("relaying", flush=True)
-    carry(second, first, args, args.seed + 1)
+    back[0](*back[1])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import statistics
 LEAST_SPEEDUP = 2.8  # at 1 Gbit/s and 1 ms
 MOST_OVER_HOST = 1.10  # at 10 Gbit/s
 MOST_OVER_FULL = 1.05  # at any rate
+MOST_BEYOND_MS = 500.0  # full prefill, whatever goes wrong
+FAULT_ANSWER_TOKENS = 8
 
 
 def show_rate(mbit):
@@ -74,6 +76,14 @@ def check_table(found):
     return lines + [f"| {text} | {measured} | {'not measured' if holds is None else 'holds' if holds else '**fails**'} |" for text, holds, measured in found]
 
 
+def fault_table(rows):
+    lines = ["| source | format | fault 0.1 s into the load | TTFT ms | full prefill ms | beyond it | done | answer | next answer |", "|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(f"| {row['source']} | {row['format']} | {row['fault']} | {row['ttft_ms']:.0f} | {row['full_ms']:.0f} | {row['beyond_ms']:+.0f} ms{'' if row['beyond_ms'] <= MOST_BEYOND_MS else ' **fails**'} | "
+                     f"{row['done']} | {'right' if row['is_right'] else '**wrong**'} | {'right' if row['goes_on'] else '**wrong**'} |")
+    return lines
+
+
 def trace_table(rows):
     lines = ["| servers | routed by | answers | TTFT p50, p95 ms (one server without sharing) | requests that found something in: host, peer, remote | "
              "MB read from peers, from Redis | MB written to Redis | Redis commands |", "|---|---|---|---|---|---|---|---|"]
@@ -95,6 +105,9 @@ def markdown(document):
               "node 2's computing here. A speed-up is against full prefill on the same node 2 in the same sample; median (least, most).".format(**document), ""]
     if document["reading"]:
         lines += ["## What must hold", "", *check_table(document["checks"]), "", "## Time to first token on node 2", "", *reading_table(document["reading"]), ""]
+    if document.get("faults"):
+        lines += ["## When something goes wrong on the way", "", f"1 Gbit/s, plan {document['plans'][0]}; right is what full prefill or the plan answers ({FAULT_ANSWER_TOKENS} tokens), at most {MOST_BEYOND_MS:.0f} ms beyond full prefill.", "",
+                  *fault_table(document["faults"]), ""]
     if document["trace"]:
         lines += ["## The agents' trace over several servers", "", document["trace_note"], "", *trace_table(document["trace"]), ""]
     return "\n".join(lines)

@@ -134,11 +134,15 @@ def test_packets_leave_in_order_and_not_before_their_time():
     assert time.monotonic() - begin >= 0.01
 
 
-def test_a_share_of_the_packets_is_lost():
-    line = DelayLine(0.0, loss=0.25, seed=3)
+def test_a_share_of_the_packets_is_lost_once_it_is_told_to():
+    line = DelayLine(0.0, share=0.25, seed=3)
+    for i in range(100):
+        line.put(i)
+    assert len(line.waiting) == 100
+    line.is_losing = True
     for i in range(4000):
         line.put(i)
-    assert len(line.waiting) == pytest.approx(3000, rel=0.05)
+    assert len(line.waiting) == pytest.approx(3100, rel=0.05)
 
 
 # the front
