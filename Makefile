@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster bench-nodes clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -145,6 +145,10 @@ test-packages: models ## both packages in a fresh Debian 12 and a fresh Ubuntu 2
 cluster: build models ## three servers, Redis and HAProxy on loopback, the demo's story through them
 	@tools/setup cluster
 	@python3 tools/cluster.py --binary $(BUILD)/droidspeak
+
+bench-nodes: build models ## servers in network namespaces on links of 10 Mbit/s to 25 Gbit/s, Redis and peers; needs root
+	@tools/setup nodes
+	@python3 bench/nodes --binary $(BUILD)/droidspeak
 
 clean: ## remove what was built
 	@rm -rf build build-asan build-tsan build-cuda build-mutate out

@@ -120,7 +120,7 @@ def cpu_name():
 def show(sample):
     beside = f", full {sample['full_ms']:.0f} ms, {sample['full_ms'] / sample['ttft_ms']:.2f}x" if sample["full_ms"] else ""
     print(f"  {sample['source']} {sample['format']} {report.show_rate(sample['mbit'])} {sample['plan']}: {sample['ttft_ms']:.0f} ms{beside}, "
-          f"{sample['done']['plan']} from {sample['done']['tier']}", file=sys.stderr, flush=True)
+          f"{report.show_done(sample['done'])}", file=sys.stderr, flush=True)
 
 
 def begin_document(args, words):

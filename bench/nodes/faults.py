@@ -9,7 +9,7 @@ import threading
 
 from machines import Server
 from reading import Measurement, configurations
-from report import FAULT_ANSWER_TOKENS
+from report import FAULT_ANSWER_TOKENS, show_done
 
 FAULT_MBIT = 1000
 # Into the load, which takes longer than that.
@@ -89,9 +89,10 @@ class FaultMeasurement(Measurement):
         finally:
             second.stop()
             self.network.set_rate(None)
+            self.forget_second()
         done = outcome["done"]
         return {"source": self.source, "format": self.form, "fault": name, "full_ms": round(full_ms, 1), "ttft_ms": done["ttft_ms"],
-                "beyond_ms": round(done["ttft_ms"] - full_ms, 1), "done": f"{done['plan']} from {done['tier']}" if done["sender"] else "full prefill",
+                "beyond_ms": round(done["ttft_ms"] - full_ms, 1), "done": show_done(done),
                 "is_right": outcome["text"] in texts, "goes_on": after == texts[0]}
 
 

@@ -92,6 +92,15 @@ class Redis(Process):
         names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes", "used_memory", "evicted_keys")
         return {name: int(lines[name]) for name in names}
 
+    def names(self):
+        return set(self.ask("--scan").split())
+
+    def forget_all_but(self, kept):
+        """What came later goes, leases of nodes excepted."""
+        gone = [name for name in self.names() - kept if not name.startswith("droidspeak:peer:node:")]
+        for begin in range(0, len(gone), 500):
+            self.ask("unlink", *gone[begin:begin + 500])
+
     def command_costs(self):
         """Calls and microseconds of every command so far."""
         found = re.findall(r"cmdstat_(\w+):calls=(\d+),usec=(\d+)", self.ask("info", "commandstats"))

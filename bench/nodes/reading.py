@@ -95,6 +95,7 @@ class Measurement:
                 self.prompts = Prompts(self.first, self.args.tokens)
                 self.read(self.first)
                 self.first.wait_written()
+                self.read_by_first = self.redis.names()
         except BaseException:
             self.__exit__()
             raise
@@ -141,6 +142,12 @@ class Measurement:
         finally:
             second.stop()
             self.network.set_rate(None)
+            self.forget_second()
+
+    def forget_second(self):
+        """The next node 2 must not find what this one has left in Redis."""
+        if self.redis:
+            self.redis.forget_all_but(self.read_by_first)
 
     def cpu_seconds(self, second):
         processes = {"node1": self.first, "store": self.redis, "node2": second}

@@ -5,6 +5,7 @@ import statistics
 LEAST_SPEEDUP = 2.8  # at 1 Gbit/s and 1 ms
 MOST_OVER_HOST = 1.10  # at 10 Gbit/s
 MOST_OVER_FULL = 1.05  # at any rate
+MOST_QUIET_LOAD = 1.5  # a core: two servers that take turns make 1
 MOST_BEYOND_MS = 500.0  # full prefill, whatever goes wrong
 FAULT_ANSWER_TOKENS = 8
 
@@ -13,6 +14,12 @@ def show_rate(mbit):
     if mbit is None:
         return "-"
     return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit:g} Mbit/s"
+
+
+def show_done(done):
+    if done["sender"]:
+        return f"{done['plan']} from {done['tier']}"
+    return f"its own cache from {done['tier']}" if done["tier"] else "full prefill"
 
 
 def spread(values):
@@ -35,7 +42,7 @@ def summarize(samples):
                      "speedup": spread([row["full_ms"] / row["ttft_ms"] for row in group]), "over_full": spread([row["ttft_ms"] / row["full_ms"] for row in group]),
                      "best": round(min(row["full_ms"] for row in group) / min(row["ttft_ms"] for row in group), 3),
                      "megabytes": round(statistics.median(row["tiers"].get(tier, {}).get("bytes_read", 0) for row in group) / 1e6, 2),
-                     "done": sorted({f"{row['done']['plan']} from {row['done']['tier']}" if row["done"]["sender"] else "full prefill" for row in group})})
+                     "done": sorted({show_done(row["done"]) for row in group})})
     return rows
 
 
@@ -101,6 +108,9 @@ def markdown(document):
     machine = document["machine"]
     lines = ["# Many nodes on one machine", "", f"`{document['command']}`, N = {document['repeats']} samples each, {document['tokens']} tokens of context. {machine['cores']} cores ({machine['cpu']}), "
              f"load {machine['load_before']:.1f} before and {machine['load_after']:.1f} after the run, {document['date']}. {document['network']}", ""]
+    if max(machine["load_before"], machine["load_after"]) > MOST_QUIET_LOAD * machine["cores"]:
+        lines += ["**Taken beside other work: times are several times those of a quiet machine, and a ratio of two times that were taken one after the other can be off by a third or more. "
+                  "They show what works and what is found where; whether the figures hold takes a quiet machine.**", ""]
     lines += ["Node 1 is `{sender}` and has read the context, node 2 answers as `{receiver}`. Both, Redis and the network take the same cores: what sending costs node 1 is taken from "
               "node 2's computing here. A speed-up is against full prefill on the same node 2 in the same sample; median (least, most).".format(**document), ""]
     if document["reading"]:

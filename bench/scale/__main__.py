@@ -10,7 +10,6 @@ load on the directory.
 Same seed, same result. A row is `--seconds` of the cluster's time."""
 
 import argparse
-import dataclasses
 import itertools
 import json
 import sys
@@ -73,16 +72,17 @@ def parse_arguments(arguments=None):
 
 def scenarios(args):
     for nodes, variants, shards in itertools.product(args.nodes, args.variants, args.shards):
-        yield Scenario(nodes=nodes, variants=variants, shards=shards, contexts_per_node=args.contexts_per_node, answers=args.answers, context_exponent=args.zipf,
-                       variant_exponent=args.zipf, load=args.load, mbit=args.mbit, round_trip_ms=args.round_trip_ms, plan=args.plan, sources=args.forms, routing=args.routing,
-                       memory_gb=args.memory_gb, store_gb=args.store_gb, adapters=args.adapters, seconds=args.seconds, seed=args.seed)
+        yield f"{nodes} nodes, {variants} variants, {tables.servers(shards)}", Scenario(
+            nodes=nodes, variants=variants, shards=shards, contexts_per_node=args.contexts_per_node, answers=args.answers, context_exponent=args.zipf, variant_exponent=args.zipf,
+            load=args.load, mbit=args.mbit, round_trip_ms=args.round_trip_ms, plan=args.plan, sources=args.forms, routing=args.routing, memory_gb=args.memory_gb,
+            store_gb=args.store_gb, adapters=args.adapters, seconds=args.seconds, seed=args.seed)
 
 
-def run(scenario, given):
+def run(label, scenario, given):
     begin = time.monotonic()
     row = simulate(scenario, given)
-    print(f"{scenario.nodes} nodes, {scenario.variants} variants, {scenario.shards} shards: {row['answers']} answers simulated in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
-    return row
+    print(f"{label}: {row['answers']} answers simulated in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+    return label, row
 
 
 def main():
@@ -95,8 +95,11 @@ def main():
         sys.exit(f"{args.costs} has no costs of {', '.join(missing)}; it has {', '.join(given.ways)}")
     if args.nodes and args.plan not in given.plans:
         sys.exit(f"{args.costs} has no costs of plan {args.plan}; it has {', '.join(given.plans)}")
-    groups = {"": [run(scenario, given) for scenario in scenarios(args)]} if args.nodes else {
-        title: [run(scenario, given_costs) for scenario, given_costs in rows] for title, rows in tables.standard(given, costs.load(Path(__file__).parent / "h200.json"), args)}
+    if args.nodes:
+        groups = {"": [run(label, scenario, given) for label, scenario in scenarios(args)]}
+    else:
+        standard = tables.standard(given, costs.load(Path(__file__).parent / "h200.json"), args)
+        groups = {title: [run(*row) for row in rows] for title, rows in standard}
     if args.json:
         print(json.dumps(groups, indent=1))
     else:

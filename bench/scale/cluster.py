@@ -13,6 +13,7 @@ from parts import ALL_ADAPTERS, Busy, Choice, Memory, Node, Request
 BASE = 0  # the variant that reads, and that all others have a plan book from
 LONGEST_LOOK_UP_S = 0.1
 RECORD_EVERY_S = 300.0  # a block's record is written anew
+PIECE_BYTES = 64 << 10  # that Redis takes from a connection at a time
 RECORD_BYTES = 300  # in Redis's memory, its name and overhead included
 MOST_RECORDS = 1 << 18  # that one node keeps telling of
 DECODE_TOGETHER = 3.2  # times the tokens of one sequence that a batch of eight makes (bench/results/cpu.md)
@@ -34,7 +35,11 @@ class Cluster:
         self.store = Memory(options.store_bytes)
         self.store_up = Busy(options.shards * options.link_bytes_per_second * FRAME_SHARE)
         self.store_down = Busy(options.shards * options.link_bytes_per_second * FRAME_SHARE)
-        self.directory = Busy(options.shards)  # processor seconds of single-threaded servers
+        # Seconds of Redis's threads: small commands, and values, which do not keep the small ones waiting for longer than one
+        # turn of all connections.
+        self.directory = Busy(options.shards)
+        self.values = Busy(options.shards)
+        self.num_writing = 0  # nodes
         self.mixed = set()  # keys of what plans have left: only of use beside the base's
         self.events = []
         self.last_answer = 0.0
@@ -58,7 +63,7 @@ class Cluster:
         """Plays (time, Workflow) pairs to their end; the time of the last answer."""
         for time, workflow in workflows:
             self.arriving += 1
-            self.at(time, self.step, workflow)
+            self.at(time, self.arrive, workflow)
         if "peer" in self.ways:
             self.at(1.0, self.tell_anew)
         while self.events:
@@ -76,9 +81,12 @@ class Cluster:
 
     # The front
 
+    def arrive(self, workflow):
+        self.arriving -= 1
+        self.step(workflow)
+
     def step(self, workflow):
         is_reading = workflow.position < 0
-        self.arriving -= is_reading
         variant = BASE if is_reading else workflow.variants[workflow.position]
         request = Request(workflow.context, workflow.tokens, variant, is_reading, workflow, self.now)
         request.node = self.route(request)
@@ -109,10 +117,17 @@ class Cluster:
         self.counts["look-ups"] += keys * len(self.ways)
         half = self.options.round_trip_s / 2
         work = keys * sum(self.costs.look_up_s if source == "redis" else self.costs.record_s for source in self.ways)
-        done = self.directory.reserve(self.now + half, work) + half
+        done = self.directory.reserve(self.now + half, work) + self.turn_s() + half
         is_known = done - self.now <= LONGEST_LOOK_UP_S
         self.counts["late look-ups"] += not is_known
         self.at(min(done, self.now + LONGEST_LOOK_UP_S), self.plan, request, is_known)
+
+    def turn_s(self):
+        """Until Redis has seen to all who write to it, a piece each."""
+        if "redis" not in self.ways:
+            return 0.0
+        backlog = max(0.0, self.values.free_at - self.now)
+        return min(backlog, self.num_writing * PIECE_BYTES * self.ways["redis"].store_busy_per_byte / self.options.shards)
 
     def plan(self, request, elsewhere_is_known):
         node, costs = request.node, self.costs
@@ -187,7 +202,8 @@ class Cluster:
 
     def arrival_of(self, node, sender, way, size):
         up = self.store_up if sender is None else sender.up
-        return max(up.estimate(self.now, size), node.down.estimate(self.now, size), self.now + size / way.bytes_per_second) + self.options.round_trip_s
+        read = self.values.estimate(self.now, size * way.store_busy_per_byte) if sender is None else self.now
+        return max(up.estimate(self.now, size), node.down.estimate(self.now, size), read, self.now + size / way.bytes_per_second) + self.options.round_trip_s
 
     def load(self, node, choice):
         """When all of it is there."""
@@ -197,7 +213,7 @@ class Cluster:
         if sender is None:
             self.store_up.reserve(self.now, size)
             reads = self.costs.values_per_block * size / (BLOCK_TOKENS * way.bytes_per_token["reuse"])
-            self.directory.reserve(self.now, size * way.store_busy_per_byte)
+            self.values.reserve(self.now, size * way.store_busy_per_byte)
             self.counts["reads"] += reads
             self.counts["bytes from redis"] += size
             return arrival
@@ -251,14 +267,17 @@ class Cluster:
             return
         self.counts["bytes written"] += wire
         self.counts["writes"] += values
-        self.directory.reserve(self.now, wire * self.ways["redis"].store_busy_per_byte)
+        self.num_writing += node.waiting_bytes == 0
         node.waiting_bytes += size
         begin = self.now - choice.compute_s
-        written = max(node.up.reserve(begin, wire), self.store_down.reserve(begin, wire))
+        written = max(node.up.reserve(begin, wire), self.store_down.reserve(begin, wire), self.values.reserve(begin, wire * self.ways["redis"].store_busy_per_byte))
         self.at(max(written, self.now), self.write, node, key, size, wire)
 
     def write(self, node, key, size, wire):
-        node.waiting_bytes -= size
+        node.waiting_bytes = max(0.0, node.waiting_bytes - size)
+        if node.waiting_bytes < 1:
+            node.waiting_bytes = 0.0
+            self.num_writing -= 1
         self.store.put(key, wire)
 
     def tell(self, node, key, blocks):

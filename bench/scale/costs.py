@@ -99,8 +99,8 @@ def way_of(document, samples, host):
     busy = {name: max(0.0, statistics.median(row["cpu_s"][name] for row in loads) - statistics.median(row["cpu_s"][name] for row in host)) / size for name in loads[0]["cpu_s"]}
     sizes = {}
     for row in samples:
-        # A load that was given up tells nothing.
-        if row["done"]["sender"] and row["tiers"][tier]["bytes_read"] > 0:
+        # A load that was given up, or another plan's, tells nothing.
+        if row["done"]["sender"] and row["done"]["plan"] != "full" and row["tiers"][tier]["bytes_read"] > 0:
             sizes.setdefault(row["plan"], []).append(row["tiers"][tier]["bytes_read"] / tokens)
     return Way({plan: statistics.median(values) for plan, values in sizes.items()}, size / extra, busy["node2"], busy["node1"], busy["store"], busy["relay"])
 

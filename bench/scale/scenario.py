@@ -81,7 +81,7 @@ def summarize(scenario, cluster, seconds):
             "gigabytes": {"from peers": counts["bytes from peers"] / 1e9, "from redis": counts["bytes from redis"] / 1e9, "to redis": counts["bytes written"] / 1e9},
             "busy": {"engines": statistics.mean(node.engine.used for node in cluster.nodes) / seconds, "busiest engine": max(node.engine.used for node in cluster.nodes) / seconds,
                      "busiest uplink": max(node.up.used for node in cluster.nodes) / links, "links": max(cluster.store_up.used, cluster.store_down.used) / links / scenario.shards,
-                     "directory": cluster.directory.used / seconds / scenario.shards},
+                     "redis": (cluster.directory.used + cluster.values.used) / seconds / scenario.shards},
             "commands_per_second": commands / seconds, "late_look_ups": counts["late look-ups"] / max(1, len(answers)), "dropped_writes": counts["dropped writes"] / max(1, len(answers)), "records": cluster.most_records,
             "record_megabytes": cluster.most_records * RECORD_BYTES / 1e6, "evictions": {"nodes": sum(node.memory.evictions for node in cluster.nodes), "store": cluster.store.evictions},
             "adapter_loads_per_answer": counts["adapter loads"] / len(answers)}

@@ -171,7 +171,7 @@ def test_hits_are_read_from_metrics():
 
 def sample(source, mbit, ttft_ms, full_ms=4000.0, plan="0,16,24", sender="base"):
     return {"source": source, "format": "int8" if source == "redis" else "memory", "mbit": mbit, "round_trip_ms": 0 if mbit is None else 1, "plan": plan, "ttft_ms": ttft_ms,
-            "full_ms": full_ms, "done": {"sender": sender, "plan": plan, "tier": "remote"}, "tiers": {"remote": {"bytes_read": 4e6}}}
+            "full_ms": full_ms, "done": {"sender": sender, "plan": plan, "tier": "remote" if sender else None}, "tiers": {"remote": {"bytes_read": 4e6}}}
 
 
 def judge(samples):
@@ -199,3 +199,14 @@ def test_the_tables_name_what_fails():
     rows = report.summarize([sample("redis", 10, 4300.0, sender=None)])
     assert any("**fails**" in line for line in report.check_table(report.check(rows, "0,16,24")))
     assert "full prefill" in report.reading_table(rows)[-1] and "10 Mbit/s" in report.reading_table(rows)[-1]
+
+
+def make_document(load):
+    rows = report.summarize([sample("redis", 10, 4300.0, sender=None)])
+    return {"command": "python3 bench/nodes", "repeats": 1, "tokens": 1024, "machine": {"cores": 2, "cpu": "a CPU", "load_before": load, "load_after": 0.5}, "date": "2026-01-01", "network": "",
+            "sender": "base", "receiver": "qa", "plans": ["0,16,24"], "reading": rows, "checks": report.check(rows, "0,16,24"), "trace": []}
+
+
+def test_results_say_when_other_work_ran():
+    assert "beside other work" in report.markdown(make_document(9.0))
+    assert "beside other work" not in report.markdown(make_document(1.9))

@@ -155,6 +155,21 @@ def test_a_directory_that_is_late_is_a_miss():
     assert found == "full" and ttft == pytest.approx(0.1 + 1e-3 * TOKENS)
 
 
+def test_redis_thread_limits_what_it_hands_out():
+    way = Way({"reuse": 1000.0, PLAN: 800.0}, 1e12, 0.0, store_busy_per_byte=1e-6)
+    found, ttft = ask_once(prepared(1e12, costs=make_costs(ways={"redis int8": way})))
+    assert found == "base redis" and ttft == pytest.approx(800 * TOKENS * 1e-6, rel=1e-3)
+
+
+def test_look_ups_wait_for_a_turn_of_those_who_write_and_no_longer():
+    way = Way({"reuse": 1000.0, PLAN: 800.0}, 1e12, 0.0, store_busy_per_byte=1e-6)
+    cluster = prepared(1e12, costs=make_costs(ways={"redis int8": way}))
+    cluster.values.reserve(0.0, 1000.0)
+    cluster.num_writing = 1
+    found, ttft = ask_once(cluster)
+    assert found == "full" and ttft == pytest.approx(65536 * 1e-6 + 1e-3 * TOKENS, rel=1e-3)
+
+
 def test_the_same_variant_finds_its_own_cache():
     cluster = make_cluster(nodes=1)
     cluster.run([(0.0, Workflow(7, TOKENS, [1, 1]))])
@@ -188,6 +203,12 @@ def test_records_end_with_what_they_tell_of():
     cluster.run([(0.0, Workflow(context, TOKENS, [])) for context in range(3)])
     assert cluster.records == TOKENS // 64 and list(cluster.holders) == [(2, BASE)]
     assert cluster.nodes[0].memory.evictions == 2
+
+
+def test_a_run_with_records_ends_wherever_its_workflows_begin():
+    cluster = make_cluster(sources=(("peer", "memory"),), link_bytes_per_second=1e12)
+    cluster.place(cluster.nodes[1], (7, BASE), TOKENS * 1000.0)
+    assert ask_once(cluster)[0] == "base peer" and cluster.arriving == 0
 
 
 def test_no_node_runs_more_than_its_bound():
