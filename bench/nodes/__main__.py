@@ -188,7 +188,10 @@ def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.check:
-        document = finish(json.loads(args.check.read_text()))
+        try:
+            document = finish(json.loads(args.check.read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            sys.exit(f"{args.check}: not what bench/nodes writes ({type(error).__name__}: {error})")
     else:
         args.out = args.out.resolve()
         args.out.mkdir(parents=True, exist_ok=True)

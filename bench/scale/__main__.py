@@ -22,8 +22,7 @@ import tables
 from parts import ALL_ADAPTERS
 from scenario import Scenario, simulate
 
-ROOT = Path(__file__).resolve().parents[2]
-COSTS = ROOT / "bench" / "results" / "nodes.json"
+COSTS = Path(__file__).resolve().parent / "two_cores.json"
 
 
 def integers(text):
@@ -47,7 +46,7 @@ def forms(text):
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(prog="bench/scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--costs", type=Path, default=COSTS, help="what bench/nodes wrote, or a file like bench/scale/h200.json (bench/results/nodes.json)")
+    add("--costs", type=Path, default=COSTS, help="what bench/nodes wrote, or a file like bench/scale/h200.json (bench/scale/two_cores.json)")
     add("--nodes", type=integers, help="numbers of nodes; without it the tables of docs/scale.md")
     add("--variants", type=integers, default=[100])
     add("--shards", type=integers, default=[1], help="Redis servers")
@@ -67,7 +66,21 @@ def parse_arguments(arguments=None):
     add("--seed", type=int, default=1)
     add("--json", action="store_true")
     add("--check", type=Path, metavar="FILE")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    for name in ("contexts_per_node", "answers", "load", "mbit", "memory_gb", "store_gb", "adapters", "seconds"):
+        if not getattr(args, name) > 0:
+            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: expected more than 0")
+    return args
+
+
+def read(path, use):
+    """What `use` makes of a file."""
+    try:
+        return use(path)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path}: {error}")
+    except (KeyError, TypeError) as error:
+        sys.exit(f"{path}: neither costs nor what bench/nodes writes ({type(error).__name__}: {error})")
 
 
 def scenarios(args):
@@ -88,8 +101,8 @@ def run(label, scenario, given):
 def main():
     args = parse_arguments()
     if args.check:
-        return 0 if against_nodes.check(json.loads(args.check.read_text())) else 1
-    given = costs.load(args.costs)
+        return 0 if read(args.check, lambda path: against_nodes.check(json.loads(path.read_text()))) else 1
+    given = read(args.costs, costs.load)
     missing = [f"{source} {form}" for source, form in args.forms if f"{source} {form}" not in given.ways]
     if missing and args.nodes:
         sys.exit(f"{args.costs} has no costs of {', '.join(missing)}; it has {', '.join(given.ways)}")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import random
+import subprocess
 import sys
 
 import pytest
@@ -285,3 +286,27 @@ def test_a_machine_that_follows_the_laws_is_met(capsys):
 def test_a_machine_that_does_not_is_told_of(capsys):
     assert not against_nodes.check(make_document(distort=1.3))
     assert "1 of 2 within 10 %" in capsys.readouterr().out
+
+
+# the command
+
+def run_command(*arguments):
+    return subprocess.run([sys.executable, ROOT / "bench" / "scale", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments,said", [(["--check", "/nowhere/nodes.json"], "No such file"), (["--nodes", "0"], "at least 1"), (["--nodes", "2", "--forms", "redis:zip"], "no costs of redis zip"),
+                                            (["--nodes", "2", "--plan", "1,2,3"], "no costs of plan 1,2,3"), (["--nodes", "2", "--load", "0"], "--load 0.0: expected more than 0")])
+def test_what_cannot_be_simulated_is_refused_by_name(arguments, said):
+    done = run_command(*arguments)
+    assert done.returncode != 0 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    done = run_command("--costs", tmp_path / "other.json", "--nodes", "2")
+    assert done.returncode != 0 and "neither costs nor what bench/nodes writes" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_table_has_a_row_for_each_cluster():
+    done = run_command("--nodes", "2,3", "--variants", "5", "--seconds", "60")
+    assert done.returncode == 0 and done.stdout.count("\n| 2 nodes, 5 variants") == 1 and done.stdout.count("\n| 3 nodes, 5 variants") == 1
