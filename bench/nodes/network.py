@@ -24,8 +24,8 @@ def run(*command):
 
 
 def tbf_arguments(mbit):
-    """A millisecond's worth at a time, so that large segments stay whole where the link is fast."""
-    burst = max(LEAST_BURST_BYTES, int(mbit * 1e6 / 8 / 1000))
+    """Four milliseconds of it at a time: what a timer that comes late would otherwise lose."""
+    burst = max(LEAST_BURST_BYTES, int(mbit * 1e6 / 8 / 250))
     return ["tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", "50ms"]
 
 
@@ -76,15 +76,11 @@ class Network:
         run("ip", "-n", self.switch, "link", "set", f"port{number}", "up")
         run("ip", "-n", namespace, "link", "set", "eth0", "up")
         run("ip", "-n", namespace, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
-        inner = f"port{number}"
+        run("ip", "-n", self.switch, "link", "set", f"port{number}", "master", "bridge0")
         if name in self.delayed:
-            inner = f"back{number}"
-            run("ip", "-n", self.switch, "link", "add", f"front{number}", "type", "veth", "peer", "name", inner)
-            for link in (f"front{number}", inner):
+            run("ip", "-n", self.switch, "link", "add", f"front{number}", "type", "veth", "peer", "name", f"back{number}")
+            for link in (f"front{number}", f"back{number}"):
                 run("ip", "-n", self.switch, "link", "set", link, "up")
-        run("ip", "-n", self.switch, "link", "set", inner, "master", "bridge0")
-        if name in self.delayed:
-            self.set_delay(name, 0)
 
     def namespace(self, name):
         return self.switch if name == "switch" else f"{self.prefix}-{name}"
@@ -109,9 +105,14 @@ class Network:
                     run(*base, "add", "dev", link, "root", *tbf_arguments(mbit))
 
     def set_delay(self, name, round_trip_ms, lost_share=0.0):
-        """Half of it each way. Only for the nodes named as delayed."""
+        """Half of it each way; without delay and loss there is no relay. Only for the nodes named as delayed."""
         self.stop_relay(name)
         number = self.names.index(name) + 1
+        needs_relay = round_trip_ms > 0 or lost_share > 0
+        for link, is_joined in ((f"port{number}", not needs_relay), (f"back{number}", needs_relay)):
+            run("ip", "-n", self.switch, "link", "set", link, *(["master", "bridge0"] if is_joined else ["nomaster"]))
+        if not needs_relay:
+            return
         arguments = [sys.executable, RELAY, f"port{number}", f"front{number}", "--delay-ms", round_trip_ms / 2, "--lose", lost_share]
         relay = subprocess.Popen(self.command("switch", arguments), stdout=subprocess.PIPE, text=True)
         self.relays[name] = relay

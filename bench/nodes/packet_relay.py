@@ -84,11 +84,6 @@ def carry(source, target, line):
         line.put(source.recv(LARGEST_BYTES))
 
 
-def carry_at_once(source, target):
-    while True:
-        send(target, source.recv(LARGEST_BYTES))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first")
@@ -104,11 +99,9 @@ def main():
         for line in lines:
             line.is_losing = not line.is_losing
     signal.signal(signal.SIGUSR1, toggle)
-    at_once = args.delay_ms == 0 and args.lose == 0
-    one_way, back = ((carry_at_once, (first, second)), (carry_at_once, (second, first))) if at_once else ((carry, (first, second, lines[0])), (carry, (second, first, lines[1])))
-    threading.Thread(target=one_way[0], args=one_way[1], daemon=True).start()
+    threading.Thread(target=carry, args=(first, second, lines[0]), daemon=True).start()
     print("relaying", flush=True)
-    back[0](*back[1])
+    carry(second, first, lines[1])
 
 
 if __name__ == "__main__":

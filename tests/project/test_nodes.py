@@ -49,8 +49,8 @@ def test_wrong_options_are_refused(capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_burst_is_a_millisecond_and_never_less_than_a_few_packets():
-    assert network.tbf_arguments(1000)[4] == "125000"
+def test_a_burst_is_four_milliseconds_and_never_less_than_a_few_packets():
+    assert network.tbf_arguments(1000)[4] == "500000"
     assert network.tbf_arguments(10)[4] == str(network.LEAST_BURST_BYTES)
 
 
