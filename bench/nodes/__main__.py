@@ -179,7 +179,9 @@ def finish(document):
     document["checks"] = report.check(document["reading"], document["plans"][0]) if document["reading"] else []
     options = document.get("trace_options", {})
     document["trace_note"] = ("`droidspeak bench serve`'s trace ({contexts} contexts, {rate:g} answers a second asked for) through HAProxy, links of {rate_shown}, remote entries in {format}{peers}. "
-                              "All servers share the cores: the table shows what is found where and what travels, not how speed grows with machines.").format(
+                              "All servers share the cores: the table shows what is found where and what travels, not how speed grows with machines. "
+                              "A request counts under the slowest tier that it took anything from. HAProxy hashes the first 4096 bytes of a prompt: contexts of less than about 800 tokens are "
+                              "scattered with their questions.").format(
         rate_shown=report.show_rate(options["mbit"]), **{**options, "peers": ", peers before Redis" if options["peers"] else ""}) if options else ""
     return document
 
