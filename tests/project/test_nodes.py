@@ -210,3 +210,9 @@ def make_document(load):
 def test_results_say_when_other_work_ran():
     assert "beside other work" in report.markdown(make_document(9.0))
     assert "beside other work" not in report.markdown(make_document(1.9))
+
+
+def test_results_of_another_length_decide_nothing():
+    document = make_document(0.0)
+    assert "decides nothing" in report.markdown(document)
+    assert "decides nothing" not in report.markdown({**document, "tokens": 4096})
