@@ -61,6 +61,46 @@ def test_a_relative_out_is_that_of_the_working_folder(program, parts, tmp_path, 
         assert all(row["fits"] for row in members(program, tmp_path / out, 0).values())
 
 
+def test_plan_books_beside_are_taken(program_with_books, tmp_path):
+    """Those of pairs of the family, where the next commands would write them."""
+    parts = program_with_books.family.parent
+    old = json.loads(program_with_books.family.read_text())
+    plans = tmp_path / "new" / "plans"
+    plans.mkdir(parents=True)
+    for book in old["plan_books"]:
+        for file in (parts / book).parent.glob(pathlib.Path(book).stem + "*"):
+            shutil.copy(file, plans)
+    (plans / "notes.json").write_text("{}")
+    variants = [f"{entry['name']}={parts / entry['adapter']}" for entry in old["variants"]]
+    made = make(program_with_books, f"base={parts / old['base']['path']}", *variants, "--out", tmp_path / "new")
+    books = sorted(f"plans/{pathlib.Path(book).name}" for book in old["plan_books"])
+    assert made["content"]["plan_books"] == books
+    done = program_with_books.run("inspect", made["family"], "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["plan_books"]) == len(books)
+    alone = make(program_with_books, f"base={parts / old['base']['path']}", "--out", tmp_path / "new" / "alone.json")
+    assert "plan_books" not in alone["content"]
+
+
+def test_adapters_in_gguf_are_members(program, tmp_path):
+    shutil.copytree(MODELS / "granite", tmp_path / "base", ignore=shutil.ignore_patterns("golden*", "adapter*"))
+    shutil.copy(MODELS / "granite" / "adapter.gguf", tmp_path / "tuned.gguf")
+    made = make(program, tmp_path / "base", tmp_path / "tuned.gguf", "--out", tmp_path / "family.json")
+    assert made["content"]["variants"] == [{"name": "tuned", "adapter": "tuned.gguf"}]
+    found = members(program, made["family"], 0)["tuned"]
+    assert found["fits"] and found["kind"] == "adapter"
+    shutil.copy(MODELS / "smollm2" / "activated.gguf", tmp_path / "other.gguf")
+    text = refusal(program, "family", "init", tmp_path / "base", tmp_path / "other.gguf", "--out", tmp_path / "f.json")
+    assert "is 'llama': the base model is granite" in text
+
+
+def test_quantised_variants_are_members(program, tmp_path):
+    """Each in its own format."""
+    for name in ("gptq-4", "int8", "fbgemm"):
+        shutil.copytree(MODELS / "quantized" / name, tmp_path / name)
+    made = make(program, *(tmp_path / name for name in ("gptq-4", "int8", "fbgemm")), "--out", tmp_path / "family.json")
+    assert all(row["fits"] for row in members(program, made["family"], 0).values())
+
+
 def test_a_copy_of_the_base_fits(program, parts, tmp_path):
     shutil.copytree(parts / "base", parts / "copy")
     make(program, parts / "base", parts / "copy", "--out", tmp_path / "family.json")
