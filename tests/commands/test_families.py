@@ -82,23 +82,29 @@ def test_plan_books_beside_are_taken(program_with_books, tmp_path):
 
 
 def test_adapters_in_gguf_are_members(program, tmp_path):
-    shutil.copytree(MODELS / "granite", tmp_path / "base", ignore=shutil.ignore_patterns("golden*", "adapter*"))
-    shutil.copy(MODELS / "granite" / "adapter.gguf", tmp_path / "tuned.gguf")
+    shutil.copytree(MODELS / "mixtral", tmp_path / "base", ignore=shutil.ignore_patterns("golden*", "adapter*"))
+    for file in (pathlib.Path(program.family).parent / "base").glob("tokenizer*"):
+        shutil.copy(file, tmp_path / "base")
+    shutil.copy(MODELS / "mixtral" / "adapter.gguf", tmp_path / "tuned.gguf")
     made = make(program, tmp_path / "base", tmp_path / "tuned.gguf", "--out", tmp_path / "family.json")
     assert made["content"]["variants"] == [{"name": "tuned", "adapter": "tuned.gguf"}]
     found = members(program, made["family"], 0)["tuned"]
     assert found["fits"] and found["kind"] == "adapter"
-    shutil.copy(MODELS / "smollm2" / "activated.gguf", tmp_path / "other.gguf")
+    shutil.copy(MODELS / "granite" / "adapter.gguf", tmp_path / "other.gguf")
     text = refusal(program, "family", "init", tmp_path / "base", tmp_path / "other.gguf", "--out", tmp_path / "f.json")
-    assert "is 'llama': the base model is granite" in text
+    assert "is 'granite': the base model is mixtral" in text
 
 
 def test_quantised_variants_are_members(program, tmp_path):
     """Each in its own format."""
-    for name in ("gptq-4", "int8", "fbgemm"):
+    names = ("gptq-4", "int8", "fbgemm")
+    for name in names:
         shutil.copytree(MODELS / "quantized" / name, tmp_path / name)
-    made = make(program, *(tmp_path / name for name in ("gptq-4", "int8", "fbgemm")), "--out", tmp_path / "family.json")
-    assert all(row["fits"] for row in members(program, made["family"], 0).values())
+    made = make(program, *(tmp_path / name for name in names), "--out", tmp_path / "family.json")
+    assert [entry["path"] for entry in made["content"]["variants"]] == ["int8", "fbgemm"]
+    edit(tmp_path / "int8" / "config.json", quantization_config={"quant_method": "bitsandbytes"})
+    text = refusal(program, "family", "init", *(tmp_path / name for name in names), "--out", tmp_path / "f.json")
+    assert '"quantization_config.quant_method" is "bitsandbytes"' in text
 
 
 def test_a_copy_of_the_base_fits(program, parts, tmp_path):
