@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/data/formats/ and the seeds in tests/fuzz/corpus/{gguf,safetensors}/.
+"""Makes tests/data/formats/ and the seeds in tests/fuzz/corpus/{gguf,gguf_adapter,quantized,safetensors}/.
 
     pip install gguf safetensors numpy ml_dtypes
     python3 tools/make_format_goldens.py
@@ -197,10 +197,57 @@ def write_safetensors_seeds():
     shutil.copy(FORMATS / "model.safetensors", CORPUS / "safetensors/model")
 
 
+def write_model_seeds():
+    """A linear layer of 8 rows and 32 columns in each layout, behind its quantization_config; adapters in GGUF."""
+    sizes = {"I32": 4, "I64": 8, "I8": 1, "F8_E4M3": 1, "F16": 2, "F32": 4, "BF16": 2}
+
+    def seed(config, tensors):
+        header, data = {}, b""
+        for name, (dtype, shape) in tensors.items():
+            count = int(np.prod(shape)) * sizes[dtype]
+            values = struct.pack("<2q", 8, 32) if name == "weight_shape" else bytes(i * 37 % 120 for i in range(count))
+            values = bytes(count) if name.endswith("g_idx") else values
+            header["m." + name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + count]}
+            data += values
+        return json.dumps(config).encode() + b"\0" + safetensors_bytes(json.dumps(header), data)
+
+    def compressed(form, weights):
+        return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"a": {"weights": weights}}}
+
+    seeds = {
+        "gptq": seed({"quant_method": "gptq", "bits": 4, "group_size": 16}, {
+            "qweight": ("I32", [4, 8]), "qzeros": ("I32", [2, 1]), "scales": ("F16", [2, 8]), "g_idx": ("I32", [32])}),
+        "awq": seed({"quant_method": "awq", "bits": 4, "group_size": 32}, {
+            "qweight": ("I32", [32, 1]), "qzeros": ("I32", [1, 1]), "scales": ("F16", [1, 8])}),
+        "packed": seed(compressed("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False}), {
+            "weight_packed": ("I32", [8, 4]), "weight_scale": ("BF16", [8, 1]), "weight_shape": ("I64", [2]),
+            "weight_zero_point": ("I32", [1, 1])}),
+        "int8": seed(compressed("int-quantized", {"num_bits": 8, "strategy": "channel"}), {
+            "weight": ("I8", [8, 32]), "weight_scale": ("F32", [8, 1])}),
+        "fp8": seed({"quant_method": "fp8", "weight_block_size": [4, 16]}, {
+            "weight": ("F8_E4M3", [8, 32]), "weight_scale_inv": ("F32", [2, 2])}),
+    }
+    for name, data in seeds.items():
+        (CORPUS / "quantized" / name).write_bytes(data)
+    small = gguf.GGUFWriter(CORPUS / "gguf_adapter" / "small", "granite")
+    small.add_type("adapter")
+    small.add_string("adapter.type", "lora")
+    small.add_float32("adapter.lora.alpha", 2.0)
+    small.add_array("adapter.alora.invocation_tokens", [5, 9])
+    small.add_tensor("blk.1.attn_k.weight.lora_a", np.full((1, 32), 0.25, np.float32))
+    small.add_tensor("blk.1.attn_k.weight.lora_b", np.full((16, 1), 0.5, np.float16))
+    small.write_header_to_file()
+    small.write_kv_data_to_file()
+    small.write_tensors_to_file()
+    small.close()
+    for name in ("granite", "mixtral"):
+        shutil.copy(ROOT / f"tests/data/models/{name}/adapter.gguf", CORPUS / "gguf_adapter" / name)
+
+
 def main():
     for path in FORMATS.glob("*.gguf"):  # samples of the store's format stay
         path.unlink()
-    for folder in [CORPUS / "gguf", CORPUS / "safetensors"]:
+    for folder in [CORPUS / name for name in ("gguf", "gguf_adapter", "quantized", "safetensors")]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for name in TYPES:
@@ -210,6 +257,7 @@ def main():
     write_safetensors_files()
     write_gguf_seeds()
     write_safetensors_seeds()
+    write_model_seeds()
 
 
 if __name__ == "__main__":

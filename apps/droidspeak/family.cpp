@@ -11,6 +11,8 @@
 #include "base/file.h"
 #include "command.h"
 #include "model/family_check.h"
+#include "model/gguf_adapter.h"
+#include "sharing/plan_book.h"
 
 namespace droidspeak {
 namespace {
@@ -49,7 +51,7 @@ FamilyFile::Member member_of(const std::string& argument) {
         fmt::format("{}: its name must be 1 to 256 letters, digits or -_.:+@ (NAME=PATH gives it "
                     "another)",
                     argument));
-  const bool is_adapter = fs::exists(full / "adapter_config.json");
+  const bool is_adapter = fs::exists(full / "adapter_config.json") || is_gguf_adapter(full);
   (is_adapter ? member.adapter : member.path) = full;
   return member;
 }
@@ -71,6 +73,27 @@ FamilyFile family_of(const InitOptions& options) {
                          file.variants.back().name));
   }
   return file;
+}
+
+// Plan books where `next_commands` has them written, of pairs of this family. Whether they are for
+// these very weights shows when they are used, and in `inspect`.
+std::vector<fs::path> books_beside(const FamilyFile& file) {
+  std::set<std::string> names{file.base.name};
+  for (const FamilyFile::Member& member : file.variants) names.insert(member.name);
+  std::vector<fs::path> books;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(file.path.parent_path() / "plans", error)) {
+    if (entry.path().extension() != ".json") continue;
+    try {
+      const PlanBook book = load_plan_book(entry.path());
+      if (names.contains(book.sender) && names.contains(book.receiver))
+        books.push_back(entry.path());
+    } catch (const Failure&) {
+      // Something else.
+    }
+  }
+  std::ranges::sort(books);
+  return books;
 }
 
 // Throws Failure unless all members fit.
@@ -96,10 +119,13 @@ json describe(const FamilyFile& file) {
   };
   json variants = json::array();
   for (const FamilyFile::Member& member : file.variants) variants.push_back(entry(member));
-  return {{"name", file.name}, {"base", entry(file.base)}, {"variants", variants}};
+  json family = {{"name", file.name}, {"base", entry(file.base)}, {"variants", variants}};
+  for (const fs::path& book : file.plan_books)
+    family["plan_books"].push_back(book.lexically_relative(file.path.parent_path()).string());
+  return family;
 }
 
-// Activated LoRAs take the base's caches without a plan.
+// Activated LoRAs take the base's caches without a plan, and a pair with a book has one.
 std::vector<std::string> next_commands(const FamilyFile& file,
                                        const std::vector<MemberCheck>& members) {
   std::vector<std::string> commands;
@@ -107,6 +133,7 @@ std::vector<std::string> next_commands(const FamilyFile& file,
     if (member.kind == MemberKind::kBase || member.is_activated) continue;
     const fs::path book = file.path.parent_path() / "plans" /
                           fmt::format("{}-from-{}.json", member.name, file.base.name);
+    if (std::ranges::count(file.plan_books, book) > 0) continue;
     commands.push_back(fmt::format(
         "droidspeak profile --family {} --sender {} --receiver {} --data ROWS.jsonl --out {}",
         file.path.string(), file.base.name, member.name, book.string()));
@@ -116,18 +143,19 @@ std::vector<std::string> next_commands(const FamilyFile& file,
 }
 
 void run_init(const InitOptions& options) {
-  const FamilyFile file = family_of(options);
+  FamilyFile file = family_of(options);
   if (fs::exists(file.path))
     refuse(fmt::format("{} exists: --out must name a new file", file.path.string()));
   const std::vector<MemberCheck> members = check_members(file);
+  file.plan_books = books_beside(file);
   fs::create_directories(file.path.parent_path());
   const json family = describe(file);
   write_file_atomically(file.path, family.dump(2) + "\n");
   const std::vector<std::string> next = next_commands(file, members);
   if (options.common.wants_json)
     return print_json({{"family", file.path.string()}, {"content", family}, {"next", next}});
-  fmt::print("wrote {}: {} and {} variants that fit it\nnext:\n", file.path.string(),
-             file.base.name, file.variants.size());
+  fmt::print("wrote {}: {} and {} variants that fit it, {} plan books\nnext:\n", file.path.string(),
+             file.base.name, file.variants.size(), file.plan_books.size());
   for (const std::string& command : next) fmt::print("  {}\n", command);
 }
 
@@ -142,8 +170,9 @@ void add_family(CLI::App& app) {
   add_output_options(*init, options->common);
   init->add_option("base", options->base, "GGUF file or Hugging Face folder, or NAME=PATH")
       ->required();
-  init->add_option("variants", options->variants,
-                   "GGUF files, Hugging Face folders or PEFT folders, or NAME=PATH");
+  init->add_option(
+      "variants", options->variants,
+      "GGUF files, Hugging Face folders or adapters (PEFT folders, GGUF), or NAME=PATH");
   init->add_option("--out", options->out, "family.json to write, or the folder for it")->required();
   init->add_option("--name", options->name, "Name of the family (else the base's)");
   init->footer("Example: droidspeak family init base.gguf qa=adapters/qa --out my/family.json");

@@ -25,7 +25,7 @@ std::optional<ApiError> check_name(const std::string& name) {
       "lora_name");
 }
 
-// The folder with all links resolved, when it lies under the root.
+// The folder or file with all links resolved, when it lies under the root.
 ApiResult<std::filesystem::path> resolve(const Service& service, const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path& adapter_root = service.options().adapter_root;
@@ -41,8 +41,9 @@ ApiResult<std::filesystem::path> resolve(const Service& service, const std::stri
   // The same answer for what is missing and what is outside: paths outside are none of a client's
   // business.
   bool is_inside = !error && std::ranges::mismatch(root, folder).in1 == root.end();
-  if (!is_inside || !fs::is_directory(folder, error)) {
-    return refused("expected an adapter's folder under --adapter-root.");
+  bool is_file = !error && folder.extension() == ".gguf" && fs::is_regular_file(folder, error);
+  if (!is_inside || (!is_file && !fs::is_directory(folder, error))) {
+    return refused("expected an adapter's folder or GGUF file under --adapter-root.");
   }
   return folder;
 }

@@ -1,5 +1,5 @@
-// Bit layouts of the GGUF block formats and of our own. Fields are little endian; scales are f16. The order of the
-// float operations is that of ggml, so that results are equal to the bit.
+// Bit layouts of the GGUF block formats and of our own. Fields are little endian; scales are f16.
+// The order of the float operations is that of ggml, so that results are equal to the bit.
 #include "tensor/dequantize.h"
 
 #include <bit>

@@ -61,6 +61,52 @@ def test_a_relative_out_is_that_of_the_working_folder(program, parts, tmp_path, 
         assert all(row["fits"] for row in members(program, tmp_path / out, 0).values())
 
 
+def test_plan_books_beside_are_taken(program_with_books, tmp_path):
+    """Those of pairs of the family, where the next commands would write them."""
+    parts = program_with_books.family.parent
+    old = json.loads(program_with_books.family.read_text())
+    plans = tmp_path / "new" / "plans"
+    plans.mkdir(parents=True)
+    for book in old["plan_books"]:
+        for file in (parts / book).parent.glob(pathlib.Path(book).stem + "*"):
+            shutil.copy(file, plans)
+    (plans / "notes.json").write_text("{}")
+    variants = [f"{entry['name']}={parts / entry['adapter']}" for entry in old["variants"]]
+    made = make(program_with_books, f"base={parts / old['base']['path']}", *variants, "--out", tmp_path / "new")
+    books = sorted(f"plans/{pathlib.Path(book).name}" for book in old["plan_books"])
+    assert made["content"]["plan_books"] == books
+    done = program_with_books.run("inspect", made["family"], "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["plan_books"]) == len(books)
+    alone = make(program_with_books, f"base={parts / old['base']['path']}", "--out", tmp_path / "new" / "alone.json")
+    assert "plan_books" not in alone["content"]
+
+
+def test_adapters_in_gguf_are_members(program, tmp_path):
+    shutil.copytree(MODELS / "mixtral", tmp_path / "base", ignore=shutil.ignore_patterns("golden*", "adapter*"))
+    for file in (pathlib.Path(program.family).parent / "base").glob("tokenizer*"):
+        shutil.copy(file, tmp_path / "base")
+    shutil.copy(MODELS / "mixtral" / "adapter.gguf", tmp_path / "tuned.gguf")
+    made = make(program, tmp_path / "base", tmp_path / "tuned.gguf", "--out", tmp_path / "family.json")
+    assert made["content"]["variants"] == [{"name": "tuned", "adapter": "tuned.gguf"}]
+    found = members(program, made["family"], 0)["tuned"]
+    assert found["fits"] and found["kind"] == "adapter"
+    shutil.copy(MODELS / "granite" / "adapter.gguf", tmp_path / "other.gguf")
+    text = refusal(program, "family", "init", tmp_path / "base", tmp_path / "other.gguf", "--out", tmp_path / "f.json")
+    assert "is 'granite': the base model is mixtral" in text
+
+
+def test_quantised_variants_are_members(program, tmp_path):
+    """Each in its own format."""
+    names = ("gptq-4", "int8", "fbgemm")
+    for name in names:
+        shutil.copytree(MODELS / "quantized" / name, tmp_path / name)
+    made = make(program, *(tmp_path / name for name in names), "--out", tmp_path / "family.json")
+    assert [entry["path"] for entry in made["content"]["variants"]] == ["int8", "fbgemm"]
+    edit(tmp_path / "int8" / "config.json", quantization_config={"quant_method": "bitsandbytes"})
+    text = refusal(program, "family", "init", *(tmp_path / name for name in names), "--out", tmp_path / "f.json")
+    assert '"quantization_config.quant_method" is "bitsandbytes"' in text
+
+
 def test_a_copy_of_the_base_fits(program, parts, tmp_path):
     shutil.copytree(parts / "base", parts / "copy")
     make(program, parts / "base", parts / "copy", "--out", tmp_path / "family.json")

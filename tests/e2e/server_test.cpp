@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "device/losable_device.h"
 #include "e2e/tiny_server.h"
+#include "support/gguf_writer.h"
 
 namespace droidspeak {
 
@@ -169,6 +170,40 @@ TEST(Server, LoadsReplacesAndUnloadsAdapters) {
   EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "gamma"})").status, 200);
   EXPECT_EQ(server.get("/v1/models/gamma").status, 404);
   EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "base"})").status, 400);
+}
+
+TEST(Server, LoadsAnAdapterInGguf) {
+  TinyServer server;
+  const std::vector<float> down(2 * 64, 0.1f);
+  const std::vector<float> up(32 * 2, 0.1f);
+  write_gguf(server.folder() / "adapters" / "gamma.gguf",
+             {{"general.architecture", std::string("llama")},
+              {"general.type", std::string("adapter")},
+              {"adapter.type", std::string("lora")},
+              {"adapter.lora.alpha", 4.0}},
+             {{"blk.0.attn_v.weight.lora_a", DType::kF32, {2, 64}, std::as_bytes(std::span(down))},
+              {"blk.0.attn_v.weight.lora_b", DType::kF32, {32, 2}, std::as_bytes(std::span(up))}});
+  auto load = [&](const std::string& path) {
+    Json body = {{"lora_name", "gamma"}, {"lora_path", path}};
+    return server.post("/v1/load_lora_adapter", body.dump());
+  };
+  const auto loaded = load("adapters/gamma.gguf");
+  EXPECT_EQ(loaded.status, 200) << loaded.body;
+  EXPECT_EQ(server.post("/v1/completions", R"({"model": "gamma", "prompt": "x", "max_tokens": 1})")
+                .status,
+            200);
+  EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name": "gamma"})").status, 200);
+  write_file_atomically(server.folder() / "adapters" / "text.gguf", "not this");
+  const auto refused = load("adapters/text.gguf");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("adapters/text.gguf"));
+  EXPECT_THAT(refused.body, Not(HasSubstr(server.folder().string())));
+  TemporaryFolder elsewhere;
+  std::filesystem::rename(server.folder() / "adapters" / "gamma.gguf",
+                          elsewhere.path() / "gamma.gguf");
+  std::filesystem::create_symlink(elsewhere.path() / "gamma.gguf",
+                                  server.folder() / "adapters" / "gamma.gguf");
+  EXPECT_THAT(load("adapters/gamma.gguf").body, HasSubstr("under --adapter-root"));
 }
 
 TEST(Server, RefusesAWrongAdapterAndGoesOn) {

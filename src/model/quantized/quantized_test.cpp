@@ -141,6 +141,45 @@ TEST_F(Matrix, IsReadInTheFormatThatHoldsIt) {
     ASSERT_EQ(values[i], static_cast<float>(i % 8) - 8) << i;
 }
 
+TEST_F(Matrix, HasZeroPointsThatWrapAroundInTheFirstFormOfGptq) {
+  std::ranges::fill(zeros_, 0xffffffff);
+  config_.zero = QuantizationConfig::Zero::kStored;
+  for (int32_t offset : {1, 0}) {
+    config_.zero_offset = offset;
+    std::vector<std::byte> out;
+    QuantizedMatrix matrix("folder", config_, parts_);
+    ASSERT_EQ(matrix.dtype(), DType::kAffine4);
+    matrix.read(out);
+    std::vector<float> values(16 * 64);
+    dequantize(DType::kAffine4, out, values);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], static_cast<float>(i % 8) - (offset == 1 ? 0 : 15)) << i;
+  }
+}
+
+// Words at the end of rows, and of columns of zero points, are not full.
+TEST_F(Matrix, MayHaveRowsAndColumnsThatFillNoWord) {
+  const std::vector<uint32_t> codes = {0x87654, 0x11111, 0xfedcb};
+  const std::vector<uint32_t> zeros = {0x321};
+  const std::vector<float> scales = {1, 2, 0.5f};
+  const std::vector<int64_t> sizes = {3, 5};
+  config_ = {.method = "compressed-tensors", .layout = QuantizationConfig::Layout::kPacked};
+  parts_ = {
+      .module = "m",
+      .codes = {"m.weight_packed", "I32", {3, 1}, std::as_bytes(std::span(codes))},
+      .scales = {"m.weight_scale", DType::kF32, {3, 1}, std::as_bytes(std::span(scales))},
+      .zeros = OtherTensor{"m.weight_zero_point", "I32", {1, 1}, std::as_bytes(std::span(zeros))},
+      .group_index = std::nullopt,
+      .shape = OtherTensor{"m.weight_shape", "I64", {2}, std::as_bytes(std::span(sizes))}};
+  std::vector<std::byte> out;
+  QuantizedMatrix matrix("folder", config_, parts_);
+  ASSERT_EQ(matrix.dtype(), DType::kF32);
+  matrix.read(out);
+  std::vector<float> values(15);
+  dequantize(DType::kF32, out, values);
+  EXPECT_EQ(values, (std::vector<float>{3, 4, 5, 6, 7, -2, -2, -2, -2, -2, 4, 4.5f, 5, 5.5f, 6}));
+}
+
 TEST_F(Matrix, OfOtherShapesIsRefused) {
   parts_.codes.shape = {8, 16, 1};
   expect_refusal([&] { read(); }, "'m.qweight' has shape [8, 16, 1]: expected rows and columns");
