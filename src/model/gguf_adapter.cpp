@@ -13,6 +13,9 @@
 namespace droidspeak {
 namespace {
 
+// Tokenizers of models are a few MiB; those of adapters there are none.
+constexpr uint64_t kLargestHeader = uint64_t{64} << 20;
+
 // "{}" stands for the expert.
 struct ModuleNames {
   std::string_view gguf;
@@ -134,6 +137,15 @@ class TensorPlacer {
 };
 
 }  // namespace
+
+bool is_gguf_adapter(const std::filesystem::path& path) {
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) return false;
+  try {
+    return GgufFile(path, kLargestHeader).get_string_or("general.type", "model") == "adapter";
+  } catch (const Failure&) {
+    return false;
+  }
+}
 
 const Architecture& check_gguf_adapter(const GgufFile& file, const ModelConfig& base) {
   auto expect = [&](std::string_view key, std::string_view wanted) {

@@ -20,6 +20,9 @@ struct AdapterTensor {
   std::vector<int32_t> row_order = {};  // row i is row_order[i] of the file; empty: i
 };
 
+// False when it is no file of that kind, or cannot be read.
+bool is_gguf_adapter(const std::filesystem::path& path);
+
 // Throws Failure naming key and value unless it is a LoRA for models of this base's architecture.
 const Architecture& check_gguf_adapter(const GgufFile& file, const ModelConfig& base);
 

@@ -82,6 +82,14 @@ class GgufAdapter : public testing::Test {
   std::vector<std::unique_ptr<std::vector<float>>> values_;
 };
 
+TEST_F(GgufAdapter, IsToldFromAModel) {
+  EXPECT_TRUE(is_gguf_adapter(write()));
+  set("general.type", std::string("model"));
+  EXPECT_FALSE(is_gguf_adapter(write()));
+  EXPECT_FALSE(is_gguf_adapter(folder_.path()));
+  EXPECT_FALSE(is_gguf_adapter(folder_.path() / "nothing"));
+}
+
 TEST_F(GgufAdapter, PutsRowsOfQueriesAndKeysInOrderWhereTheFileHasAnother) {
   add("blk.1.attn_k.weight.lora_b", {16, 2});
   add("blk.1.attn_v.weight.lora_b", {16, 2});
