@@ -266,10 +266,9 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
   if (tier && *tier != "auto" && *tier != "standard_only") {
     fields.reject("service_tier", "other than 'auto' and 'standard_only' is not supported");
   }
-  reject_unsupported(
-      fields, {"mcp_servers", "container", "context_management", "compaction", "fallbacks",
-               "output_format", "stop",
-               "response_format", "structured_outputs", "prompt_logprobs", "logprobs"});
+  reject_unsupported(fields, {"mcp_servers", "container", "context_management", "compaction",
+                              "fallbacks", "output_format", "stop", "response_format",
+                              "structured_outputs", "prompt_logprobs", "logprobs"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {
