@@ -40,7 +40,8 @@ TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
       << "layers that the plan recomputed were still there only";
 }
 
-// What one engine has mixed with a plan saves another one following it, and reading what lies behind.
+// What one engine has mixed with a plan saves another one following it, and reading what lies
+// behind.
 TEST(RemoteSharing, WhatAPlanHasMixedIsFoundByOthers) {
   SKIP_WITHOUT_REDIS();
   SharedFamily family;

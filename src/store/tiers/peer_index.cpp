@@ -31,11 +31,11 @@ void PeerIndex::look_up(std::span<const Digest> keys,
 
 size_t PeerIndex::num_known(std::span<const Digest> keys) const {
   MutexLock lock(mutex_);
-  auto asked = std::ranges::find_if(keys, [&](const Digest& key) {
-    const Block* block = blocks_.find(key);
-    return block != nullptr && block->is_asked;
-  });
-  return static_cast<size_t>(asked - keys.begin());
+  for (size_t k = 0; k < keys.size(); ++k) {
+    const Block* block = blocks_.find(keys[k]);
+    if (block != nullptr && block->is_asked) return k;
+  }
+  return keys.size();
 }
 
 std::vector<Digest> PeerIndex::questions(std::span<const Digest> keys, Time now) {
