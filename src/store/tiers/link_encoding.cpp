@@ -5,7 +5,7 @@
 namespace droidspeak {
 namespace {
 
-// Of one core, by measurement: docs/decisions/009-kv-codec.md has that of the codec.
+// Of one core: an estimate for 8 bits, measured for the codec (docs/decisions/009-kv-codec.md).
 constexpr double kInt8ValuesPerSecond = 2e9;
 constexpr double kCodedValuesPerSecond = 6e8;
 constexpr double kCodedBytes = 0.4;  // a value
