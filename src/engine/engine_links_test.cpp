@@ -2,7 +2,7 @@
 // answer is the one that full prefill gives, and what has arrived whole is used.
 #include <gtest/gtest.h>
 
-#include "engine/remote_engine.h"
+#include "engine/remote_engine_fixture.h"
 #include "redis/faulty_link.h"
 
 namespace droidspeak {

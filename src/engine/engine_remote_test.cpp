@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/remote_engine.h"
+#include "engine/remote_engine_fixture.h"
 
 namespace droidspeak {
 namespace {

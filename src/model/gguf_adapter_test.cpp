@@ -147,10 +147,10 @@ TEST_F(GgufAdapter, FitsModelsWhoseGgufFilesCallThemselvesAsItDoes) {
 
 TEST_F(GgufAdapter, IsRefusedForWhatItSaysAndWeDoNot) {
   set("general.type", std::string("model"));
-  EXPECT_THAT(refusal(), HasSubstr("key \"general.type\" is \"model\": expected \"adapter\""));
+  EXPECT_THAT(refusal(), HasSubstr("key \"general.type\" is 'model': expected \"adapter\""));
   set("general.type", std::string("adapter"));
   set("adapter.type", std::string("dora"));
-  EXPECT_THAT(refusal(), HasSubstr("key \"adapter.type\" is \"dora\": expected \"lora\""));
+  EXPECT_THAT(refusal(), HasSubstr("key \"adapter.type\" is 'dora': expected \"lora\""));
   set("adapter.type", std::string("lora"));
   set("adapter.lora.magnitude", 1.0);
   EXPECT_THAT(refusal(), HasSubstr("key 'adapter.lora.magnitude' is not supported"));

@@ -16,31 +16,13 @@
 #include "profiler/book_builder.h"
 #include "profiler/gate_choice.h"
 #include "profiler/plots.h"
+#include "profiler/profile_limits.h"
 #include "profiler/profile_record.h"
 #include "profiler/prompt_trial.h"
 #include "profiler/shape_choice.h"
 
 namespace droidspeak {
 namespace {
-
-constexpr int32_t kFolds = 4;
-// Context work allowed, in full prefills per layer.
-constexpr double kWorkShare = 0.6;
-// Of it, in full prefills, kept for the frontier: the sender reads once more, the rest recomputes.
-constexpr double kFrontierWork = 1.8;
-// Translated plans are tried up to this share of recomputed layers: beyond it little is gained in
-// time.
-constexpr double kTranslatedShare = 0.34;
-// Rows that may serve the fit alone, for every one that is measured.
-constexpr int32_t kMostFitRows = 4;
-constexpr double kSaveSeconds = 120;
-// Sums of wide models are gigabytes: writing them takes at most this share of the time, at the rate
-// that a disk takes them.
-constexpr double kSaveShare = 1.0 / 30;
-constexpr double kDiskBytesPerSecond = 1e9;
-constexpr int32_t kRecordVersion = 5;
-// E maps of every layer cost memory by the square of the width.
-constexpr int32_t kWideModel = 1024;
 
 // One context's results, put into the record when the context is done.
 struct ContextResults {

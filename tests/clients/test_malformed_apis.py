@@ -59,7 +59,8 @@ BROKEN = [
 
 @pytest.mark.parametrize("path,body,param", BROKEN)
 def test_openai_calls(server, model, path, body, param):
-    answer = httpx.post(server.url + path, json={"model": model, "max_tokens": 1, **body})
+    limit = "max_output_tokens" if path == RESPONSES else "max_tokens"
+    answer = httpx.post(server.url + path, json={"model": model, limit: 1, **body})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
