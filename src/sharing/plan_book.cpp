@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include <fmt/format.h>
@@ -31,7 +32,42 @@ json to_json(const PlanEntry& entry, int32_t num_layers) {
            {"agreement", q.agreement}};
   if (q.score) out["score"] = *q.score;
   if (q.score_low && q.score_high) out["score_difference_ci95"] = {*q.score_low, *q.score_high};
+  if (q.gold_lost && q.gold_lost_error) {
+    out["gold_lost"] = *q.gold_lost;
+    out["gold_lost_se"] = *q.gold_lost_error;
+  }
   return out;
+}
+
+struct NumberRange {
+  double low;
+  double high;
+  const char* expected;
+};
+
+// A number that may be missing. Throws Failure naming the field.
+std::optional<double> read_optional(const json& in, const char* name, const NumberRange& range) {
+  if (!in.contains(name)) return std::nullopt;
+  const json& value = in[name];
+  if (value.is_number()) {
+    double number = value.get<double>();
+    if (std::isfinite(number) && number >= range.low && number <= range.high) return number;
+  }
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("{} is {}: expected {}", name, value.dump(), range.expected));
+}
+
+void read_gold(const json& in, PlanQuality& quality) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  quality.gold_lost = read_optional(in, "gold_lost", {-kMost, 1, "a number of at most 1"});
+  quality.gold_lost_error =
+      read_optional(in, "gold_lost_se", {0, kMost, "a number that is not negative"});
+  if (quality.gold_lost.has_value() != quality.gold_lost_error.has_value()) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("plan {}: gold_lost and gold_lost_se: expected both or none, found only {}",
+                    in.at("plan").dump(), quality.gold_lost ? "gold_lost" : "gold_lost_se"));
+  }
 }
 
 PlanEntry entry_from_json(const json& in, int32_t num_layers) {
@@ -50,6 +86,7 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
     q.score_low = in["score_difference_ci95"].at(0).get<double>();
     q.score_high = in["score_difference_ci95"].at(1).get<double>();
   }
+  read_gold(in, q);
   return entry;
 }
 
@@ -85,6 +122,7 @@ json to_json(const PlanBook& book) {
       {"frontier", json::array()},
       {"heat_map", json::array()},
       {"sensitivity", json::array()}};
+  if (book.full_gold_probability) out["full_gold_probability"] = *book.full_gold_probability;
   if (book.look_layer) out["look_layer"] = *book.look_layer;
   for (const PlanEntry& entry : book.frontier)
     out["frontier"].push_back(to_json(entry, book.num_layers));
@@ -125,6 +163,8 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.context_tokens_median = data.at("context_tokens_median").get<int32_t>();
   book.metric = in.at("metric").get<std::string>();
   book.full_score = in.at("full_score").get<double>();
+  book.full_gold_probability =
+      read_optional(in, "full_gold_probability", {0, 1, "a probability, 0 to 1"});
   if (in.contains("look_layer")) {
     book.look_layer = in["look_layer"].get<int32_t>();
     if (*book.look_layer < 0 || *book.look_layer >= book.num_layers)

@@ -22,6 +22,10 @@ struct PlanQuality {
   std::optional<double> score;  // task metric by generation, 0..1
   std::optional<double> score_low;  // 95 % interval of the paired difference to full prefill
   std::optional<double> score_high;
+  // Share of the known answer's probability under full prefill that is lost, and its standard
+  // error, rows in pairs. Both or none.
+  std::optional<double> gold_lost;
+  std::optional<double> gold_lost_error;
 };
 
 struct PlanEntry {
@@ -30,8 +34,8 @@ struct PlanEntry {
   PlanQuality quality;
   double relative_cost =
       1;  // predicted prefill time as a share of full prefill at the profiled length
-  // What the chooser compares with min_quality: 1 = as good as full prefill. From KL, and
-  // from the score where that is worse beyond doubt; see docs/plan_book.md.
+  // What the chooser compares with min_quality: 1 = as good as full prefill. From KL and from
+  // what the known answer's probability has lost; see docs/plan_book.md.
   double quality_index = 1;
 };
 
@@ -61,7 +65,10 @@ struct PlanBook {
   int32_t context_tokens_median = 0;
   std::string metric;     // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
   double full_score = 0;  // of full prefill
-  std::vector<PlanEntry> frontier;  // by cost, ascending; full prefill is not listed
+  // Mean probability per token that it gives the known answer; nothing where none is known.
+  std::optional<double> full_gold_probability;
+  // By cost, ascending; full prefill is not listed.
+  std::vector<PlanEntry> frontier;
   std::vector<HeatCell> heat_map;
   std::vector<LayerSensitivity> sensitivity;
   std::optional<int32_t> look_layer;  // nothing: the default

@@ -1,0 +1,149 @@
+#include "sharing/plan_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class PlanBookTest : public testing::Test {
+ protected:
+  static PlanEntry entry(const ReusePlan& plan, double cost, double index) {
+    PlanEntry made;
+    made.plan = plan;
+    made.relative_cost = cost;
+    made.quality_index = index;
+    return made;
+  }
+
+  static PlanBook example() {
+    PlanBook book;
+    book.sender = "base";
+    book.receiver = "qa";
+    book.num_layers = 8;
+    book.data_name = "rows.jsonl";
+    book.metric = "f1";
+    book.full_score = 0.5;
+    book.full_gold_probability = 0.625;
+    book.frontier = {entry(ReusePlan::reuse_all(), 0.1, 0.9), entry({0, 2, 4}, 0.4, 0.995)};
+    PlanQuality& measured = book.frontier[0].quality;
+    measured.kl = 0.07;
+    measured.score = 0.45;
+    measured.score_low = -0.09;
+    measured.score_high = -0.01;
+    measured.gold_lost = 0.125;
+    measured.gold_lost_error = 0.025;
+    book.frontier[1].quality.gold_lost = -0.5;
+    book.frontier[1].quality.gold_lost_error = 0;
+    return book;
+  }
+
+  json saved(const PlanBook& book) {
+    save_plan_book(path_, book);
+    return json::parse(read_file(path_));
+  }
+
+  std::string failure_of(const json& book) {
+    write_file_atomically(path_, book.dump());
+    try {
+      load_plan_book(path_);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "no failure";
+  }
+
+  TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "book.json";
+};
+
+TEST_F(PlanBookTest, ComesBackAsItWasSaved) {
+  const PlanBook book = example();
+  save_plan_book(path_, book);
+  const PlanBook loaded = load_plan_book(path_);
+  EXPECT_EQ(loaded.full_score, book.full_score);
+  EXPECT_EQ(loaded.full_gold_probability, book.full_gold_probability);
+  ASSERT_EQ(loaded.frontier.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const PlanQuality& found = loaded.frontier[i].quality;
+    const PlanQuality& expected = book.frontier[i].quality;
+    EXPECT_EQ(loaded.frontier[i].plan, book.frontier[i].plan);
+    EXPECT_EQ(loaded.frontier[i].quality_index, book.frontier[i].quality_index);
+    EXPECT_EQ(found.kl, expected.kl);
+    EXPECT_EQ(found.score, expected.score);
+    EXPECT_EQ(found.score_low, expected.score_low);
+    EXPECT_EQ(found.score_high, expected.score_high);
+    EXPECT_EQ(found.gold_lost, expected.gold_lost);
+    EXPECT_EQ(found.gold_lost_error, expected.gold_lost_error);
+  }
+}
+
+TEST_F(PlanBookTest, BooksWithoutKnownAnswersStayValid) {
+  PlanBook book = example();
+  book.full_gold_probability.reset();
+  for (PlanEntry& plan : book.frontier)
+    plan.quality.gold_lost = plan.quality.gold_lost_error = std::nullopt;
+  const json text = saved(book);
+  EXPECT_FALSE(text.contains("full_gold_probability"));
+  EXPECT_FALSE(text["frontier"][0].contains("gold_lost"));
+  EXPECT_FALSE(text["frontier"][0].contains("gold_lost_se"));
+  const PlanBook loaded = load_plan_book(path_);
+  EXPECT_FALSE(loaded.full_gold_probability);
+  EXPECT_FALSE(loaded.frontier[0].quality.gold_lost);
+}
+
+TEST_F(PlanBookTest, GoldFiguresOutOfRangeAreRefusedByName) {
+  const json good = saved(example());
+  EXPECT_EQ(failure_of(good), "no failure");
+
+  struct Wrong {
+    const char* field;
+    json value;
+    const char* said;
+  };
+
+  const std::vector<Wrong> wrong = {
+      {"gold_lost", 1.5, "gold_lost is 1.5: expected a number of at most 1"},
+      {"gold_lost", "much", "gold_lost is \"much\": expected"},
+      {"gold_lost", nullptr, "gold_lost is null: expected"},
+      {"gold_lost_se", -0.1, "gold_lost_se is -0.1: expected a number that is not negative"},
+      {"gold_lost_se", true, "gold_lost_se is true: expected"}};
+  for (const Wrong& one : wrong) {
+    json bad = good;
+    bad["frontier"][1][one.field] = one.value;
+    EXPECT_THAT(failure_of(bad), HasSubstr(one.said));
+    EXPECT_THAT(failure_of(bad), HasSubstr("book.json"));
+  }
+  for (const char* field : {"gold_lost", "gold_lost_se"}) {
+    json bad = good;
+    bad["frontier"][0].erase(field);
+    EXPECT_THAT(failure_of(bad), HasSubstr("expected both or none")) << field;
+  }
+  for (const json& value : {json(-0.1), json(1.01), json("half")}) {
+    json bad = good;
+    bad["full_gold_probability"] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr("full_gold_probability is " + value.dump()));
+  }
+}
+
+TEST_F(PlanBookTest, TheCheapestPlanNeedsNoOrder) {
+  PlanBook book = example();
+  book.frontier = {entry({0, 2, 4}, 0.4, 0.99), entry(ReusePlan::reuse_all(), 0.1, 0.9),
+                   entry({0, 2, 6}, 0.6, 0.95), entry({0, 2, 5}, 0.3, 0.985),
+                   entry({0, 1, 7}, 0.8, 0.999)};
+  EXPECT_EQ(book.cheapest(0.9)->plan, ReusePlan::reuse_all());
+  EXPECT_EQ(book.cheapest(0.95)->plan, (ReusePlan{0, 2, 5}));
+  EXPECT_EQ(book.cheapest(0.99)->plan, (ReusePlan{0, 2, 4}));
+  EXPECT_EQ(book.cheapest(0.991)->plan, (ReusePlan{0, 1, 7}));
+  EXPECT_EQ(book.cheapest(1), nullptr);
+}
+
+}  // namespace
+}  // namespace droidspeak
