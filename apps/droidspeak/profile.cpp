@@ -55,10 +55,16 @@ nlohmann::json to_json(const PlanBook& book, const std::string& path) {
                         {"recomputed_layers", entry.plan.recomputed_layers()},
                         {"kl", entry.quality.kl},
                         {"score", nullptr},
+                        {"gold_lost", nullptr},
+                        {"gold_lost_se", nullptr},
                         {"agreement", entry.quality.agreement},
                         {"quality_index", entry.quality_index},
                         {"relative_cost", entry.relative_cost}};
     if (entry.quality.score) item["score"] = *entry.quality.score;
+    if (entry.quality.gold_lost) {
+      item["gold_lost"] = *entry.quality.gold_lost;
+      item["gold_lost_se"] = *entry.quality.gold_lost_error;
+    }
     frontier.push_back(item);
   }
   return {{"plan_book", path},
@@ -75,15 +81,17 @@ void print_text(const PlanBook& book, const std::string& path) {
              book.receiver, book.sender, book.num_contexts, book.profile_seconds,
              book.prefill_equivalents);
   if (!book.metric.empty()) fmt::print("full prefill: {} {:.3f}\n", book.metric, book.full_score);
-  fmt::print("{:>10} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>8} {:>6}\n", "plan", "translated",
-             "layers", "KL", "95 %", "agreement", "score", "quality", "cost");
+  fmt::print("{:>10} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>9} {:>8} {:>6}\n", "plan",
+             "translated", "layers", "KL", "95 %", "agreement", "score", "gold lost", "quality",
+             "cost");
   for (const PlanEntry& entry : book.frontier) {
     const PlanQuality& q = entry.quality;
-    fmt::print("{:>10} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>8.4f} {:>6.3f}\n",
+    fmt::print("{:>10} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>9} {:>8.4f} {:>6.3f}\n",
                fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c),
                entry.translated ? "yes" : "no", entry.plan.recomputed_layers(), q.kl,
                fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement,
-               q.score ? fmt::format("{:.3f}", *q.score) : "-", entry.quality_index,
+               q.score ? fmt::format("{:.3f}", *q.score) : "-",
+               q.gold_lost ? fmt::format("{:.4f}", *q.gold_lost) : "-", entry.quality_index,
                entry.relative_cost);
   }
   fmt::print("written: {}\n", path);

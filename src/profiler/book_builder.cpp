@@ -1,22 +1,55 @@
 #include "profiler/book_builder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "profiler/prompt_trial.h"
 
 namespace droidspeak {
 namespace {
 
-PlanQuality quality_of(const PlanRecord& record, std::span<const double> full_scores) {
+// What full prefill gives, one value per context.
+struct FullPrefill {
+  std::vector<double> scores;            // empty without a metric
+  std::vector<double> gold_probability;  // only of contexts with a known answer
+
+  // One row alone would not say how sure it is.
+  bool has_gold() const { return gold_probability.size() >= 2; }
+};
+
+FullPrefill full_prefill(const ProfileRecord& record, Metric metric) {
+  FullPrefill full;
+  for (const ReferenceAnswer& reference : record.references) {
+    if (metric != Metric::kNone) full.scores.push_back(reference.score);
+    if (reference.gold_probability) full.gold_probability.push_back(*reference.gold_probability);
+  }
+  return full;
+}
+
+// What the expected loss follows from.
+PlanQuality measured_loss(const PlanRecord& record, const FullPrefill& full) {
   PlanQuality quality;
   quality.kl = mean_of(record.kl);
+  if (!full.has_gold() || record.gold_probability.size() != full.gold_probability.size())
+    return quality;
+  std::vector<double> lost;
+  for (size_t i = 0; i < full.gold_probability.size(); ++i)
+    lost.push_back(full.gold_probability[i] - record.gold_probability[i]);
+  const double all = mean_of(full.gold_probability);
+  quality.gold_lost = mean_of(lost) / all;
+  quality.gold_lost_error = deviation_of(lost) / std::sqrt(static_cast<double>(lost.size())) / all;
+  return quality;
+}
+
+PlanQuality quality_of(const PlanRecord& record, const FullPrefill& full) {
+  PlanQuality quality = measured_loss(record, full);
   Interval interval = bootstrap_mean(record.kl);
   quality.kl_low = interval.low;
   quality.kl_high = interval.high;
   quality.agreement = mean_of(record.agreement);
-  if (record.score.size() == full_scores.size() && !full_scores.empty()) {
+  if (record.score.size() == full.scores.size() && !full.scores.empty()) {
     quality.score = mean_of(record.score);
-    Interval difference = bootstrap_difference(record.score, full_scores);
+    Interval difference = bootstrap_difference(record.score, full.scores);
     quality.score_low = difference.low;
     quality.score_high = difference.high;
   }
@@ -45,27 +78,19 @@ bool is_heat_cell(const ReusePlan& plan, const BookSource& source) {
 }
 
 void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
-  std::vector<double> full_scores;
-  if (source.metric != Metric::kNone) {
-    for (const ReferenceAnswer& reference : record.references)
-      full_scores.push_back(reference.score);
-  }
-  book.full_score = mean_of(full_scores);
+  const FullPrefill full = full_prefill(record, source.metric);
+  book.full_score = mean_of(full.scores);
+  if (full.has_gold()) book.full_gold_probability = mean_of(full.gold_probability);
   CostShape shape = cost_shape(record, source);
   auto cost = [&](const TriedPlan& tried) { return relative_cost(tried, shape); };
-  for (const TriedPlan& tried : pareto_plans(mean_divergences(record), cost, 1)) {
+  for (const TriedPlan& tried : pareto_plans(expected_losses(record), cost, 1)) {
     PlanEntry entry;
     entry.plan = tried.plan;
     entry.translated = tried.translated;
-    entry.quality = quality_of(record.plans.at(tried), full_scores);
+    entry.quality = quality_of(record.plans.at(tried), full);
+    entry.quality_index = quality_index(entry.quality);
     entry.relative_cost = cost(tried);
     book.frontier.push_back(entry);
-  }
-  auto scored = std::ranges::count_if(
-      book.frontier, [](const PlanEntry& entry) { return entry.quality.score.has_value(); });
-  for (PlanEntry& entry : book.frontier) {
-    entry.quality_index =
-        quality_index(entry.quality, book.full_score, static_cast<size_t>(scored));
   }
 }
 
@@ -78,6 +103,14 @@ PlanDivergences mean_divergences(const ProfileRecord& record) {
       means[tried] = mean_of(plan.kl);
   }
   return means;
+}
+
+PlanLosses expected_losses(const ProfileRecord& record) {
+  const FullPrefill full = full_prefill(record, Metric::kNone);
+  PlanLosses losses;
+  for (const auto& [tried, kl] : mean_divergences(record))
+    losses[tried] = expected_loss(measured_loss(record.plans.at(tried), full));
+  return losses;
 }
 
 double prefill_equivalents(int64_t layer_tokens,

@@ -144,6 +144,16 @@ QaPrompt make_qa_prompt(const Tokenizer& tokenizer, const QaRow& row) {
   return prompt;
 }
 
+std::vector<int32_t> gold_tokens(const Tokenizer& tokenizer,
+                                 const QaPrompt& prompt,
+                                 int32_t max_tokens) {
+  if (prompt.answers.empty()) return {};
+  const std::string& answer = *std::ranges::min_element(prompt.answers, {}, &std::string::size);
+  std::vector<int32_t> tokens = tokenizer.encode(answer, SpecialTokens::kAsText);
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(max_tokens)));
+  return tokens;
+}
+
 PromptSet make_prompts(const Tokenizer& tokenizer, const QaFile& file, const PromptLimits& limits) {
   PromptSet set;
   for (const QaRow& row : file.rows) {

@@ -44,6 +44,11 @@ struct QaPrompt {
 
 QaPrompt make_qa_prompt(const Tokenizer& tokenizer, const QaRow& row);
 
+// Tokens of the shortest known answer, at most so many; none without one.
+std::vector<int32_t> gold_tokens(const Tokenizer& tokenizer,
+                                 const QaPrompt& prompt,
+                                 int32_t max_tokens);
+
 struct PromptLimits {
   int32_t max_rows = 0;    // 0: all
   int32_t max_tokens = 0;  // prompt and answer together

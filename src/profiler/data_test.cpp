@@ -54,6 +54,19 @@ TEST_F(DataTest, LaysPromptsOutAsTheModelsWereTrained) {
   EXPECT_TRUE(tokenizer_->decode(context, SpecialTokens::kAsText).ends_with("Another one.\n\n"));
 }
 
+TEST_F(DataTest, TheGoldAnswerIsTheShortestAndIsCut) {
+  QaPrompt prompt;
+  EXPECT_TRUE(gold_tokens(*tokenizer_, prompt, 8).empty());
+  prompt.answers = {"Paris, France", "Paris", "London"};
+  EXPECT_EQ(gold_tokens(*tokenizer_, prompt, 8),
+            tokenizer_->encode("Paris", SpecialTokens::kAsText));
+  EXPECT_EQ(gold_tokens(*tokenizer_, prompt, 2), tokenizer_->encode("Pa", SpecialTokens::kAsText));
+  prompt.answers = {"<|im_end|>"};
+  EXPECT_EQ(gold_tokens(*tokenizer_, prompt, 32).size(), 10u) << "as text";
+  prompt.answers = {"Paris", ""};
+  EXPECT_TRUE(gold_tokens(*tokenizer_, prompt, 8).empty());
+}
+
 TEST_F(DataTest, NamesFileAndLineOfWhatIsWrong) {
   std::string good = std::string(kRow) + "\n";
   EXPECT_THAT(failure_of(good + "{\"id\":"), HasSubstr("rows.jsonl:2: not valid JSON"));

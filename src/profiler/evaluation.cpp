@@ -145,11 +145,8 @@ class Evaluation {
   // Of the shortest known answer; host_ holds the logits of the prompt's last token, and does
   // again.
   std::optional<double> gold_nll(const QaPrompt& prompt, BlockTable& table) {
-    if (prompt.answers.empty()) return std::nullopt;
-    const std::string& answer = *std::ranges::min_element(prompt.answers, {}, &std::string::size);
-    std::vector<int32_t> gold = tokenizer_.encode(answer, SpecialTokens::kAsText);
+    const std::vector<int32_t> gold = gold_tokens(tokenizer_, prompt, options_.max_tokens);
     if (gold.empty()) return std::nullopt;
-    gold.resize(std::min(gold.size(), static_cast<size_t>(options_.max_tokens)));
     run_answer(prompt, gold, table);
     auto width = static_cast<size_t>(transformer_.config().vocab_size);
     double sum = 0;

@@ -2,36 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <set>
 #include <utility>
 
 namespace droidspeak {
 namespace {
 
-constexpr double kLeastGain = 0.98;
+constexpr double kLeastGain = 0.97;
 // Divergence at which a plan loses everything; docs/plan_book.md has the fit. The one per cent of
 // `auto` lies at 0.050.
 constexpr double kWorthlessKl = 1.08;
 constexpr double kAutoFloor = 0.99;
-constexpr double kDoubt = 0.05;  // that some plan of a book is called worse by chance
+constexpr double kUsualFloors[] = {0.95, 0.98, kAutoFloor};
 constexpr int32_t kLookShares[] = {30, 50, 100, 150, 250};  // in thousandths
 // More layers than those of the cheapest blocks are better spent on tokens.
 constexpr size_t kLookedAtBlocks = 4;
 
-double index_of_kl(double kl) {
-  return 1 - std::min(1.0, std::pow(kl / kWorthlessKl, 1.5));
+double index_of(double loss) {
+  return 1 - std::clamp(loss, 0.0, 1.0);
 }
 
-// So many standard deviations a normal variable exceeds, up or down, with this probability.
-double deviations_for(double probability) {
-  double low = 0;
-  double high = 10;
-  for (int i = 0; i < 60; ++i) {
-    double middle = (low + high) / 2;
-    (std::erfc(middle / std::numbers::sqrt2) > probability ? low : high) = middle;
-  }
-  return low;
+// Whether a plan with this loss is worth having beside cheaper ones that lose `best`.
+bool is_better(double loss, double best) {
+  auto is_first = [&](double floor) { return index_of(loss) >= floor && index_of(best) < floor; };
+  return loss < best * kLeastGain || std::ranges::any_of(kUsualFloors, is_first);
 }
 
 double num_layers_of(const TriedPlan& tried) {
@@ -89,7 +83,7 @@ class Refinement {
 
 }  // namespace
 
-std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
+std::vector<TriedPlan> pareto_plans(const PlanLosses& plans,
                                     const PlanCost& cost,
                                     double full_cost) {
   std::vector<std::pair<TriedPlan, double>> ordered(plans.begin(), plans.end());
@@ -100,11 +94,11 @@ std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
   });
   std::vector<TriedPlan> frontier;
   double best = 0;
-  for (const auto& [tried, kl] : ordered) {
+  for (const auto& [tried, loss] : ordered) {
     if (cost(tried) >= full_cost) continue;
-    if (!frontier.empty() && !(kl < best * kLeastGain)) continue;
+    if (!frontier.empty() && !is_better(loss, best)) continue;
     frontier.push_back(tried);
-    best = kl;
+    best = loss;
   }
   return frontier;
 }
@@ -145,10 +139,9 @@ int32_t context_layers(const std::vector<TriedPlan>& plans) {
   return layers;
 }
 
-std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
-                                        const RefinementLimits& limits) {
+std::vector<TriedPlan> refinement_plans(const PlanLosses& plans, const RefinementLimits& limits) {
   std::vector<TriedPlan> frontier = pareto_plans(plans, num_layers_of, limits.num_layers);
-  auto is_good = [&](const TriedPlan& tried) { return index_of_kl(plans.at(tried)) >= kAutoFloor; };
+  auto is_good = [&](const TriedPlan& tried) { return index_of(plans.at(tried)) >= kAutoFloor; };
   auto chosen = std::ranges::find_if(frontier, is_good);
   if (chosen == frontier.end() && !frontier.empty()) --chosen;
   // Outwards from the plan that `auto` would take.
@@ -160,7 +153,7 @@ std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
     }
   }
   Refinement refinement(limits);
-  for (const auto& [tried, kl] : plans) {
+  for (const auto& [tried, loss] : plans) {
     if (tried.plan.is_reuse_all()) refinement.add(tried);
   }
   if (!ordered.empty()) {
@@ -174,12 +167,14 @@ std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
   return refinement.take();
 }
 
-double quality_index(const PlanQuality& quality, double full_score, size_t num_scored) {
-  double index = index_of_kl(quality.kl);
-  if (!quality.score || !quality.score_low || !quality.score_high || full_score <= 0) return index;
-  double error = (*quality.score_high - *quality.score_low) / (2 * deviations_for(kDoubt));
-  double worst = full_score - deviations_for(kDoubt / static_cast<double>(num_scored)) * error;
-  return *quality.score < worst ? std::clamp(*quality.score / full_score, 0.0, index) : index;
+double expected_loss(const PlanQuality& quality) {
+  double by_kl = std::pow(quality.kl / kWorthlessKl, 1.5);
+  if (!quality.gold_lost || !quality.gold_lost_error) return by_kl;
+  return std::max(by_kl, *quality.gold_lost - *quality.gold_lost_error);
+}
+
+double quality_index(const PlanQuality& quality) {
+  return index_of(expected_loss(quality));
 }
 
 double relative_cost(const TriedPlan& tried, const CostShape& shape) {
@@ -203,9 +198,9 @@ double relative_cost(const TriedPlan& tried, const CostShape& shape) {
          shape.context_share * (recomputed + translation + looked_at);
 }
 
-std::vector<TriedPlan> look_plans(const PlanDivergences& plans, const CostShape& shape) {
+std::vector<TriedPlan> look_plans(const PlanLosses& plans, const CostShape& shape) {
   std::vector<TriedPlan> bases;
-  for (const auto& [tried, kl] : plans) {
+  for (const auto& [tried, loss] : plans) {
     if (tried.plan.is_reuse_all()) bases.push_back(tried);
   }
   auto cost = [&](const TriedPlan& tried) { return relative_cost(tried, shape); };

@@ -16,12 +16,16 @@ namespace droidspeak {
 // Mean KL of every plan that was measured.
 using PlanDivergences = std::map<TriedPlan, double>;
 
+// Their expected_loss().
+using PlanLosses = std::map<TriedPlan, double>;
+
 // What following a plan takes, in any unit.
 using PlanCost = std::function<double(const TriedPlan&)>;
 
-// Plans with the least divergence for their cost: each one at least 2 % better than all cheaper
-// ones. Ascending by cost; plans that cost as much as full prefill, `full_cost`, are left out.
-std::vector<TriedPlan> pareto_plans(const PlanDivergences& plans,
+// Plans with the least loss for their cost: each one loses at least 3 % less than all cheaper ones
+// (a KL that is 2 % lower), or is the first to reach a quality of 0.95, 0.98 or 0.99. Ascending by
+// cost; plans that cost as much as full prefill, `full_cost`, are left out.
+std::vector<TriedPlan> pareto_plans(const PlanLosses& plans,
                                     const PlanCost& cost,
                                     double full_cost);
 
@@ -34,8 +38,7 @@ struct RefinementLimits {
 
 // Frontier plans and their single-layer and a > 0 neighbours, those near the `auto` choice first,
 // as many as the budget allows. Plans of one (b, translated) share their recomputed layers.
-std::vector<TriedPlan> refinement_plans(const PlanDivergences& plans,
-                                        const RefinementLimits& limits);
+std::vector<TriedPlan> refinement_plans(const PlanLosses& plans, const RefinementLimits& limits);
 // Layer passes over the context that trying the plans takes, the sender's own reading not counted.
 int32_t context_layers(const std::vector<TriedPlan>& plans);
 
@@ -50,10 +53,12 @@ PlanNeeds needs_of(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
 int32_t receiver_layers(const std::vector<TriedPlan>& plans);
 
-// 1 = as good as full prefill. 1 - (KL / 1.08)^1.5 with the mean KL, and at most the ratio of
-// scores where the score is worse beyond doubt: 95 % over all of the `num_scored` plans that are
-// judged side by side. A KL of 0.050 nats per token gives 0.99. See docs/plan_book.md.
-double quality_index(const PlanQuality& quality, double full_score, size_t num_scored);
+// Share of full prefill's score that a plan is expected to lose: (KL / 1.08)^1.5 with the mean KL,
+// or the share that the known answer's probability has lost less one standard error, whichever is
+// more. Plans that are worth nothing may have more than 1. See docs/plan_book.md.
+double expected_loss(const PlanQuality& quality);
+// 1 = as good as full prefill, 0 = worth nothing. A KL of 0.050 nats per token gives 0.99.
+double quality_index(const PlanQuality& quality);
 
 struct CostShape {
   ModelConfig config;
@@ -66,6 +71,6 @@ double relative_cost(const TriedPlan& tried, const CostShape& shape);
 
 // Plans that look at tokens and are worth measuring: every share on plain reuse and on the
 // cheapest frontier blocks among `plans`.
-std::vector<TriedPlan> look_plans(const PlanDivergences& plans, const CostShape& shape);
+std::vector<TriedPlan> look_plans(const PlanLosses& plans, const CostShape& shape);
 
 }  // namespace droidspeak

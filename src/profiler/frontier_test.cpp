@@ -1,6 +1,7 @@
 #include "profiler/frontier.h"
 
 #include <algorithm>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ TriedPlan mapped(int32_t b, int32_t c) {
 }
 
 // Every plan of 12 layers in steps of two; KL falls with the block, most around layers 6 to 10.
-PlanDivergences example() {
+PlanLosses example() {
   PlanDivergences plans;
   plans[raw(0, 0)] = 0.4;
   plans[mapped(0, 0)] = 0.3;
@@ -27,15 +28,21 @@ PlanDivergences example() {
       plans[mapped(b, c)] = plans[raw(b, c)] / 2;
     }
   }
-  return plans;
+  PlanLosses losses;
+  for (const auto& [tried, kl] : plans) {
+    PlanQuality quality;
+    quality.kl = kl;
+    losses[tried] = expected_loss(quality);
+  }
+  return losses;
 }
 
 double by_layers(const TriedPlan& tried) {
   return tried.plan.recomputed_layers();
 }
 
-TEST(ParetoPlans, EveryEntryCostsMoreAndDivergesLess) {
-  PlanDivergences plans = example();
+TEST(ParetoPlans, EveryEntryCostsMoreAndLosesLess) {
+  PlanLosses plans = example();
   std::vector<TriedPlan> frontier = pareto_plans(plans, by_layers, 12);
   ASSERT_GE(frontier.size(), 3u);
   EXPECT_EQ(frontier.front(), mapped(0, 0));
@@ -46,12 +53,42 @@ TEST(ParetoPlans, EveryEntryCostsMoreAndDivergesLess) {
 }
 
 TEST(ParetoPlans, LeavesOutPlansThatRecomputeEverything) {
-  PlanDivergences plans{{raw(0, 0), 0.3}, {raw(0, 4), 0.0}};
+  PlanLosses plans{{raw(0, 0), 0.3}, {raw(0, 4), 0.0}};
   EXPECT_EQ(pareto_plans(plans, by_layers, 4), std::vector<TriedPlan>{raw(0, 0)});
 }
 
+TEST(ParetoPlans, SmallGainsCountOnlyWhereTheyReachAFloor) {
+  PlanLosses plans{{raw(0, 0), 0.3},     {raw(2, 3), 0.295},  {raw(2, 4), 0.0201},
+                   {raw(2, 5), 0.01999}, {raw(2, 6), 0.0199}, {raw(2, 7), 0.0099}};
+  EXPECT_EQ(pareto_plans(plans, by_layers, 12),
+            (std::vector<TriedPlan>{raw(0, 0), raw(2, 4), raw(2, 5), raw(2, 7)}));
+}
+
+TEST(ParetoPlans, HoldTheCheapestPlanOfEveryUsualFloor) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> loss(0, 0.06);
+  for (int round = 0; round < 200; ++round) {
+    PlanLosses plans;
+    for (int32_t b = 0; b < 10; ++b) {
+      for (int32_t c = b + 1; c < 12; ++c) plans[raw(b, c)] = loss(random);
+    }
+    const std::vector<TriedPlan> frontier = pareto_plans(plans, by_layers, 12);
+    for (double floor : {0.95, 0.98, 0.99}) {
+      double cheapest = 12;
+      double found = 12;
+      for (const auto& [tried, lost] : plans) {
+        if (1 - lost >= floor) cheapest = std::min(cheapest, by_layers(tried));
+      }
+      for (const TriedPlan& tried : frontier) {
+        if (1 - plans[tried] >= floor) found = std::min(found, by_layers(tried));
+      }
+      EXPECT_EQ(found, cheapest) << floor;
+    }
+  }
+}
+
 TEST(RefinementPlans, StayWithinTheBudgetAndHoldNeighboursOfTheChoice) {
-  PlanDivergences plans = example();
+  PlanLosses plans = example();
   RefinementLimits limits{
       .num_layers = 12, .context_layers = 24, .input_layers = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
   std::vector<TriedPlan> chosen = refinement_plans(plans, limits);
@@ -79,33 +116,48 @@ TEST(ContextLayers, PlansOfOneTransitionShareTheirWork) {
   EXPECT_EQ(context_layers({{{0, 0, 5}, false}}), 5);
 }
 
-TEST(QualityIndex, FallsWithDivergence) {
+PlanQuality with_kl(double kl) {
   PlanQuality quality;
-  quality.kl = 0;
-  EXPECT_EQ(quality_index(quality, 0.3, 1), 1);
-  quality.kl = 0.050;
-  EXPECT_NEAR(quality_index(quality, 0.3, 1), 0.99, 1e-4);
-  quality.kl = 0.3;
-  EXPECT_LT(quality_index(quality, 0.3, 1), 0.95);
-  quality.kl = 5;
-  EXPECT_EQ(quality_index(quality, 0.3, 1), 0);
+  quality.kl = kl;
+  return quality;
 }
 
-TEST(QualityIndex, ScoreCountsOnlyWhenItIsWorseBeyondDoubt) {
-  PlanQuality quality;
-  quality.kl = 0.05;
-  quality.score = 0.24;
-  quality.score_low = -0.13;
-  quality.score_high = 0.01;
-  double by_kl = quality_index(quality, 0.3, 1);
-  EXPECT_GT(by_kl, 0.99);
-  quality.score_low = -0.11;
-  quality.score_high = -0.01;
-  EXPECT_NEAR(quality_index(quality, 0.3, 1), 0.8, 1e-12);
-  EXPECT_EQ(quality_index(quality, 0.3, 25), by_kl) << "one of many may look worse by chance";
-  quality.score_low = -0.08;
-  quality.score_high = -0.04;
-  EXPECT_NEAR(quality_index(quality, 0.3, 25), 0.8, 1e-12);
+PlanQuality with_gold(double kl, double lost, double error) {
+  PlanQuality quality = with_kl(kl);
+  quality.gold_lost = lost;
+  quality.gold_lost_error = error;
+  return quality;
+}
+
+TEST(QualityIndex, FallsWithDivergence) {
+  EXPECT_EQ(quality_index(with_kl(0)), 1);
+  EXPECT_NEAR(quality_index(with_kl(0.050)), 0.99, 1e-4);
+  EXPECT_LT(quality_index(with_kl(0.3)), 0.95);
+  EXPECT_EQ(quality_index(with_kl(5)), 0);
+}
+
+TEST(QualityIndex, IsAtMostWhatTheKnownAnswerKeeps) {
+  const double by_kl = quality_index(with_kl(0.05));
+  EXPECT_NEAR(quality_index(with_gold(0.05, 0.10, 0.02)), 0.92, 1e-12);
+  EXPECT_EQ(quality_index(with_gold(0.05, 0.10, 0.0999)), by_kl) << "a loss that is not sure";
+  EXPECT_EQ(quality_index(with_gold(0.05, 0.005, 0.001)), by_kl) << "KL says more";
+  EXPECT_EQ(quality_index(with_gold(0.05, -0.3, 0.01)), by_kl) << "a gain is none";
+  EXPECT_EQ(quality_index(with_gold(0, -0.3, 0.01)), 1);
+  EXPECT_EQ(quality_index(with_gold(0, 1, 0)), 0);
+  EXPECT_EQ(quality_index(with_gold(5, 0, 0)), 0);
+}
+
+TEST(QualityIndex, ScoresHaveNoPartInIt) {
+  PlanQuality quality = with_kl(0.05);
+  quality.score = 0.1;
+  quality.score_low = -0.3;
+  quality.score_high = -0.2;
+  EXPECT_EQ(quality_index(quality), quality_index(with_kl(0.05)));
+}
+
+TEST(ExpectedLoss, OrdersPlansThatAreWorthNothing) {
+  EXPECT_GT(expected_loss(with_kl(3)), expected_loss(with_kl(2)));
+  EXPECT_GT(expected_loss(with_kl(2)), 1);
 }
 
 TEST(RelativeCost, GrowsWithLayersAndWithTranslation) {

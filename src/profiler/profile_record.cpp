@@ -51,14 +51,17 @@ json to_json(const ProfileRecord& record) {
   for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
   for (const TriedPlan& tried : record.looks) out["looks"].push_back(to_json(tried));
   for (const ReferenceAnswer& reference : record.references) {
-    out["references"].push_back({{"tokens", reference.tokens},
-                                 {"score", reference.score},
-                                 {"rows", json::binary(reference.rows)}});
+    json item{{"tokens", reference.tokens},
+              {"score", reference.score},
+              {"rows", json::binary(reference.rows)}};
+    if (reference.gold_probability) item["gold"] = *reference.gold_probability;
+    out["references"].push_back(std::move(item));
   }
   for (const auto& [tried, plan] : record.plans) {
     out["plans"].push_back({{"plan", to_json(tried)},
                             {"kl", plan.kl},
                             {"agreement", plan.agreement},
+                            {"gold", plan.gold_probability},
                             {"score", plan.score}});
   }
   return out;
@@ -84,11 +87,13 @@ ProfileRecord record_from_json(const json& in) {
     record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(),
                                  item.at("score").get<double>(),
                                  {rows.begin(), rows.end()}});
+    if (item.contains("gold"))
+      record.references.back().gold_probability = item["gold"].get<double>();
   }
   for (const json& item : in.at("plans")) {
     record.plans[tried_from_json(item.at("plan"))] = {
         item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
-        item.at("score").get<std::vector<double>>()};
+        item.at("gold").get<std::vector<double>>(), item.at("score").get<std::vector<double>>()};
   }
   record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
   record.layer_tokens = in.at("layer_tokens").get<int64_t>();

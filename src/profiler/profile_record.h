@@ -19,13 +19,16 @@ struct ReferenceAnswer {
   std::vector<int32_t> tokens;  // with the end token where there is one
   double score = 0;
   std::vector<uint8_t> rows;  // hidden rows that predict the tokens, of the ops' activation dtype
+  // Of the known answer, per token; nothing without one.
+  std::optional<double> gold_probability{};
 };
 
 // One value per context, in their order.
 struct PlanRecord {
   std::vector<double> kl;
   std::vector<double> agreement;
-  std::vector<double> score;  // only of plans that were generated with
+  std::vector<double> gold_probability;  // only of contexts with a known answer
+  std::vector<double> score;             // only of plans that were generated with
 };
 
 struct ProfileRecord {

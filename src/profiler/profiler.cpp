@@ -15,20 +15,14 @@
 #include "base/progress.h"
 #include "profiler/book_builder.h"
 #include "profiler/gate_choice.h"
+#include "profiler/plan_measurement.h"
 #include "profiler/plots.h"
 #include "profiler/profile_limits.h"
 #include "profiler/profile_record.h"
-#include "profiler/prompt_trial.h"
 #include "profiler/shape_choice.h"
 
 namespace droidspeak {
 namespace {
-
-// One context's results, put into the record when the context is done.
-struct ContextResults {
-  std::map<TriedPlan, Divergence> divergences;
-  std::map<TriedPlan, double> scores;
-};
 
 // Maps that one fold is judged with.
 struct FoldMaps {
@@ -44,10 +38,10 @@ class ProfileRun {
         options_(options),
         data_(read_qa_file(options.data)),
         folder_(partial_path(options.out)),
+        measurement_{tokenizer, options.metric, {options.answer_tokens, tokenizer.end_of_turn_ids}},
         tools_(pair) {
     choose_prompts();
     choose_fit_prompts();
-    limits_ = {options.answer_tokens, tokenizer.end_of_turn_ids};
     for (int32_t b = options.group; b < pair.num_layers(); b += options.group)
       transitions_.push_back(b);
     if (num_contexts() >= 2 || !fit_prompts_.empty()) {
@@ -78,7 +72,7 @@ class ProfileRun {
     save_after(0);
     end_phase("the frontier's plans");
     if (record_.looks.empty())
-      record_.looks = look_plans(mean_divergences(record_), cost_shape(record_, book_source()));
+      record_.looks = look_plans(expected_losses(record_), cost_shape(record_, book_source()));
     for (int32_t i = record_.num_looked; i < num_contexts(); ++i) measure_looks(i);
     save_after(0);
     end_phase("plans with looked-at tokens");
@@ -214,53 +208,38 @@ class ProfileRun {
                               folder_.path().string()));
   }
 
-  void finish_context(int32_t& counter,
-                      const ContextResults& results,
-                      PromptTrial& trial,
-                      int64_t steps) {
-    for (const auto& [tried, divergence] : results.divergences) {
-      PlanRecord& plan = record_.plans[tried];
-      if (std::ssize(plan.kl) != counter) continue;  // measured in an earlier pass
-      plan.kl.push_back(divergence.kl);
-      plan.agreement.push_back(divergence.agreement);
-    }
-    for (const auto& [tried, score] : results.scores) record_.plans[tried].score.push_back(score);
-    record_.layer_tokens += trial.context().layer_tokens();
+  PlanMeasurement measurement_of(int32_t context) {
+    return {tools_, prompts_[static_cast<size_t>(context)], measurement_};
+  }
+
+  void finish_context(int32_t& counter, PlanMeasurement& measured, int64_t steps) {
+    measured.add_to(record_, counter);
+    record_.layer_tokens += measured.context().layer_tokens();
     ++counter;
     progress_->advance(steps);
     save_after(kSaveSeconds);
   }
 
-  // Compares the plans and makes room for other recomputed blocks.
-  void compare(PromptTrial& trial, const std::vector<TriedPlan>& plans, ContextResults& results) {
-    if (plans.empty()) return;
-    std::vector<ContextMixture> mixtures;
-    for (const TriedPlan& tried : plans) mixtures.push_back(trial.context().mixture(tried));
-    std::vector<Divergence> divergences = trial.compare(mixtures);
-    for (size_t i = 0; i < plans.size(); ++i) results.divergences[plans[i]] = divergences[i];
-  }
-
   // Recomputes the blocks of `starts` and compares all plans that begin there, many at a time: as
   // many blocks as the K/V memory holds lie side by side.
-  void compare_starts(PromptTrial& trial,
+  void compare_starts(PlanMeasurement& measured,
                       const std::vector<int32_t>& starts,
-                      const Translator* translator,
-                      ContextResults& results) {
+                      const Translator* translator) {
     std::vector<TriedPlan> ready;
     for (int32_t b : starts) {
       check_stop();
-      if (!ready.empty() && !trial.has_room()) {
-        compare(trial, ready, results);
+      if (!ready.empty() && !measured.trial().has_room()) {
+        measured.compare(ready);
         ready.clear();
-        trial.context().forget_recomputed();
+        measured.context().forget_recomputed();
       }
       int32_t end = translator == nullptr ? pair_.num_layers() : translated_end(b);
-      trial.context().recompute({b, end}, translator);
+      measured.context().recompute({b, end}, translator);
       for (const TriedPlan& tried : plans_from(b, end, translator != nullptr))
         ready.push_back(tried);
     }
-    compare(trial, ready, results);
-    trial.context().forget_recomputed();
+    measured.compare(ready);
+    measured.context().forget_recomputed();
   }
 
   // Both models read the context; it joins the fit unless it has before.
@@ -277,22 +256,19 @@ class ProfileRun {
   // Raw plans (0, b, c) of the whole heat map, plain reuse, and one reused layer at a time.
   void measure_raw(int32_t context) {
     check_stop();
-    PromptTrial trial(tools_, prompts_[static_cast<size_t>(context)]);
-    read_both(trial, context, transitions_);
-    ReferenceAnswer reference = trial.answer_in_full(limits_);
-    reference.score = score_answer(options_.metric, answer_text(tokenizer_, reference.tokens),
-                                   prompts_[static_cast<size_t>(context)].answers);
-    ContextResults results;
-    compare(trial, own_start_plans(), results);
+    PlanMeasurement measured = measurement_of(context);
+    read_both(measured.trial(), context, transitions_);
+    ReferenceAnswer reference = measured.answer_in_full();
+    measured.compare(own_start_plans());
     std::vector<ContextMixture> single;
     for (int32_t layer = 0; layer < pair_.num_layers(); ++layer)
-      single.push_back(trial.context().only_reused(layer));
-    std::vector<Divergence> sensitivity = trial.compare(single);
-    compare_starts(trial, transitions_, nullptr, results);
+      single.push_back(measured.context().only_reused(layer));
+    std::vector<Divergence> sensitivity = measured.trial().compare(single);
+    compare_starts(measured, transitions_, nullptr);
     record_.references.push_back(std::move(reference));
     for (size_t layer = 0; layer < sensitivity.size(); ++layer)
       record_.sensitivity[layer].push_back(sensitivity[layer].kl);
-    finish_context(record_.num_raw, results, trial, raw_steps());
+    finish_context(record_.num_raw, measured, raw_steps());
   }
 
   // Contexts that serve the maps only: as many as the passes to come leave work for.
@@ -398,14 +374,13 @@ class ProfileRun {
   void measure_translated(int32_t context) {
     check_stop();
     const Translator& translator = translator_for(context, transitions_);
-    PromptTrial trial(tools_, prompts_[static_cast<size_t>(context)]);
-    trial.set_reference(record_.references[static_cast<size_t>(context)]);
-    trial.context().read_sender(transitions_, 0);
-    trial.context().translate(translator);
-    ContextResults results;
-    compare(trial, {{ReusePlan::reuse_all(), true}}, results);
-    compare_starts(trial, transitions_, &translator, results);
-    finish_context(record_.num_translated, results, trial, translated_steps());
+    PlanMeasurement measured = measurement_of(context);
+    measured.trial().set_reference(record_.references[static_cast<size_t>(context)]);
+    measured.context().read_sender(transitions_, 0);
+    measured.context().translate(translator);
+    measured.compare({{ReusePlan::reuse_all(), true}});
+    compare_starts(measured, transitions_, &translator);
+    finish_context(record_.num_translated, measured, translated_steps());
   }
 
   std::vector<TriedPlan> choose_candidates() const {
@@ -416,7 +391,7 @@ class ProfileRun {
                             .context_layers = std::max(left, 0.0),
                             .input_layers = {}};
     if (fit_) limits.input_layers = fit_->input_layers();
-    return refinement_plans(mean_divergences(record_), limits);
+    return refinement_plans(expected_losses(record_), limits);
   }
 
   // Reads a context as far as the plans need it. Null when none of them is translated.
@@ -432,43 +407,32 @@ class ProfileRun {
     return translator;
   }
 
-  // Frontier plans and their neighbours: divergence and greedy answers.
+  // Frontier plans and their neighbours, with greedy answers.
   void measure_candidates(int32_t context) {
     check_stop();
-    const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
     std::map<std::pair<bool, int32_t>, std::vector<TriedPlan>> groups;  // by (translated, b)
     for (const TriedPlan& tried : record_.candidates) {
       int32_t b = tried.plan.needs_layer_input() ? tried.plan.b : 0;
       groups[{tried.translated, b}].push_back(tried);
     }
-    PromptTrial trial(tools_, prompt);
-    const Translator* translator = prepare(trial, context, record_.candidates);
-    ContextResults results;
+    PlanMeasurement measured = measurement_of(context);
+    const Translator* translator = prepare(measured.trial(), context, record_.candidates);
     std::vector<TriedPlan> ready;
     for (const auto& [start, plans] : groups) {
       check_stop();
       auto [is_translated, b] = start;
       int32_t end = 0;
       for (const TriedPlan& tried : plans) end = std::max(end, tried.plan.c);
-      if (b > 0 && !ready.empty() && !trial.has_room()) {
-        try_candidates(trial, prompt, ready, results);
+      if (b > 0 && !ready.empty() && !measured.trial().has_room()) {
+        measured.compare_and_score(ready);
         ready.clear();
+        measured.context().forget_recomputed();
       }
-      if (b > 0) trial.context().recompute({b, end}, is_translated ? translator : nullptr);
+      if (b > 0) measured.context().recompute({b, end}, is_translated ? translator : nullptr);
       ready.insert(ready.end(), plans.begin(), plans.end());
     }
-    try_candidates(trial, prompt, ready, results);
-    finish_context(record_.num_refined, results, trial, 3 * pair_.num_layers());
-  }
-
-  void try_candidates(PromptTrial& trial,
-                      const QaPrompt& prompt,
-                      const std::vector<TriedPlan>& plans,
-                      ContextResults& results) {
-    compare(trial, plans, results);
-    if (options_.metric != Metric::kNone && !plans.empty())
-      score_answers(trial, prompt, plans, results);
-    trial.context().forget_recomputed();
+    measured.compare_and_score(ready);
+    finish_context(record_.num_refined, measured, 3 * pair_.num_layers());
   }
 
   BookSource book_source() const {
@@ -478,44 +442,24 @@ class ProfileRun {
   // Plans that look at tokens, grouped by their layers: one scout serves all shares.
   void measure_looks(int32_t context) {
     check_stop();
-    const QaPrompt& prompt = prompts_[static_cast<size_t>(context)];
     std::map<TriedPlan, std::vector<TriedPlan>> groups;
     for (const TriedPlan& tried : record_.looks) groups[tried.layers()].push_back(tried);
-    PromptTrial trial(tools_, prompt);
-    const Translator* translator = prepare(trial, context, record_.looks);
-    ContextResults results;
+    PlanMeasurement measured = measurement_of(context);
+    const Translator* translator = prepare(measured.trial(), context, record_.looks);
     for (const auto& [base, plans] : groups) {
       check_stop();
       if (base.plan.needs_layer_input())
-        trial.context().recompute({base.plan.b, base.plan.c},
-                                  base.translated ? translator : nullptr);
-      std::vector<float> mass = trial.scout(base);
+        measured.context().recompute({base.plan.b, base.plan.c},
+                                     base.translated ? translator : nullptr);
+      std::vector<float> mass = measured.trial().scout(base);
       for (const TriedPlan& tried : plans) {
-        trial.look(tried, mass);
-        compare(trial, {tried}, results);
-        if (options_.metric != Metric::kNone) score_answers(trial, prompt, {tried}, results);
-        trial.context().forget_looked_at();
+        measured.trial().look(tried, mass);
+        measured.compare_and_score({tried});
+        measured.context().forget_looked_at();
       }
-      trial.context().forget_recomputed();
+      measured.context().forget_recomputed();
     }
-    finish_context(record_.num_looked, results, trial, look_steps());
-  }
-
-  void score_answers(PromptTrial& trial,
-                     const QaPrompt& prompt,
-                     const std::vector<TriedPlan>& plans,
-                     ContextResults& results) {
-    std::vector<ContextMixture> mixtures;
-    std::vector<Divergence> divergences;
-    for (const TriedPlan& tried : plans) {
-      mixtures.push_back(trial.context().mixture(tried));
-      divergences.push_back(results.divergences.at(tried));
-    }
-    std::vector<std::vector<int32_t>> answers = trial.answers(mixtures, divergences, limits_);
-    for (size_t i = 0; i < plans.size(); ++i) {
-      results.scores[plans[i]] =
-          score_answer(options_.metric, answer_text(tokenizer_, answers[i]), prompt.answers);
-    }
+    finish_context(record_.num_looked, measured, look_steps());
   }
 
   // Maps first: a plan book never names a file that is not there.
@@ -552,10 +496,10 @@ class ProfileRun {
   const ProfileOptions& options_;
   QaFile data_;
   ProfileFolder folder_;
+  const MeasurementOptions measurement_;
   std::vector<QaPrompt> prompts_;
   std::vector<QaPrompt> fit_prompts_;  // beyond those measured
   std::string fit_digest_;             // of their file, when it is another one
-  AnswerLimits limits_;
   std::vector<int32_t> transitions_;
   std::unique_ptr<TranslationFit> fit_;
   ProfileRecord record_;

@@ -2,62 +2,23 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "profiler/data.h"
 #include "profiler/evaluation.h"
-#include "profiler/profile_record.h"
-#include "profiler/prompt_trial.h"
+#include "profiler/plan_measurement.h"
+#include "profiler/profiler_fixture.h"
 #include "profiler/shape_choice.h"
 #include "sharing/look.h"
-#include "sharing/prompt_runner.h"
-#include "support/tiny_model.h"
 
 namespace droidspeak {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr int32_t kLayers = 6;
-constexpr int32_t kAnswerTokens = 6;
-
-std::string row(int number) {
-  std::string documents;
-  for (int i = 0; i < 4; ++i) {
-    documents += fmt::format(
-        R"({}{{"title":"Item {}","text":"Number {} of set {} weighs {} grams and is {} years old."}})",
-        i == 0 ? "" : ",", i, i, number, 17 * number + i, 3 * i + number);
-  }
-  return fmt::format(
-             R"({{"id":"{}","documents":[{}],"question":"How old is item {}?","answers":["{}"]}})",
-             number, documents, number % 4, 3 * (number % 4) + number) +
-         "\n";
-}
-
-class ProfilerTest : public testing::Test {
+class ProfilerTest : public ProfilerFixture {
  protected:
-  ProfilerTest() {
-    TinyModelOptions model;
-    model.num_layers = kLayers;
-    FamilyFile file = read_family_file(write_tiny_family(folder_.path() / "family", model));
-    family_ = std::make_unique<ModelFamily>(*ops_, file, FamilyOptions{Precision::kExact, 0});
-    tokenizer_ = load_hf_tokenizer(file.base.path);
-    kv_ = std::make_unique<KvCache>(*device_, family_->config().kv_layout(DType::kF32),
-                                    size_t{64} << 20);
-    std::string text;
-    for (int i = 0; i < 5; ++i) text += row(i);
-    write_file_atomically(data_, text);
-  }
-
-  ModelPair pair(const std::string& sender, const std::string& receiver) {
-    return {*ops_, *kv_, family_->get(sender), family_->get(receiver)};
-  }
-
   ProfileOptions options(const std::string& name) {
     ProfileOptions result;
     result.data = data_;
@@ -67,17 +28,20 @@ class ProfilerTest : public testing::Test {
     return result;
   }
 
-  std::vector<QaPrompt> prompts() {
-    return make_prompts(*tokenizer_, read_qa_file(data_), {4, 4096, kAnswerTokens}).prompts;
+  // Through the path that serves requests, every plan by itself.
+  PlanEvaluation evaluate(const ModelPair& models, const ReusePlan& plan, Metric metric) {
+    SteadyClock clock;
+    StoreOptions store_options;
+    store_options.host_bytes = size_t{256} << 20;
+    CacheStore store(store_options, clock);
+    PromptRunner runner(*ops_, *kv_, store);
+    EvaluationOptions evaluation{models.sender,
+                                 models.receiver,
+                                 {{plan, nullptr, "plan", default_look_layer(kLayers)}},
+                                 metric,
+                                 kAnswerTokens};
+    return evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
   }
-
-  TemporaryFolder folder_;
-  std::filesystem::path data_ = folder_.path() / "rows.jsonl";
-  std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
-  std::unique_ptr<ModelFamily> family_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<KvCache> kv_;
 };
 
 void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
@@ -87,6 +51,8 @@ void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
     EXPECT_EQ(a.frontier[i].translated, b.frontier[i].translated);
     EXPECT_EQ(a.frontier[i].quality.kl, b.frontier[i].quality.kl);
     EXPECT_EQ(a.frontier[i].quality.score, b.frontier[i].quality.score);
+    EXPECT_EQ(a.frontier[i].quality.gold_lost, b.frontier[i].quality.gold_lost);
+    EXPECT_EQ(a.frontier[i].quality.gold_lost_error, b.frontier[i].quality.gold_lost_error);
     EXPECT_EQ(a.frontier[i].quality_index, b.frontier[i].quality_index);
   }
   ASSERT_EQ(a.heat_map.size(), b.heat_map.size());
@@ -94,6 +60,7 @@ void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
   ASSERT_EQ(a.sensitivity.size(), b.sensitivity.size());
   for (size_t i = 0; i < a.sensitivity.size(); ++i)
     EXPECT_EQ(a.sensitivity[i].kl, b.sensitivity[i].kl);
+  EXPECT_EQ(a.full_gold_probability, b.full_gold_probability);
   EXPECT_EQ(a.prefill_equivalents, b.prefill_equivalents);
 }
 
@@ -101,17 +68,9 @@ void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
 TEST_F(ProfilerTest, HeatMapEqualsPartialPrefillsOfTheRunner) {
   ModelPair models = pair("base", "alpha");
   PlanBook book = run_profile(models, *tokenizer_, options("book.json"));
-  SteadyClock clock;
-  StoreOptions store_options;
-  store_options.host_bytes = size_t{256} << 20;
-  CacheStore store(store_options, clock);
-  PromptRunner runner(*ops_, *kv_, store);
   for (const HeatCell& cell : book.heat_map) {
     if (cell.translated) continue;
-    ChosenPlan chosen{{0, cell.b, cell.c}, nullptr, "plan"};
-    EvaluationOptions evaluation{
-        models.sender, models.receiver, {chosen}, Metric::kF1, kAnswerTokens};
-    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+    PlanEvaluation result = evaluate(models, {0, cell.b, cell.c}, Metric::kF1);
     EXPECT_NEAR(cell.kl, result.kl, 1e-5 + 1e-3 * result.kl) << cell.b << "," << cell.c;
     EXPECT_NEAR(cell.agreement, result.agreement, 1e-9) << cell.b << "," << cell.c;
   }
@@ -122,31 +81,110 @@ TEST_F(ProfilerTest, ScoresOfTheFrontierEqualGenerationByTheRunner) {
   ProfileOptions profile = options("book.json");
   profile.metric = Metric::kEditSimilarity;
   PlanBook book = run_profile(models, *tokenizer_, profile);
-  SteadyClock clock;
-  StoreOptions store_options;
-  store_options.host_bytes = size_t{256} << 20;
-  CacheStore store(store_options, clock);
-  PromptRunner runner(*ops_, *kv_, store);
   for (const PlanEntry& entry : book.frontier) {
     if (entry.translated || !entry.quality.score) continue;
-    EvaluationOptions evaluation{models.sender,
-                                 models.receiver,
-                                 {{entry.plan, nullptr, "plan", default_look_layer(kLayers)}},
-                                 Metric::kEditSimilarity,
-                                 kAnswerTokens};
-    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+    PlanEvaluation result = evaluate(models, entry.plan, Metric::kEditSimilarity);
     EXPECT_NEAR(*entry.quality.score, result.score, 1e-6);
   }
+}
+
+// Answers of one token, of several, of more than an answer may have, and the shorter of two.
+const std::vector<std::string> kGold = {R"(["7"])", R"(["12 g"])", R"(["nine years old"])",
+                                        R"(["thirteen", "13"])"};
+
+TEST_F(ProfilerTest, GoldProbabilitiesEqualTheLikelihoodsOfTheRunner) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += item_row(i, kGold[static_cast<size_t>(i)]);
+  write_file_atomically(data_, text);
+  ModelPair models = pair("base", "alpha");
+  const std::vector<QaPrompt> all = prompts();
+  TrialTools tools(models);
+  MeasurementOptions measuring{
+      *tokenizer_, Metric::kF1, {kAnswerTokens, tokenizer_->end_of_turn_ids}};
+  const std::vector<ReusePlan> plans = {
+      ReusePlan::reuse_all(), {0, 2, 4}, {0, 2, 6}, {0, 0, 4}, {0, 2, 4, 250}};
+  ProfileRecord record;
+  for (size_t i = 0; i < all.size(); ++i) {
+    PlanMeasurement measured(tools, all[i], measuring);
+    measured.context().read_both(std::vector<int32_t>{2}, {});
+    record.references.push_back(measured.answer_in_full());
+    measured.context().recompute({2, 6}, nullptr);
+    TriedPlan looked_at{plans.back(), false};
+    measured.trial().look(looked_at, measured.trial().scout(looked_at));
+    std::vector<TriedPlan> tried;
+    for (const ReusePlan& plan : plans) tried.push_back({plan, false});
+    measured.compare(tried);
+    measured.add_to(record, static_cast<int32_t>(i));
+  }
+  PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double expected = std::exp(-*full.rows[i].gold_nll);
+    EXPECT_NEAR(*record.references[i].gold_probability, expected, 1e-5 * expected) << i;
+  }
+  for (const ReusePlan& plan : plans) {
+    const std::vector<double>& found = record.plans.at({plan, false}).gold_probability;
+    PlanEvaluation slow = evaluate(models, plan, Metric::kF1);
+    ASSERT_EQ(found.size(), all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double expected = std::exp(-*slow.rows[i].gold_nll);
+      EXPECT_NEAR(found[i], expected, 1e-4 * expected) << plan.to_string(kLayers) << " on " << i;
+      EXPECT_NE(found[i], *record.references[i].gold_probability);
+    }
+  }
+}
+
+TEST_F(ProfilerTest, TheBookSaysWhatTheKnownAnswersLost) {
+  ModelPair models = pair("base", "alpha");
+  PlanBook book = run_profile(models, *tokenizer_, options("book.json"));
+  PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1);
+  std::vector<double> all;
+  for (const RowEvaluation& row : full.rows) all.push_back(std::exp(-*row.gold_nll));
+  ASSERT_TRUE(book.full_gold_probability);
+  EXPECT_NEAR(*book.full_gold_probability, mean_of(all), 1e-5 * mean_of(all));
+  int num_checked = 0;
+  for (const PlanEntry& entry : book.frontier) {
+    ASSERT_TRUE(entry.quality.gold_lost && entry.quality.gold_lost_error);
+    if (entry.translated) continue;
+    PlanEvaluation slow = evaluate(models, entry.plan, Metric::kF1);
+    std::vector<double> lost;
+    for (size_t i = 0; i < all.size(); ++i)
+      lost.push_back(all[i] - std::exp(-*slow.rows[i].gold_nll));
+    EXPECT_NEAR(*entry.quality.gold_lost, mean_of(lost) / mean_of(all), 1e-4);
+    EXPECT_NEAR(*entry.quality.gold_lost_error, deviation_of(lost) / 2 / mean_of(all), 1e-4);
+    ++num_checked;
+  }
+  EXPECT_GT(num_checked, 0);
+}
+
+TEST_F(ProfilerTest, RowsWithoutAKnownAnswerSayNothingOfIt) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += item_row(i, i < 3 ? "[]" : "");
+  write_file_atomically(data_, text);
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, options("book.json"));
+  EXPECT_FALSE(book.full_gold_probability) << "of one row alone";
+  for (const PlanEntry& entry : book.frontier) {
+    EXPECT_FALSE(entry.quality.gold_lost);
+    EXPECT_NEAR(entry.quality_index, 1 - std::pow(entry.quality.kl / 1.08, 1.5), 1e-12);
+  }
+}
+
+TEST_F(ProfilerTest, KnownAnswersOfSomeRowsAreTakenInPairs) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += item_row(i, i % 2 == 0 ? "[]" : "");
+  write_file_atomically(data_, text);
+  ModelPair models = pair("base", "alpha");
+  PlanBook book = run_profile(models, *tokenizer_, options("book.json"));
+  PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1);
+  const double first = std::exp(-*full.rows[1].gold_nll);
+  const double second = std::exp(-*full.rows[3].gold_nll);
+  ASSERT_TRUE(book.full_gold_probability);
+  EXPECT_NEAR(*book.full_gold_probability, (first + second) / 2, 1e-5);
+  for (const PlanEntry& entry : book.frontier) EXPECT_TRUE(entry.quality.gold_lost);
 }
 
 // Some, many and all tokens, on plain reuse and on a block.
 TEST_F(ProfilerTest, LookedAtTokensEqualPartialPrefillsOfTheRunner) {
   ModelPair models = pair("base", "alpha");
-  SteadyClock clock;
-  StoreOptions store_options;
-  store_options.host_bytes = size_t{256} << 20;
-  CacheStore store(store_options, clock);
-  PromptRunner runner(*ops_, *kv_, store);
   TrialTools tools(models);
   const std::vector<QaPrompt> all = prompts();
   for (ReusePlan plan :
@@ -162,12 +200,7 @@ TEST_F(ProfilerTest, LookedAtTokensEqualPartialPrefillsOfTheRunner) {
       std::vector<ContextMixture> mixtures{trial.context().mixture(tried)};
       kl += trial.compare(mixtures).front().kl / static_cast<double>(all.size());
     }
-    EvaluationOptions evaluation{models.sender,
-                                 models.receiver,
-                                 {{plan, nullptr, "plan", default_look_layer(kLayers)}},
-                                 Metric::kF1,
-                                 kAnswerTokens};
-    PlanEvaluation result = evaluate_plans(runner, *tokenizer_, all, evaluation).front();
+    PlanEvaluation result = evaluate(models, plan, Metric::kF1);
     EXPECT_NEAR(kl, result.kl, 1e-5 + 1e-3 * result.kl) << plan.to_string(kLayers);
     if (plan.look_permille == 1000) {
       EXPECT_LT(kl, 1e-6) << "everything was read";
@@ -269,7 +302,7 @@ TEST_F(ProfilerTest, ExtraFitContextsAreReadByBothModels) {
 
 TEST_F(ProfilerTest, RowsOfAnotherFileServeTheFitAlone) {
   std::string text;
-  for (int i = 10; i < 14; ++i) text += row(i);
+  for (int i = 10; i < 14; ++i) text += item_row(i);
   std::filesystem::path fit_data = folder_.path() / "fit.jsonl";
   write_file_atomically(fit_data, text);
   ProfileOptions profile = options("book.json");
@@ -315,15 +348,7 @@ TEST_F(ProfilerTest, TooLittleMemoryIsSaidBeforeAnythingIsWritten) {
 }
 
 TEST_F(ProfilerTest, EvaluationOfFullPrefillAgreesWithItself) {
-  SteadyClock clock;
-  CacheStore store({}, clock);
-  PromptRunner runner(*ops_, *kv_, store);
-  EvaluationOptions evaluation{family_->get("base"),
-                               family_->get("alpha"),
-                               {{ReusePlan::full(kLayers), nullptr, "full"}},
-                               Metric::kF1,
-                               kAnswerTokens};
-  PlanEvaluation result = evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+  PlanEvaluation result = evaluate(pair("base", "alpha"), ReusePlan::full(kLayers), Metric::kF1);
   EXPECT_LT(result.kl, 1e-9);
   EXPECT_EQ(result.agreement, 1);
   EXPECT_EQ(result.difference_interval.low, 0);

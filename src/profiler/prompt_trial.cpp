@@ -12,6 +12,8 @@ namespace {
 
 // Suffixes that must find room in the K/V memory beside the contexts.
 constexpr int32_t kSideBySide = 32;
+// A logit beside 0 that leaves a token no probability.
+constexpr float kImpossible = -1e4f;
 
 }  // namespace
 
@@ -23,7 +25,8 @@ PromptTrial::PromptTrial(TrialTools& tools, const QaPrompt& prompt)
                std::span(prompt.tokens).first(static_cast<size_t>(shared_tokens(prompt)))) {}
 
 bool PromptTrial::has_room() const {
-  auto suffix = static_cast<int32_t>(std::max(suffix_.size(), question().size()));
+  auto suffix =
+      static_cast<int32_t>(std::max({suffix_.size(), gold_suffix_.size(), question().size()}));
   return tools_.pair.kv.pool().num_free() >=
          blocks_for(context_.num_tokens()) + kSideBySide * blocks_for(suffix);
 }
@@ -32,15 +35,20 @@ std::span<const int32_t> PromptTrial::question() const {
   return std::span(prompt_.tokens).subspan(static_cast<size_t>(context_.num_tokens()));
 }
 
-SuffixRows PromptTrial::scored_rows() const {
+std::vector<int32_t> PromptTrial::suffix_with(std::span<const int32_t> answer) const {
+  std::vector<int32_t> suffix(question().begin(), question().end());
+  suffix.insert(suffix.end(), answer.begin(), answer.end() - 1);
+  return suffix;
+}
+
+SuffixRows PromptTrial::scored_rows(std::span<const int32_t> suffix) const {
   auto first = static_cast<int32_t>(question().size()) - 1;
-  return {suffix_, context_.num_tokens(), first};
+  return {suffix, context_.num_tokens(), first};
 }
 
 void PromptTrial::set_answer(const std::vector<int32_t>& tokens) {
   answer_ = tokens;
-  suffix_.assign(question().begin(), question().end());
-  suffix_.insert(suffix_.end(), answer_.begin(), answer_.end() - 1);
+  suffix_ = suffix_with(answer_);
 }
 
 void PromptTrial::set_reference_rows(TensorView hidden) {
@@ -69,7 +77,7 @@ ReferenceAnswer PromptTrial::answer_in_full(const AnswerLimits& limits) {
       tools_.generator.generate(question(), context_.num_tokens(), std::span(&start, 1), limits)
           .front();
   set_answer(reference.tokens);
-  TensorView hidden = tools_.scorer.run(scored_rows(), start.mixture);
+  TensorView hidden = tools_.scorer.run(scored_rows(suffix_), start.mixture);
   reference.rows.resize(bytes_of(hidden.dtype, hidden.rows * hidden.columns));
   tools_.pair.ops.device().to_host(reference.rows.data(), hidden.data, reference.rows.size());
   set_reference_rows(hidden);
@@ -88,6 +96,24 @@ void PromptTrial::set_reference(const ReferenceAnswer& reference) {
   set_reference_rows(hidden);
 }
 
+void PromptTrial::set_gold(std::vector<int32_t> tokens) {
+  gold_ = std::move(tokens);
+  gold_suffix_.clear();
+  if (gold_.empty()) return;
+  gold_suffix_ = suffix_with(gold_);
+  auto width = static_cast<size_t>(tools_.pair.receiver->transformer->config().vocab_size);
+  std::vector<float> logits(gold_.size() * width, kImpossible);
+  for (size_t i = 0; i < gold_.size(); ++i) {
+    auto token = static_cast<size_t>(gold_[i]);
+    check(token < width, "a known answer of the model's tokens");
+    logits[i * width + token] = 0;
+  }
+  Device& device = tools_.pair.ops.device();
+  TensorView out =
+      tools_.gold.reshape(device, DType::kF32, std::ssize(gold_), static_cast<int64_t>(width));
+  device.to_device(out.data, logits.data(), logits.size() * sizeof(float));
+}
+
 std::vector<float> PromptTrial::scout(const TriedPlan& tried) {
   return tools_.look.scout(question(), context_.num_tokens(), context_.mixture(tried.layers()));
 }
@@ -102,10 +128,23 @@ void PromptTrial::look(const TriedPlan& tried, std::span<const float> mass) {
 std::vector<Divergence> PromptTrial::compare(std::span<const ContextMixture> mixtures) {
   check(!answer_.empty(), "a reference to compare with");
   std::vector<RowDivergence> rows =
-      tools_.scorer.compare(scored_rows(), mixtures, tools_.reference.view());
+      tools_.scorer.compare(scored_rows(suffix_), mixtures, tools_.reference.view());
   std::vector<Divergence> result;
   for (size_t i = 0; i < mixtures.size(); ++i)
     result.push_back(summarise(std::span(rows).subspan(i * answer_.size(), answer_.size())));
+  return result;
+}
+
+// The divergence from a distribution that is sure of one token is that token's -log probability.
+std::vector<double> PromptTrial::gold_probabilities(std::span<const ContextMixture> mixtures) {
+  check(has_gold(), "a known answer");
+  std::vector<RowDivergence> rows =
+      tools_.scorer.compare(scored_rows(gold_suffix_), mixtures, tools_.gold.view());
+  std::vector<double> result;
+  for (size_t i = 0; i < mixtures.size(); ++i) {
+    auto of_mixture = std::span(rows).subspan(i * gold_.size(), gold_.size());
+    result.push_back(std::exp(-summarise(of_mixture).kl));
+  }
   return result;
 }
 

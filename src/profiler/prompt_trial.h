@@ -30,6 +30,7 @@ struct TrialTools {
   Tensor hidden;     // rows that predict the reference answer
   Tensor reference;  // their logits
   Tensor compared;   // RowDivergence of the reference with itself, as bytes
+  Tensor gold;       // the known answer, as logits that leave nothing to other tokens
 };
 
 class PromptTrial {
@@ -54,12 +55,19 @@ class PromptTrial {
   // An answer from an earlier trial of this prompt.
   void set_reference(const ReferenceAnswer& reference);
 
+  // The answer that the data know; no tokens: none.
+  void set_gold(std::vector<int32_t> tokens);
+
+  bool has_gold() const { return !gold_.empty(); }
+
   // How much the question looks at each context token under a plan's layers.
   std::vector<float> scout(const TriedPlan& tried);
   // Makes the caches of a plan with tokens that are looked at; `mass` is the scout's.
   void look(const TriedPlan& tried, std::span<const float> mass);
 
   std::vector<Divergence> compare(std::span<const ContextMixture> mixtures);
+  // Probability of the known answer behind each mixture, per token: the geometric mean.
+  std::vector<double> gold_probabilities(std::span<const ContextMixture> mixtures);
   // Greedy answers; each follows the reference until where `divergences` says it parts.
   std::vector<std::vector<int32_t>> answers(std::span<const ContextMixture> mixtures,
                                             std::span<const Divergence> divergences,
@@ -67,8 +75,10 @@ class PromptTrial {
 
  private:
   std::span<const int32_t> question() const;
-  // Question and reference answer, as rows that predict the answer's tokens.
-  SuffixRows scored_rows() const;
+  // Question and answer, without its last token.
+  std::vector<int32_t> suffix_with(std::span<const int32_t> answer) const;
+  // A suffix, as rows that predict the answer's tokens.
+  SuffixRows scored_rows(std::span<const int32_t> suffix) const;
 
   void set_answer(const std::vector<int32_t>& tokens);
   // Logits of the rows become the reference. Throws Failure when they are not finite.
@@ -79,6 +89,8 @@ class PromptTrial {
   ContextTrial context_;
   std::vector<int32_t> answer_;
   std::vector<int32_t> suffix_;
+  std::vector<int32_t> gold_;
+  std::vector<int32_t> gold_suffix_;
 };
 
 // The answer as text, without its end token.
