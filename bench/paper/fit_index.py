@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The quality index of plan books: 1 - (KL / K)^p, fitted to what plans lost on profile rows, and checked on rows apart.
+"""The quality index of plan books: the smaller of 1 - (KL / K)^p and what the known answer's probability surely keeps. K and p are
+fitted to what plans lost on profile rows, and checked on rows apart; the known answer's lost probability is compared as it is.
 
   bench/paper/fit_index.py families/smollm2/plans/*.json --check bench/results/rows/calibration.*.jsonl.gz
 
-Books whose receiver hardly ever solves its task (full score below 0.1) say nothing about losses and are left out.
+Books and rows whose receiver hardly ever solves its task (full score below 0.1) say nothing about losses and are left out.
 With --write the books' indices are made anew with --constant and --power.
 """
 
@@ -17,17 +18,15 @@ from pathlib import Path
 
 POWERS = (1, 1.5, 2)
 MOST_KL = 0.5
+LEAST_SCORE = 0.1
 BINS = (0, 0.03, 0.06, 0.1, 0.15, 0.25, MOST_KL)
-DOUBT = 0.05
 
 
-def losses(books):
-    """(KL, share of full prefill's score that was lost) of every scored plan."""
-    found = []
-    for book in books:
-        if book["full_score"] >= 0.1:
-            found += [(e["kl"], 1 - e["score"] / book["full_score"]) for e in book["frontier"] if "score" in e]
-    return [(kl, loss) for kl, loss in found if kl < MOST_KL]
+
+def losses(books, field):
+    """(field, share of full prefill's score that was lost) of every scored plan that has the field."""
+    return [(entry[field], 1 - entry["score"] / book["full_score"]) for book in books if book["full_score"] >= LEAST_SCORE
+            for entry in book["frontier"] if "score" in entry and field in entry and entry["kl"] < MOST_KL]
 
 
 def fit(points, power):
@@ -36,40 +35,75 @@ def fit(points, power):
     return slope ** (-1 / power), sum((loss - slope * kl ** power) ** 2 for kl, loss in points)
 
 
-def deviations_for(probability):
-    low, high = 0.0, 10.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) > probability else (low, middle)
-    return low
+def slope_and_correlation(points):
+    """Of the loss against what is to tell it: slope through the origin, and correlation (None where nothing varies)."""
+    means = [statistics.mean(values) for values in zip(*points)]
+    spread = [math.sqrt(sum((value - mean) ** 2 for value in values)) for values, mean in zip(zip(*points), means)]
+    slope = sum(x * loss for x, loss in points) / sum(x * x for x, _ in points)
+    if not all(spread):
+        return slope, None
+    return slope, sum((x - means[0]) * (loss - means[1]) for x, loss in points) / (spread[0] * spread[1])
 
 
-def index_of(entry, full_score, scored, constant, power):
+def print_fit(name, points):
+    if len(points) < 2 or not any(x for x, _ in points):
+        return
+    slope, correlation = slope_and_correlation(points)
+    shown = "" if correlation is None else f", correlation {correlation:.2f}"
+    print(f"loss against {name}: {len(points)} plans, slope {slope:.2f}{shown}")
+
+
+def index_of(entry, constant, power):
     """As src/profiler/frontier.cpp has it."""
-    index = 1 - min(1.0, (entry["kl"] / constant) ** power)
-    if "score" not in entry or full_score <= 0:
-        return index
-    low, high = entry["score_difference_ci95"]
-    error = (high - low) / (2 * deviations_for(DOUBT))
-    is_worse = entry["score"] < full_score - deviations_for(DOUBT / scored) * error
-    return min(max(entry["score"] / full_score, 0.0), index) if is_worse else index
+    loss = (entry["kl"] / constant) ** power
+    if "gold_lost" in entry:
+        loss = max(loss, entry["gold_lost"] - entry["gold_lost_se"])
+    return 1 - min(max(loss, 0.0), 1.0)
+
+
+def nll_of(row):
+    return row["nll"] if "nll" in row else row.get("gold_nll")
+
+
+def gold_lost(full, of_plan):
+    """Of rows in pairs: the share of the known answer's probability that is lost and its standard error; (None, None) without."""
+    pairs = [(math.exp(-nll_of(full[i])), math.exp(-nll_of(of_plan[i]))) for i in full
+             if i in of_plan and nll_of(full[i]) is not None and nll_of(of_plan[i]) is not None]
+    if len(pairs) < 2:
+        return None, None
+    all_of_it = statistics.mean(before for before, _ in pairs)
+    lost = [before - after for before, after in pairs]
+    return statistics.mean(lost) / all_of_it, statistics.stdev(lost) / math.sqrt(len(lost)) / all_of_it
 
 
 def check(path, constant, power):
+    """Prints what plans lost on the rows of a file. Returns (KL, loss) and (lost probability, loss) of each."""
     rows = collections.defaultdict(dict)
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            rows[row["plan"]][row["id"]] = row
-    full = rows.pop("full")
+            rows[row["plan"], row["translated"]][row["id"]] = row
+    full = rows.pop(("full", False))
     score = statistics.mean(row["score"] for row in full.values())
     print(f"{path.name}: {len(full)} rows, full prefill {score:.3f}")
-    for plan, of_plan in rows.items():
+    by_kl, by_gold = [], []
+    if score < LEAST_SCORE:
+        return by_kl, by_gold
+    for (plan, translated), of_plan in rows.items():
         lost = [full[i]["score"] - of_plan[i]["score"] for i in full]
-        kl = statistics.mean(row["kl"] for row in of_plan.values())
+        entry = {"kl": statistics.mean(row["kl"] for row in of_plan.values())}
         error = statistics.stdev(lost) / math.sqrt(len(lost))
-        print(f"  {plan:>12}: KL {kl:.3f}, lost {statistics.mean(lost) / score:6.1%} (standard error {error / score:.1%}), "
-              f"predicted {min(1.0, (kl / constant) ** power):6.1%}")
+        share, share_error = gold_lost(full, of_plan)
+        gold = ""
+        by_kl.append((entry["kl"], statistics.mean(lost) / score))
+        if share is not None:
+            gold = f", probability lost {share:6.1%} (standard error {share_error:.1%})"
+            entry |= {"gold_lost": share, "gold_lost_se": share_error}
+            by_gold.append((share, statistics.mean(lost) / score))
+        print(f"  {plan + (' t' if translated else ''):>14}: KL {entry['kl']:.3f}{gold}, "
+              f"lost {statistics.mean(lost) / score:6.1%} (standard error {error / score:.1%}), "
+              f"index says {1 - index_of(entry, constant, power):6.1%}")
+    return by_kl, by_gold
 
 
 def main():
@@ -81,7 +115,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     books = {path: json.loads(path.read_text()) for path in options.books}
-    points = losses(books.values())
+    points = losses(books.values(), "kl")
     print(f"{len(points)} plans with a KL below {MOST_KL}")
     for low, high in zip(BINS, BINS[1:]):
         part = [(kl, loss) for kl, loss in points if low <= kl < high]
@@ -91,13 +125,17 @@ def main():
     for power in POWERS:
         constant, residual = fit(points, power)
         print(f"power {power}: constant {constant:.2f}, residual {residual:.3f}, one per cent at a KL of {constant * 0.01 ** (1 / power):.3f}")
-    for path in options.check:
-        check(path, options.constant, options.power)
+    print_fit("KL", points)
+    print_fit("lost probability", losses(books.values(), "gold_lost"))
+    checked = [check(path, options.constant, options.power) for path in options.check]
+    if checked:
+        print("all rows apart:")
+        print_fit("KL", [point for by_kl, _ in checked for point in by_kl])
+        print_fit("lost probability", [point for _, by_gold in checked for point in by_gold])
     if options.write:
         for path, book in books.items():
-            scored = sum("score" in entry for entry in book["frontier"])
             for entry in book["frontier"]:
-                entry["quality_index"] = index_of(entry, book["full_score"], scored, options.constant, options.power)
+                entry["quality_index"] = index_of(entry, options.constant, options.power)
             path.write_text(json.dumps(book, indent=1, sort_keys=True) + "\n")
 
 
