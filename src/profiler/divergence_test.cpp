@@ -43,6 +43,19 @@ TEST(Divergence, OnTheDeviceEqualsTheReference) {
   EXPECT_EQ(actual.other_token, expected.other_token);
 }
 
+TEST(Divergence, FromOneSureTokenIsItsNegativeLogLikelihood) {
+  std::vector<float> logits = random_logits(3);
+  std::vector<float> sure(logits.size(), -1e4f);
+  double expected = 0;
+  for (size_t row = 0; row < kRows; ++row) {
+    const auto token = static_cast<int32_t>(397 * row);
+    sure[row * kVocabulary + static_cast<size_t>(token)] = 0;
+    expected +=
+        negative_log_likelihood(std::span(logits).subspan(row * kVocabulary, kVocabulary), token);
+  }
+  EXPECT_NEAR(by_ops(sure, logits).kl, expected / kRows, 1e-5);
+}
+
 TEST(Divergence, LogitsThatAreNotFiniteAreMerelyBad) {
   std::vector<float> reference = random_logits(1);
   std::vector<float> logits = reference;
