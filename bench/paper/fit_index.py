@@ -5,7 +5,11 @@ fitted to what plans lost on profile rows, and checked on rows apart; the known 
   bench/paper/fit_index.py families/smollm2/plans/*.json --check bench/results/rows/calibration.*.jsonl.gz
 
 Books and rows whose receiver hardly ever solves its task (full score below 0.1) say nothing about losses and are left out.
-With --write the books' indices are made anew with --constant and --power.
+With --write the books' indices are made anew with --constant and --power. Sixty rows tell the lost probability to two or three
+per cent; --gold takes it from more rows of the profile's task, which are then kept with the results:
+
+  droidspeak evaluate --sender base --receiver sentiment --data MORE.profile.jsonl.gz --plans "full;0,14,20;..." --rows ROWS.jsonl
+  bench/paper/fit_index.py families/smollm2/plans/sentiment-from-base.json --gold ROWS.jsonl.gz --write
 """
 
 import argparse
@@ -20,8 +24,6 @@ POWERS = (1, 1.5, 2)
 MOST_KL = 0.5
 LEAST_SCORE = 0.1
 BINS = (0, 0.03, 0.06, 0.1, 0.15, 0.25, MOST_KL)
-
-
 
 def losses(books, field):
     """(field, share of full prefill's score that was lost) of every scored plan that has the field."""
@@ -76,14 +78,29 @@ def gold_lost(full, of_plan):
     return statistics.mean(lost) / all_of_it, statistics.stdev(lost) / math.sqrt(len(lost)) / all_of_it
 
 
-def check(path, constant, power):
-    """Prints what plans lost on the rows of a file. Returns (KL, loss) and (lost probability, loss) of each."""
+def read_rows(path):
+    """Full prefill's rows by id, and those of every (plan, translated)."""
     rows = collections.defaultdict(dict)
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
             rows[row["plan"], row["translated"]][row["id"]] = row
-    full = rows.pop(("full", False))
+    return rows.pop(("full", False)), rows
+
+
+def take_gold(book, path):
+    """Lost probabilities from the rows of a file, for the plans that are there."""
+    full, rows = read_rows(path)
+    for entry in book["frontier"]:
+        share, error = gold_lost(full, rows.get((entry["plan"], entry["translated"]), {}))
+        if share is not None:
+            entry |= {"gold_lost": share, "gold_lost_se": error}
+            print(f"{entry['plan']}: probability lost {share:.1%} (standard error {error:.1%}) on {len(full)} rows")
+
+
+def check(path, constant, power):
+    """Prints what plans lost on the rows of a file. Returns (KL, loss) and (lost probability, loss) of each."""
+    full, rows = read_rows(path)
     score = statistics.mean(row["score"] for row in full.values())
     print(f"{path.name}: {len(full)} rows, full prefill {score:.3f}")
     by_kl, by_gold = [], []
@@ -112,9 +129,14 @@ def main():
     parser.add_argument("--check", nargs="*", type=Path, default=[], help="rows of `droidspeak evaluate --rows`, compressed")
     parser.add_argument("--constant", type=float, default=1.08)
     parser.add_argument("--power", type=float, default=1.5)
+    parser.add_argument("--gold", type=Path, help="rows of one book's pair: its plans get their lost probability from them")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     books = {path: json.loads(path.read_text()) for path in options.books}
+    if options.gold:
+        if len(books) != 1:
+            parser.error(f"--gold {options.gold}: expected one book, its pair's; {len(books)} were given")
+        take_gold(next(iter(books.values())), options.gold)
     points = losses(books.values(), "kl")
     print(f"{len(points)} plans with a KL below {MOST_KL}")
     for low, high in zip(BINS, BINS[1:]):
