@@ -38,8 +38,8 @@ RECIPES = {
     "qa-alt": Recipe("qa", rank=16, learning_rate=5e-4, steps=900, seed=1),
     "math": Recipe("math", rank=16, learning_rate=5e-4, steps=1000),
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
-    "entities": Recipe("entities", rank=16, learning_rate=5e-4, steps=800),
-    "qa-activated": Recipe("qa", rank=32, learning_rate=1e-3, steps=1600, invocation="<|im_start|>assistant\n"),
+    "entities": Recipe("entities", rank=16, learning_rate=2e-4, steps=800),
+    "qa-activated": Recipe("qa", rank=16, learning_rate=1e-3, steps=1600, invocation="<|im_start|>assistant\n"),
     "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=900),
     "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1000),
 }

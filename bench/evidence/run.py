@@ -35,6 +35,7 @@ def parse_arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--profile", action="store_true", help="make new plan books in OUT/plans instead of taking the family's")
     parser.add_argument("--contexts", type=int, default=60, help="profile rows that are measured by --profile")
+    parser.add_argument("--fit-contexts", type=int, default=240, help="profile rows that maps are fitted on by --profile")
     parser.add_argument("--parallel", type=int, default=2, help="processes side by side")
     parser.add_argument("--merge", action="store_true", help="measure nothing; put together the parts that are there")
     parser.add_argument("--shards", type=int, default=6, help="parts of the test rows")
@@ -90,7 +91,8 @@ class Pair:
         if not book.exists():
             metric = TASKS[self.task][0]
             run([self.args.program, "profile", "--family", self.args.family, *self.common, "--metric", metric,
-                 "--data", self.args.rows / f"{self.task}.profile.jsonl.gz", "--contexts", self.args.contexts, "--out", book],
+                 "--data", self.args.rows / f"{self.task}.profile.jsonl.gz", "--contexts", self.args.contexts,
+                 "--fit-contexts", self.args.fit_contexts, "--out", book],
                 self.args.out / "work" / f"{self.name}.profile.log")
         return str(book.resolve())
 

@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "bench/results/rows/evidence"
+BOOKS = ROOT / "families/smollm2/plans"
 DOCUMENT = ROOT / "docs/evidence.md"
+DEFAULT_FLOOR = 0.99
+LEAST_POOLED = 1000  # rows of a pair
 MARGIN = 0.02
 METRICS = {"f1": "F1", "exact_match": "accuracy", "final_number": "right numbers"}
 SETS = {"hotpotqa": "HotpotQA", "2wikimqa": "2WikiMultihopQA", "musique": "MuSiQue"}
@@ -42,7 +45,7 @@ def error_of(values):
 
 
 class Measured:
-    """One pair on one set of rows: plan -> id -> row. `auto` is the plan that stands third in the order of the command."""
+    """One pair on one set of rows: plan -> id -> row."""
 
     def __init__(self, path):
         self.pair, self.set = re.match(r"(.+)\.([a-z0-9_]+)\.jsonl\.gz$", path.name).groups()
@@ -86,13 +89,19 @@ def verdict(changes, full):
 
 
 def auto_of(m):
-    """The book's own choice: the third plan of the command's list."""
-    return list(m.plans)[2]
+    """What the shipped book takes at the default floor; of a pair without one, what its book took when the rows were measured:
+    the first plan of the command's list but full prefill and plain reuse."""
+    book = BOOKS / f"{m.pair}.json"
+    if book.exists():
+        frontier = json.loads(book.read_text(encoding="utf-8"))["frontier"]
+        chosen = next(entry for entry in frontier if entry["quality_index"] >= DEFAULT_FLOOR)
+        return chosen["plan"], chosen["translated"]
+    return next(plan for plan in m.plans if plan[0] not in ("full", "reuse"))
 
 
 def pooled_table(measured):
     """Pairs whose receivers answer the same questions, averaged question by question."""
-    pairs = [m for m in pairs_of(measured, True) if m.set == "qa"]
+    pairs = [m for m in pairs_of(measured, True) if m.set == "qa" and m.count() >= LEAST_POOLED]
     shared = set.intersection(*(set(m.full) for m in pairs))
     rows = []
     for name, choose in {"auto": auto_of, "0,16,24": lambda m: ("0,16,24", True), "reuse+5%": lambda m: ("reuse+5%", True),

@@ -51,14 +51,52 @@ class MathTask:
         return made
 
 
-class SentimentTask:
-    """SST-2: a list of reviews, one of them judged."""
+SHARED_WORDS = 4  # in a row, that two phrases of one sentence share
 
-    REVIEWS, ASKED = 30, 10  # of a context that is measured
+
+def _runs(sentence: str) -> set[tuple[str, ...]]:
+    words = sentence.split()
+    return {tuple(words[i:i + SHARED_WORDS]) for i in range(len(words) - SHARED_WORDS + 1)}
+
+
+class Apart:
+    """Sentences kept apart: no other phrase may share four words in a row with one, or be a part of one."""
+
+    def __init__(self):
+        self.runs: set[tuple[str, ...]] = set()
+        self.short: set[tuple[str, ...]] = set()  # parts of fewer words
+
+    def holds(self, sentence: str) -> bool:
+        words = tuple(sentence.split())
+        return words in self.short if len(words) < SHARED_WORDS else not self.runs.isdisjoint(_runs(sentence))
+
+    def add(self, sentence: str) -> None:
+        words = tuple(sentence.split())
+        self.runs |= _runs(sentence)
+        self.short |= {words[i:i + n] for n in range(1, SHARED_WORDS) for i in range(len(words) - n + 1)}
+
+    def take(self, rows: list[dict], count: int) -> list[dict]:
+        """The first long phrases of sentences that are not here yet."""
+        taken = []
+        for row in rows:
+            if len(taken) < count and len(row["sentence"].split()) >= SentimentTask.WORDS and not self.holds(row["sentence"]):
+                self.add(row["sentence"])
+                taken.append(row)
+        return taken
+
+
+class SentimentTask:
+    """SST-2: a list of reviews, one of them judged. Its rows are phrases of sentences, so parts are kept apart by words."""
+
+    REVIEWS = 30  # of a context that is measured
+    WORDS = 8     # at least, of a review that is measured
+    MEASURED = {"test": 1200, "profile": 300}
 
     def __init__(self, folder: Path):
-        self.train, profile = split_off(read_rows(folder, "sst2.train"), 1500)
-        self.measured = {"profile": profile, "test": read_rows(folder, "sst2.dev")}
+        train, apart = read_rows(folder, "sst2.train"), Apart()
+        self.measured = {"test": apart.take(read_rows(folder, "sst2.dev"), self.MEASURED["test"])}
+        self.measured["profile"] = apart.take(train, self.MEASURED["profile"])
+        self.train = [row for row in train if not apart.holds(row["sentence"])]
 
     @staticmethod
     def _example(rows: list[dict], index: int) -> Example:
@@ -71,11 +109,11 @@ class SentimentTask:
         return self._example(rows, rng.randrange(len(rows)))
 
     def rows(self, part):
-        """Reviews in contexts of 30, a third of them judged; what is left over below 30 is not used."""
-        rng, reviews = random.Random(11), self.measured[part]
+        """Every review once, in contexts of 30; what is left over below 30 is not used."""
+        reviews = self.measured[part]
         contexts = [reviews[i:i + self.REVIEWS] for i in range(0, len(reviews) - self.REVIEWS + 1, self.REVIEWS)]
-        made = [self._example(rows, index) for rows in contexts for index in rng.sample(range(len(rows)), self.ASKED)]
-        rng.shuffle(made)
+        made = [self._example(rows, index) for rows in contexts for index in range(len(rows))]
+        random.Random(11).shuffle(made)
         return made
 
 
