@@ -3,7 +3,6 @@
 (deploy/haproxy/haproxy.cfg). Through it the demo's story: a sender reads long contexts, the receiver answers on them; then
 the server that has read most of the rest goes away, and the receiver answers on those. Prints a table, writes
 out/cluster/result.json."""
-import argparse
 import collections
 import http.client
 import json
@@ -183,16 +182,9 @@ def print_table(args, summary):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default=str(ROOT / "build" / "droidspeak"))
-    parser.add_argument("--family", default=str(ROOT / "models" / "smollm2" / "family.json"))
-    parser.add_argument("--data", type=Path, default=ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz")
-    parser.add_argument("--sender", default="base")
-    parser.add_argument("--receiver", default="qa")
-    parser.add_argument("--contexts", type=int, default=18)
+    parser = demo.argument_parser(__doc__, "cluster", contexts=18)
     parser.add_argument("--without-redis", action="store_true", help="each server keeps its caches to itself")
     parser.add_argument("--stay", action="store_true", help="leave the cluster running until Ctrl-C")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "cluster")
     args = parser.parse_args()
     if args.contexts < 4:
         parser.error(f"--contexts {args.contexts}: expected 4 or more")

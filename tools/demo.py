@@ -159,16 +159,21 @@ svg{{max-width:100%;height:auto;font:13px system-ui,sans-serif;fill:currentColor
 <h2>The pair's plan book</h2>{drawings or "<p>none</p>"}</html>""", encoding="utf-8")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def argument_parser(description, name, contexts):
+    """Options of a run in which one variant answers on what another has read; results go to out/NAME."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build" / "droidspeak"))
     parser.add_argument("--family", default=str(ROOT / "models" / "smollm2" / "family.json"))
     parser.add_argument("--data", type=Path, default=ROOT / "tests" / "data" / "qa" / "qa.demo.jsonl.gz")
     parser.add_argument("--sender", default="base")
     parser.add_argument("--receiver", default="qa")
-    parser.add_argument("--contexts", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo")
-    args = parser.parse_args()
+    parser.add_argument("--contexts", type=int, default=contexts)
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / name)
+    return parser
+
+
+def main():
+    args = argument_parser(__doc__, "demo", contexts=30).parse_args()
     out = args.out
     out.mkdir(parents=True, exist_ok=True)
     rows = load_rows(args.data, args.contexts)

@@ -16,9 +16,21 @@ import team
 CLIENTS = {"openai-agents": "with_openai_agents", "langgraph": "with_langgraph"}
 
 
-def num_layers(url):
-    with urllib.request.urlopen(url + "/v1/droidspeak/state") as answer:
-        return json.load(answer)["families"][0]["num_layers"]
+def family(url):
+    """What the server says of the family it serves; ends the program where there is none."""
+    try:
+        with urllib.request.urlopen(url + "/v1/droidspeak/state") as answer:
+            return json.load(answer)["families"][0]
+    except OSError as error:
+        raise SystemExit(f"no server at {url} ({error}); start one with `build/droidspeak serve`, or say --url") from error
+
+
+def check_variants(served):
+    """Ends the program where a role's variant is not served."""
+    names = [variant["name"] for variant in served["variants"]]
+    missing = sorted({role.variant for role in team.ROLES} - set(names))
+    if missing:
+        raise SystemExit(f"the server has no variant {', '.join(missing)}, only {', '.join(names)}: these roles need the default family (make models)")
 
 
 def main():
@@ -27,6 +39,8 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="of the server")
     parser.add_argument("--document-bytes", type=int, default=6000, help="how much of the document the team reads")
     options = parser.parse_args()
+    served = family(options.url)
+    check_variants(served)
     workflow = importlib.import_module(CLIENTS[options.client])
     text = team.document(options.document_bytes)
     recorded = {}
@@ -36,7 +50,7 @@ def main():
         extra_body = {"sharing": sharing, "cache_salt": uuid.uuid4().hex}
         verdict = workflow.run(options.url, text, recorded[sharing], extra_body)
         print(f"sharing {'on' if sharing == 'auto' else 'off'}: the reviewer says {verdict.verdict}, grade {verdict.grade}")
-    print(steps.table(workflow.STEPS, recorded["auto"].steps, recorded["off"].steps, num_layers(options.url)))
+    print(steps.table(workflow.STEPS, recorded["auto"].steps, recorded["off"].steps, served["num_layers"]))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ PLANNER = Role("planner", "base", f"Question: {QUESTION}\nYou plan. Which topics
 RESEARCHER = Role("researcher", "qa", "You research. Look up a topic of the plan.")
 WRITER = Role("writer", "qa-alt", "You write. Answer the question from what was found.")
 REVIEWER = Role("reviewer", "sentiment", "You review. Is the answer good?")
+ROLES = (PLANNER, RESEARCHER, WRITER, REVIEWER)
 
 
 def document(num_bytes):

@@ -31,6 +31,20 @@ class BreakingLink : public testing::Test {
     return generate(engine, {.model = "base", .prompt = prompt_, .max_tokens = 12});
   }
 
+  // A new engine, whose link goes on at 2000 bytes a second once it has carried `blocks`.
+  std::unique_ptr<Engine> engine_on_slowing_link(uint64_t blocks) {
+    auto engine = std::make_unique<Engine>(family_.ops(), family_.file(), options_);
+    wait_for_link(*engine);
+    link_->set_slow_rate(2000);
+    link_->fail_after(blocks * kBlockBytes, Fault::kSlow);
+    return engine;
+  }
+
+  void expect_right_after_failure(const Outcome& outcome) const {
+    EXPECT_EQ(outcome.tokens, right_);
+    EXPECT_TRUE(link_->has_failed());
+  }
+
   SharedFamily family_;
   std::vector<int32_t> prompt_ = question(1, kBlocks* kBlockTokens, 10);
   std::vector<int32_t> right_;
@@ -41,26 +55,18 @@ class BreakingLink : public testing::Test {
 
 // At the rate that is left it would take minutes.
 TEST_F(BreakingLink, ALoadOverALinkThatSlowsDownIsGivenUp) {
-  Engine engine(family_.ops(), family_.file(), options_);
-  wait_for_link(engine);
-  link_->set_slow_rate(2000);
-  link_->fail_after(2 * kBlockBytes, Fault::kSlow);
-  Outcome outcome = ask(engine);
-  EXPECT_EQ(outcome.tokens, right_);
-  EXPECT_TRUE(link_->has_failed());
+  auto engine = engine_on_slowing_link(2);
+  Outcome outcome = ask(*engine);
+  expect_right_after_failure(outcome);
   EXPECT_NE(outcome.report.fallback, "");
-  EngineMetrics metrics = engine.metrics();
+  EngineMetrics metrics = engine->metrics();
   EXPECT_EQ(metrics.fallbacks["load_stalled"] + metrics.fallbacks["load_failed"], 1u);
 }
 
 TEST_F(BreakingLink, WhatHasArrivedIsUsed) {
-  Engine engine(family_.ops(), family_.file(), options_);
-  wait_for_link(engine);
-  link_->set_slow_rate(2000);
-  link_->fail_after(12 * kBlockBytes, Fault::kSlow);
-  Outcome outcome = ask(engine);
-  EXPECT_EQ(outcome.tokens, right_);
-  EXPECT_TRUE(link_->has_failed());
+  auto engine = engine_on_slowing_link(12);
+  Outcome outcome = ask(*engine);
+  expect_right_after_failure(outcome);
   EXPECT_GE(outcome.report.cached_tokens, 8 * kBlockTokens) << outcome.report.fallback;
   EXPECT_LT(outcome.report.cached_tokens, kBlocks * kBlockTokens);
 }
@@ -72,11 +78,8 @@ TEST_F(BreakingLink, OfASendersCacheToo) {
     wait_for_link(engine);
     shared = generate(engine, by_name("alpha", prompt_, "reuse")).tokens;
   }
-  Engine engine(family_.ops(), family_.file(), options_);
-  wait_for_link(engine);
-  link_->set_slow_rate(2000);
-  link_->fail_after(12 * kBlockBytes, Fault::kSlow);
-  Outcome outcome = generate(engine, by_name("alpha", prompt_, "reuse"));
+  auto engine = engine_on_slowing_link(12);
+  Outcome outcome = generate(*engine, by_name("alpha", prompt_, "reuse"));
   EXPECT_TRUE(link_->has_failed());
   EXPECT_GE(outcome.report.reused_tokens, 8 * kBlockTokens) << outcome.report.fallback;
   EXPECT_LT(outcome.report.reused_tokens, kBlocks * kBlockTokens);

@@ -1,6 +1,7 @@
 #include "grammar/grammar_compiler.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "grammar/ebnf_check.h"
 #include "grammar/grammar_cache.h"
+#include "grammar/grammar_text.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/schema_grammar.h"
 #include "grammar/structural_tag.h"
@@ -39,14 +41,30 @@ std::string choice_grammar(std::string_view list) {
   return grammar + "\n";
 }
 
+// Answers that are one text have no use for special tokens. Free text with tagged parts may: models
+// write the tags of their tool calls as such tokens. In counted runs long tokens would have to be
+// tried at every step; shorter ones write the same.
+enum class Vocabulary { kWithoutSpecial, kShort, kAll };
+
+size_t num_characters(std::string_view text) {
+  auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return static_cast<size_t>(std::ranges::count_if(text, begins));
+}
+
+bool is_in(Vocabulary vocabulary, const Tokenizer& tokenizer, int32_t token) {
+  if (vocabulary == Vocabulary::kAll) return true;
+  if (tokenizer.is_special(token)) return false;
+  return vocabulary == Vocabulary::kWithoutSpecial ||
+         num_characters(tokenizer.bytes_of(token)) <= kUnrolledCharacters;
+}
+
 // Tokens as the bytes that they add to an answer; what is empty is never allowed.
 std::vector<std::string> token_texts(const Tokenizer& tokenizer,
                                      int32_t vocab_size,
-                                     SpecialTokens special) {
+                                     Vocabulary vocabulary) {
   std::vector<std::string> texts(static_cast<size_t>(vocab_size));
   for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
-    bool is_left_out = tokenizer.is_special(id) && special == SpecialTokens::kParse;
-    if (!is_left_out) texts[static_cast<size_t>(id)] = tokenizer.bytes_of(id);
+    if (is_in(vocabulary, tokenizer, id)) texts[static_cast<size_t>(id)] = tokenizer.bytes_of(id);
   }
   return texts;
 }
@@ -85,34 +103,34 @@ std::string grammar_of(const OutputFormat& format) {
   panic("unknown kind of output format");
 }
 
-// Answers that are one text have no use for special tokens. Free text with tagged parts may: models
-// write the tags of their tool calls as such tokens.
 struct GrammarCompiler::Library {
   Library(const Tokenizer& from, int32_t vocab, size_t bytes)
       : tokenizer(from), vocab_size(vocab), cache(bytes) {}
 
-  xgrammar::GrammarCompiler& get(SpecialTokens special) {
-    bool is_plain = special == SpecialTokens::kParse;
-    std::call_once(is_plain ? plain_once : tagged_once, [&] {
+  xgrammar::GrammarCompiler& get(Vocabulary vocabulary) {
+    auto& [once, compiler] = compilers[static_cast<size_t>(vocabulary)];
+    std::call_once(once, [&] {
       std::vector<int32_t> stops;
       std::ranges::copy_if(tokenizer.end_of_turn_ids, std::back_inserter(stops),
                            [&](int32_t id) { return id >= 0 && id < vocab_size; });
-      xgrammar::TokenizerInfo info(token_texts(tokenizer, vocab_size, special),
+      xgrammar::TokenizerInfo info(token_texts(tokenizer, vocab_size, vocabulary),
                                    xgrammar::VocabType::RAW, vocab_size, stops);
       constexpr int kThreads = 1;
       constexpr bool kCached = false;  // it would keep what is refused
-      (is_plain ? plain : tagged).emplace(info, kThreads, kCached);
+      compiler.emplace(info, kThreads, kCached);
     });
-    return is_plain ? *plain : *tagged;
+    return *compiler;
   }
+
+  struct Compiler {
+    std::once_flag once;
+    std::optional<xgrammar::GrammarCompiler> compiler;
+  };
 
   const Tokenizer& tokenizer;
   const int32_t vocab_size;
   GrammarCache cache;
-  std::once_flag plain_once;
-  std::once_flag tagged_once;
-  std::optional<xgrammar::GrammarCompiler> plain;
-  std::optional<xgrammar::GrammarCompiler> tagged;
+  std::array<Compiler, 3> compilers;  // by Vocabulary
 };
 
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, size_t cache_bytes)
@@ -137,7 +155,9 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
   if (auto known = library_->cache.find(known_by)) return known;
   try {
     xgrammar::GrammarCompiler& compiler =
-        library_->get(is_tagged ? SpecialTokens::kAsText : SpecialTokens::kParse);
+        library_->get(is_tagged               ? Vocabulary::kAll
+                      : has_counted_run(text) ? Vocabulary::kShort
+                                              : Vocabulary::kWithoutSpecial);
     auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
     auto grammar = std::make_shared<const CompiledGrammar>(std::move(compiled), library_->tokenizer,

@@ -15,11 +15,9 @@
 namespace droidspeak {
 namespace {
 
-constexpr size_t kMostLength = 16384;   // of a string whose length is bounded
-constexpr size_t kMostUnrolled = 128;   // characters that the library has a state for each
-constexpr size_t kCountedStates = 512;  // what a longer run costs, which it counts
-constexpr int kMostDecimals = 6;        // of a number's bound
-constexpr double kMostBound = 1e12;     // of a number that is no integer
+constexpr size_t kMostLength = 16384;  // of a string whose length is bounded
+constexpr int kMostDecimals = 6;       // of a number's bound
+constexpr double kMostBound = 1e12;    // of a number that is no integer
 constexpr size_t kMostMultiples = 512;
 
 std::vector<GrammarText::Alternative> as_alternatives(const std::vector<std::string>& texts) {
@@ -126,7 +124,6 @@ GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std
                   "'maxLength') cannot be enforced together");
   }
   if (num_ways == 0) return json_.get(JsonRules::Kind::kString);
-  std::string content;
   if (has_length) {
     size_t low = count_of(schema, "minLength", path, 0);
     size_t high = count_of(schema, "maxLength", path, kUnbounded);
@@ -134,11 +131,7 @@ GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std
       refuse_schema(path, fmt::format("a bounded length above {} cannot be enforced", kMostLength));
     }
     if (low > high) return grammar_.add({});
-    // Without escapes, whose characters would have to be counted apart.
-    content = high == 0 ? "" : repeated_text(class_text(plain_json_characters()), low, high);
-    size_t states = high == kUnbounded ? low : high;
-    grammar_.charge(states > kMostUnrolled ? kCountedStates : states);
-    return grammar_.add({{"\"\\\"\" " + content + " \"\\\"\""}});
+    return bounded_strings_.get(low, high);
   }
   const SchemaJson& text = pattern != schema.end() ? *pattern : *format;
   if (!text.is_string()) refuse_schema(path, "'pattern' or 'format' is not a string");
@@ -151,6 +144,7 @@ GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std
     }
     expression = *known;
   }
+  std::string content;
   try {
     content = regex_to_grammar(expression, RegexPlace::kJsonString, grammar_);
   } catch (const Failure& failure) {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "grammar/bounded_string.h"
 #include "grammar/grammar_text.h"
 #include "grammar/json_rules.h"
 
@@ -40,7 +41,7 @@ class SchemaWalk {
 
   // `root` outlives this.
   SchemaWalk(const SchemaJson& root, GrammarText& grammar)
-      : root_(root), grammar_(grammar), json_(grammar) {}
+      : root_(root), grammar_(grammar), json_(grammar), bounded_strings_(grammar) {}
 
   RuleId visit(const SchemaJson& schema, const std::string& path);
 
@@ -78,6 +79,7 @@ class SchemaWalk {
   const SchemaJson& root_;
   GrammarText& grammar_;
   JsonRules json_;
+  BoundedStrings bounded_strings_;
   std::map<const SchemaJson*, RuleId> referenced_;  // by what `$ref` names
   // What is being visited since the last bracket: a reference to one of them means nothing.
   std::vector<const SchemaJson*> open_;

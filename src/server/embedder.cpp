@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "server/engine_requests.h"
-#include "server/json_writer.h"
 #include "server/openai/limits.h"
 
 namespace droidspeak {
@@ -132,6 +131,16 @@ ApiResult<EmbeddedTexts> embed_texts(Service& service,
   ApiResult<EmbeddedTexts> embedded = wait_for_all(*generation, request);
   if (embedded) embedded->notes = notes_of(wanted.model, embedded->prompt_tokens);
   return embedded;
+}
+
+HttpResponse with_usage(JsonWriter json, const EmbeddedTexts& embedded) {
+  json.key("usage").begin_object();
+  json.key("prompt_tokens").integer(embedded.prompt_tokens);
+  json.key("total_tokens").integer(embedded.prompt_tokens).end_object().end_object();
+  HttpResponse response;
+  response.body = std::move(json).take();
+  response.notes = embedded.notes;
+  return response;
 }
 
 }  // namespace droidspeak

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "server/json_writer.h"
 #include "server/openai/requests.h"
 #include "server/service.h"
 
@@ -31,5 +32,8 @@ ApiResult<EmbeddedTexts> embed_texts(Service& service,
                                      TextsToEmbed wanted,
                                      HttpRequest& request,
                                      WorkSlots::Slot slot);
+
+// The object that `json` has begun, closed behind the `usage` of the texts.
+HttpResponse with_usage(JsonWriter json, const EmbeddedTexts& embedded);
 
 }  // namespace droidspeak

@@ -6,7 +6,6 @@
 #include "server/base64.h"
 #include "server/embedder.h"
 #include "server/handlers.h"
-#include "server/json_writer.h"
 #include "server/openai/embedding_request.h"
 
 namespace droidspeak {
@@ -61,13 +60,8 @@ ApiResult<HttpResponse> answer_embeddings(Service& service, HttpRequest& request
     write_embedding(json, embedded->embeddings[i], wanted->format);
     json.end_object();
   }
-  json.end_array().key("model").text(wanted->model).key("usage").begin_object();
-  json.key("prompt_tokens").integer(embedded->prompt_tokens);
-  json.key("total_tokens").integer(embedded->prompt_tokens).end_object().end_object();
-  HttpResponse response;
-  response.body = std::move(json).take();
-  response.notes = embedded->notes;
-  return response;
+  json.end_array().key("model").text(wanted->model);
+  return with_usage(std::move(json), *embedded);
 }
 
 }  // namespace

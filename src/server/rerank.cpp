@@ -5,7 +5,6 @@
 
 #include "server/embedder.h"
 #include "server/handlers.h"
-#include "server/json_writer.h"
 #include "server/openai/embedding_request.h"
 
 namespace droidspeak {
@@ -59,13 +58,8 @@ ApiResult<HttpResponse> answer_rerank(Service& service, HttpRequest& request) {
     }
     json.key("relevance_score").number(scores[index]).end_object();
   }
-  json.end_array().key("usage").begin_object();
-  json.key("prompt_tokens").integer(embedded->prompt_tokens);
-  json.key("total_tokens").integer(embedded->prompt_tokens).end_object().end_object();
-  HttpResponse response;
-  response.body = std::move(json).take();
-  response.notes = embedded->notes;
-  return response;
+  json.end_array();
+  return with_usage(std::move(json), *embedded);
 }
 
 }  // namespace

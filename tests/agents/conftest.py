@@ -14,7 +14,8 @@ def server(tmp_path_factory):
     os.environ["OPENAI_API_KEY"] = "none"
     os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing from outside
-    running = Server(family_file(tmp_path_factory.mktemp("family")))
+    # What one role has read must still be there for the last one.
+    running = Server(family_file(tmp_path_factory.mktemp("family")), cache_memory="512MiB")
     os.environ["OPENAI_BASE_URL"] = running.url + "/v1"
     yield running
     assert running.terminate() == 0

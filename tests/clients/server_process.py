@@ -39,9 +39,9 @@ def adapter_root(family):
 class Server:
     """A running server. `url` has no trailing slash."""
 
-    def __init__(self, family, *flags, log=None):
+    def __init__(self, family, *flags, log=None, cache_memory="64MiB"):
         command = [build_folder() / "droidspeak", "serve", "--family", family, "--port", "0"]
-        command += ["--kv-memory", "64MiB", "--cache-memory", "64MiB", *flags]
+        command += ["--kv-memory", "64MiB", "--cache-memory", cache_memory, *flags]
         self.log = open(log or os.devnull, "w")
         self.process = subprocess.Popen(
             [str(part) for part in command], stdout=subprocess.PIPE, stderr=self.log, text=True)

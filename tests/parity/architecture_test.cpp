@@ -1,7 +1,6 @@
 // Every architecture against Hugging Face transformers: tests/data/models holds tiny checkpoints
 // and the logits transformers computed for them (tools/make_tiny_models.py).
 #include <algorithm>
-#include <tuple>
 
 #include "base/error.h"
 #include "model/weights.h"
@@ -11,9 +10,7 @@
 namespace droidspeak {
 namespace {
 
-using Case = std::tuple<const char*, DeviceKind>;
-
-class ArchitectureParity : public testing::TestWithParam<Case> {};
+class ArchitectureParity : public testing::TestWithParam<GoldenCase> {};
 
 class DeviceParity : public testing::TestWithParam<DeviceKind> {
  protected:
@@ -25,12 +22,6 @@ class DeviceParity : public testing::TestWithParam<DeviceKind> {
     return {golden_models() / "smollm2", {}, {.device = GetParam(), .kv_dtype = kv_dtype}};
   }
 };
-
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::get<0>(info.param);
-  std::ranges::replace(name, '-', '_');
-  return name + "_" + device_name(std::get<1>(info.param));
-}
 
 std::string name_of_device(const testing::TestParamInfo<DeviceKind>& info) {
   return device_name(info.param);

@@ -1,7 +1,6 @@
 // GGUF models against Hugging Face transformers: every architecture as a tiny random file
 // (tools/make_gguf_models.py), and the default model (tools/make_default_golden.py).
 #include <algorithm>
-#include <tuple>
 
 #include "model/family.h"
 #include "parity/golden.h"
@@ -9,15 +8,7 @@
 namespace droidspeak {
 namespace {
 
-using Case = std::tuple<const char*, DeviceKind>;
-
-class GgufParity : public testing::TestWithParam<Case> {};
-
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::get<0>(info.param);
-  std::ranges::replace(name, '-', '_');
-  return name + "_" + device_name(std::get<1>(info.param));
-}
+class GgufParity : public testing::TestWithParam<GoldenCase> {};
 
 std::filesystem::path gguf_models() {
   return golden_models() / "gguf";

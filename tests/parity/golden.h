@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "parity/rows.h"
 #include "parity/single_model.h"
 
 namespace droidspeak {
@@ -25,6 +28,15 @@ inline Golden read_golden(const std::filesystem::path& path) {
   return {json["tokens"].get<std::vector<int32_t>>(),
           json["logits"].get<std::vector<std::vector<float>>>(),
           json.value("greedy", std::vector<int32_t>())};
+}
+
+// A model's name and where it runs.
+using GoldenCase = std::tuple<const char*, DeviceKind>;
+
+inline std::string name_of_case(const testing::TestParamInfo<GoldenCase>& info) {
+  std::string name = std::get<0>(info.param);
+  std::ranges::replace(name, '-', '_');
+  return name + "_" + device_name(std::get<1>(info.param));
 }
 
 inline std::filesystem::path golden_models() {
@@ -61,10 +73,8 @@ inline void expect_golden(SingleModel& model,
   std::vector<std::vector<float>> logits = model.logits(golden.tokens, chunk);
   size_t first = golden.tokens.size() - golden.logits.size();
   for (size_t i = 0; i < golden.logits.size(); ++i) {
-    for (size_t j = 0; j < golden.logits[i].size(); ++j) {
-      ASSERT_NEAR(logits[first + i][j], golden.logits[i][j], tolerance)
-          << "position " << first + i << " token " << j << " chunk " << chunk;
-    }
+    SCOPED_TRACE(testing::Message() << "position " << first + i << " chunk " << chunk);
+    expect_close(logits[first + i], golden.logits[i], tolerance);
   }
 }
 

@@ -19,7 +19,7 @@ LinearMap zero_map(size_t columns) {
   return {1, std::vector<float>(columns), std::vector<float>(columns), std::vector<float>(columns)};
 }
 
-class Identities : public testing::TestWithParam<std::tuple<const char*, DeviceKind>> {
+class Identities : public testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
     auto [name, kind] = GetParam();
@@ -84,9 +84,8 @@ TEST_P(Identities, OnesOwnCacheEqualsFullPrefillForEveryPlan) {
         const PromptPlan plan{variant_, variant_, {0, b, c}, translator, kContext};
         PromptRunner(*ops_, *kv_, *store_)
             .ensure_cached(*variant_, std::span(golden_.tokens).first(kContext), {b % layers});
-        const std::vector<float> ours = last_logits(golden_.tokens, plan);
-        for (size_t i = 0; i < ours.size(); ++i)
-          ASSERT_NEAR(ours[i], expected[i], 1e-3f) << b << "," << c << " token " << i;
+        SCOPED_TRACE(testing::Message() << b << "," << c);
+        expect_close(last_logits(golden_.tokens, plan), expected, 1e-3);
       }
     }
   }
@@ -100,8 +99,7 @@ TEST_P(Identities, LookingAtEverythingEqualsFullPrefill) {
                   kContext};
   PromptRunner(*ops_, *kv_, *store_)
       .ensure_cached(*variant_, std::span(golden_.tokens).first(kContext), {});
-  const std::vector<float> ours = last_logits(golden_.tokens, plan);
-  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f);
+  expect_close(last_logits(golden_.tokens, plan), expected, 1e-3);
 }
 
 // The first layer's K depends on the token alone, before it is turned: what a map sees of it does
@@ -118,31 +116,24 @@ TEST_P(Identities, KeysAreTurnedBackWholly) {
   Tensor rows(*device_, DType::kF32, kTokens, 2 * config().kv_columns());
   ops_->read_kv(transformer.rope_options(0), slice.sequence, kv_->layer(0), rows.view());
   const std::vector<std::vector<float>> values = read_rows(*device_, rows.view());
-  for (const std::vector<float>& row : values) {
-    for (size_t i = 0; i < row.size(); ++i) ASSERT_NEAR(row[i], values[0][i], 1e-4f);
-  }
+  for (const std::vector<float>& row : values) expect_close(row, values[0], 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All,
-    Identities,
-    testing::Combine(testing::Values("qwen2-windows",
-                                     "phi4-mini",
-                                     "gemma2",
-                                     "gemma3",
-                                     "granite",
-                                     "olmo2",
-                                     "olmo3",
-                                     "mixtral",
-                                     "qwen2-moe",
-                                     "qwen3-moe",
-                                     "smollm3"),
-                     testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
-    [](const testing::TestParamInfo<std::tuple<const char*, DeviceKind>>& param) {
-      std::string name = std::get<0>(param.param);
-      std::ranges::replace(name, '-', '_');
-      return name + "_" + device_name(std::get<1>(param.param));
-    });
+INSTANTIATE_TEST_SUITE_P(All,
+                         Identities,
+                         testing::Combine(testing::Values("qwen2-windows",
+                                                          "phi4-mini",
+                                                          "gemma2",
+                                                          "gemma3",
+                                                          "granite",
+                                                          "olmo2",
+                                                          "olmo3",
+                                                          "mixtral",
+                                                          "qwen2-moe",
+                                                          "qwen3-moe",
+                                                          "smollm3"),
+                                          testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
+                         name_of_case);
 
 }  // namespace
 }  // namespace droidspeak

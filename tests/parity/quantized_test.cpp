@@ -1,16 +1,13 @@
 // Hugging Face folders with quantised weights against transformers on what their codes stand for
 // (tools/make_quantized_models.py).
 #include <algorithm>
-#include <tuple>
 
 #include "parity/golden.h"
 
 namespace droidspeak {
 namespace {
 
-using Case = std::tuple<const char*, DeviceKind>;
-
-class QuantizedParity : public testing::TestWithParam<Case> {
+class QuantizedParity : public testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
     if (!has_device(device())) GTEST_SKIP() << "no CUDA device";
@@ -22,12 +19,6 @@ class QuantizedParity : public testing::TestWithParam<Case> {
     return golden_models() / "quantized" / std::get<0>(GetParam());
   }
 };
-
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::get<0>(info.param);
-  std::ranges::replace(name, '-', '_');
-  return name + "_" + device_name(std::get<1>(info.param));
-}
 
 TEST_P(QuantizedParity, LogitsEqualTransformers) {
   const Golden golden = read_golden(folder() / "golden.json");

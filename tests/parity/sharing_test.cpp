@@ -12,6 +12,7 @@
 #include "model/family.h"
 #include "parity/random_maps.h"
 #include "parity/reference.h"
+#include "parity/rows.h"
 #include "sharing/prompt_runner.h"
 #include "support/device_under_test.h"
 #include "support/tiny_model.h"
@@ -94,12 +95,6 @@ class SharingParity : public testing::TestWithParam<DeviceKind> {
   SteadyClock clock_;
   std::unique_ptr<CacheStore> store_;
 };
-
-void expect_close(const std::vector<float>& ours, const Row& expected, double tolerance) {
-  ASSERT_EQ(ours.size(), expected.size());
-  for (size_t i = 0; i < ours.size(); ++i)
-    ASSERT_NEAR(static_cast<double>(ours[i]), expected[i], tolerance) << "token " << i;
-}
 
 double rms_difference(const std::vector<float>& ours, const Row& expected) {
   double sum = 0;
@@ -190,8 +185,8 @@ TEST_P(SharingParity, SenderEqualToReceiverEqualsFullPrefill) {
           .ensure_cached(*variant, std::span(tokens).first(128), {b % 4});
       std::vector<float> ours = run(tokens, plan, 64, timings).back();
       EXPECT_EQ(timings.fallback, "") << b << "," << c;
-      for (size_t i = 0; i < ours.size(); ++i)
-        ASSERT_NEAR(ours[i], expected[i], 1e-3f) << b << "," << c;
+      SCOPED_TRACE(testing::Message() << b << "," << c);
+      expect_close(ours, expected, 1e-3);
     }
   }
 }
@@ -255,7 +250,8 @@ TEST_P(SharingParity, LookingAtEverythingEqualsFullPrefill) {
     if (GetParam() == DeviceKind::kCpu) {
       EXPECT_EQ(ours, expected) << text;
     }
-    for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f) << text;
+    SCOPED_TRACE(text);
+    expect_close(ours, expected, 1e-3);
   }
 }
 
@@ -272,7 +268,8 @@ TEST_P(SharingParity, LookingAtOnesOwnCacheChangesNothing) {
     PromptPlan plan{variant, variant, parse_plan(text, 4), nullptr, 128};
     std::vector<float> ours = run(tokens, plan, 64, timings).back();
     EXPECT_EQ(timings.fallback, "") << text;
-    for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 1e-3f) << text;
+    SCOPED_TRACE(text);
+    expect_close(ours, expected, 1e-3);
   }
 }
 
@@ -363,7 +360,8 @@ TEST_P(SharingParity, BatchOfAdaptersEqualsOneAtATime) {
       continue;
     }
     // Products of more rows may be summed in another order.
-    for (size_t j = 0; j < row.size(); ++j) ASSERT_NEAR(row[j], alone[j], 1e-4f) << batch.names[i];
+    SCOPED_TRACE(batch.names[i]);
+    expect_close(row, alone, 1e-4);
   }
 }
 

@@ -242,8 +242,8 @@ void read_output_config(Fields& fields, openai::GenerationFields& generation) {
   if (format->has_failed()) return;
   if (type != "json_schema")
     return format->invalid("type", fmt::format("'{}' is not 'json_schema'", abbreviated(type)));
-  generation.output_param = "output_config.format";
-  generation.output_format = openai::read_schema(*format, "schema");
+  set_output_format(fields, generation, "output_config.format",
+                    openai::read_schema(*format, "schema"));
 }
 
 // Clients that would keep the conversation on the server send all of it when they read this code.
@@ -262,13 +262,13 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
       fields.reject("thinking", "other than {\"type\": \"disabled\"} is not supported");
     }
   }
-  auto tier = fields.string("service_tier", kAnyLength);
-  if (tier && *tier != "auto" && *tier != "standard_only") {
-    fields.reject("service_tier", "other than 'auto' and 'standard_only' is not supported");
-  }
-  reject_unsupported(fields, {"mcp_servers", "container", "context_management", "compaction",
-                              "fallbacks", "output_format", "stop", "response_format",
-                              "structured_outputs", "prompt_logprobs", "logprobs"});
+  accept_only(fields, "service_tier", {"auto", "standard_only"});
+  accept_only(fields, "speed", {"standard"});
+  reject_other_limits(fields, "max_tokens");
+  reject_unsupported(
+      fields, {"mcp_servers", "container", "context_management", "compaction", "fallbacks",
+               "output_format", "stop", "response_format", "structured_outputs", "prompt_logprobs",
+               "logprobs", "inference_geo"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {
@@ -283,6 +283,7 @@ ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_
   request.prompt.messages = read_turns(fields);
   request.prompt.tools = read_tools(fields);
   read_stop(fields, request.generation);
+  read_cache_control(fields);
   read_output_config(fields, request.generation);
   reject_unsupported_features(fields, request.generation);
   bool needs_max_tokens = max_tokens.low > 0;

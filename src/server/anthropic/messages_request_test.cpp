@@ -149,6 +149,14 @@ TEST(Errors, HaveAnthropicsShape) {
   EXPECT_FALSE(response.headers.empty());
 }
 
+TEST(MessagesRequest, RefusesAShortestAnswerBesideAFormat) {
+  const std::string format =
+      kUser + std::string(R"("output_config":{"format":{"type":"json_schema","schema":{}}})");
+  EXPECT_EQ(param(format), "accepted");
+  EXPECT_EQ(param(kUser + std::string(R"("min_tokens":3)")), "accepted");
+  EXPECT_EQ(param(format + R"(,"min_tokens":3)"), "min_tokens");
+}
+
 }  // namespace
 
 }  // namespace droidspeak::anthropic

@@ -60,6 +60,10 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   request.num_top_logprobs = read_chat_logprobs(fields);
   reject_unsupported(fields, {"echo", "reasoning_effort"});
   reject_verbosity(fields);
+  fields.boolean("store");  // nothing is
+  accept_only(fields, "service_tier", {"auto", "default"});
+  if (fields.find("max_output_tokens"))
+    fields.reject("max_output_tokens", "is not supported here: use 'max_completion_tokens'");
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   auto max_tokens = fields.integer("max_tokens", {1, kMax});
   auto max_completion_tokens = fields.integer("max_completion_tokens", {1, kMax});

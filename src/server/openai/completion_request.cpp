@@ -17,6 +17,7 @@ ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompts = read_prompts(fields, "prompt");
   reject_unsupported(fields, {"tools"});
+  reject_other_limits(fields, "max_tokens");
   read_chat_tools(fields);  // without tools some choices mean nothing
   request.is_echoed = fields.boolean("echo").value_or(false);
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);

@@ -123,6 +123,7 @@ void read_streaming(Fields& fields, GenerationFields& generation) {
   }
   generation.includes_usage = options->boolean("include_usage").value_or(false);
   generation.has_running_usage = options->boolean("continuous_usage_stats").value_or(false);
+  reject_unsupported(*options, {"include_obfuscation"});
 }
 
 void read_prompt_logprobs(Fields& fields, GenerationFields& generation) {
@@ -182,6 +183,7 @@ void read_labels(Fields& fields) {
   fields.string("user", kMaxUserBytes);
   fields.string("safety_identifier", kMaxUserBytes);
   fields.string("prompt_cache_key", kMaxUserBytes);
+  accept_only(fields, "prompt_cache_retention", {"in-memory", "in_memory"});
   if (!fields.object("metadata")) return;
   JsonValue metadata = *fields.find("metadata");
   if (!fields.check_count("metadata", metadata.size(), kMaxMetadataEntries)) return;
@@ -226,6 +228,21 @@ void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto value = fields.find(name);
     if (value && !asks_for_nothing(*value)) fields.reject(name, "is not supported by this server");
+  }
+}
+
+void accept_only(Fields& fields,
+                 const std::string& name,
+                 const std::vector<std::string_view>& values) {
+  auto value = fields.string(name, kAnyLength);
+  if (!value || std::ranges::find(values, *value) != values.end()) return;
+  fields.reject(name, fmt::format("'{}' is not supported by this server", abbreviated(*value)));
+}
+
+void reject_other_limits(Fields& fields, std::string_view right) {
+  for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
+    if (name != right && fields.find(name))
+      fields.reject(name, fmt::format("is not supported here: use '{}'", right));
   }
 }
 

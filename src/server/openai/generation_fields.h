@@ -18,6 +18,11 @@ void read_generation_fields(Fields& fields, GenerationFields& generation);
 
 // What the answer must look like, by `response_format` or `structured_outputs`.
 void read_output_format(Fields& fields, GenerationFields& generation);
+// `format`, which the field `param` says. 400 beside `min_tokens`: it says itself where it may end.
+void set_output_format(Fields& fields,
+                       GenerationFields& generation,
+                       std::string param,
+                       OutputFormat format);
 // A schema: an object or a boolean, or a string that holds one.
 OutputFormat read_schema(Fields& fields, const std::string& name);
 
@@ -41,6 +46,12 @@ ApiError unsupported_content(std::string_view type, const std::string& where);
 
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);
+// 400 for any other value than `values`.
+void accept_only(Fields& fields,
+                 const std::string& name,
+                 const std::vector<std::string_view>& values);
+// 400 for the names that other calls have for `right`, how long the answer may be.
+void reject_other_limits(Fields& fields, std::string_view right);
 // `verbosity` other than the default, "medium".
 void reject_verbosity(Fields& fields);
 

@@ -124,9 +124,20 @@ void read_output_format(Fields& fields, GenerationFields& generation) {
   auto structured = read_structured_outputs(fields);
   if (response && structured)
     fields.invalid("structured_outputs", "not allowed beside 'response_format'");
-  generation.output_param = response ? "response_format" : "structured_outputs";
-  generation.output_format = response ? std::move(response) : std::move(structured);
-  if (generation.output_format && generation.min_tokens > 0)
+  if (response) {
+    set_output_format(fields, generation, "response_format", std::move(*response));
+  } else if (structured) {
+    set_output_format(fields, generation, "structured_outputs", std::move(*structured));
+  }
+}
+
+void set_output_format(Fields& fields,
+                       GenerationFields& generation,
+                       std::string param,
+                       OutputFormat format) {
+  generation.output_param = std::move(param);
+  generation.output_format = std::move(format);
+  if (generation.min_tokens > 0)
     fields.invalid("min_tokens", "not allowed where the answer's format says when it ends");
 }
 

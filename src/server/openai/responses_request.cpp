@@ -153,14 +153,13 @@ void read_text_format(Fields& fields, ResponsesRequest& request) {
   std::string type = format->required_string("type", kAnyLength);
   if (format->has_failed() || type == "text") return;
   GenerationFields& generation = request.chat.generation;
-  generation.output_param = "text.format";
   if (type == "json_object") {
-    generation.output_format = OutputFormat{OutputFormat::Kind::kJsonObject, {}};
+    set_output_format(fields, generation, "text.format", {OutputFormat::Kind::kJsonObject, {}});
     request.text_format = R"({"type":"json_object"})";
   } else if (type == "json_schema") {
     std::string name = format->required_string("name", kMaxSchemaNameBytes);
     bool is_strict = format->boolean("strict").value_or(false);
-    generation.output_format = read_schema(*format, "schema");
+    set_output_format(fields, generation, "text.format", read_schema(*format, "schema"));
     if (format->has_failed()) return;
     JsonWriter json;
     json.begin_object().key("type").text(type).key("name").text(name);
@@ -173,23 +172,12 @@ void read_text_format(Fields& fields, ResponsesRequest& request) {
   }
 }
 
-void accept_only(Fields& fields, const char* name, const std::vector<std::string_view>& values) {
-  auto value = fields.string(name, kAnyLength);
-  if (!value) return;
-  for (std::string_view allowed : values) {
-    if (*value == allowed) return;
-  }
-  fields.reject(name, fmt::format("'{}' is not supported by this server", abbreviated(*value)));
-}
-
 void reject_what_needs_more(Fields& fields) {
   if (fields.find("previous_response_id")) {
     fields.reject("previous_response_id",
                   "is not supported: responses are not stored; send the conversation in 'input'");
   }
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
-    if (fields.find(name)) fields.reject(name, "is not supported here: use 'max_output_tokens'");
-  }
+  reject_other_limits(fields, "max_output_tokens");
   fields.boolean("store");  // the clients' default is true; the answer says false
   reject_unsupported(
       fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",

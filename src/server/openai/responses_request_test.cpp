@@ -123,6 +123,17 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
             "text.format.schema");
 }
 
+TEST(ResponsesRequest, RefusesAShortestAnswerBesideAFormat) {
+  EXPECT_EQ(param(R"("input":"x","min_tokens":3)"), "accepted");
+  for (const char* format :
+       {R"({"type":"json_object"})", R"({"type":"json_schema","name":"n","schema":{}})"}) {
+    std::string text = std::string(R"("input":"x","text":{"format":)") + format + "}";
+    EXPECT_EQ(param(text), "accepted");
+    EXPECT_EQ(param(text + R"(,"min_tokens":0)"), "accepted");
+    EXPECT_EQ(param(text + R"(,"min_tokens":3)"), "min_tokens");
+  }
+}
+
 }  // namespace
 
 }  // namespace droidspeak::openai

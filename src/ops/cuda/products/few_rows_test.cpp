@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cuda_fixture.h"
+#include "ops/cuda/products/part_of_tensor.h"
 
 namespace droidspeak::cuda {
 namespace {
@@ -90,16 +91,7 @@ TEST_F(FewRowsTest, AddsBiasAndAccumulatesIntoPartOfABiggerTensor) {
       DeviceFloats out = on_device(dtype, before, rows);
       multiply_few_rows(stream(), {as_cuda(*matrix), input.view().column_range(24, 88),
                                    out.view().column_range(8, 32), Accumulate::kAdd, biases.f32()});
-      Floats dense;
-      for (int64_t i = 0; i < rows; ++i)
-        dense.insert(dense.end(), in.begin() + i * 104 + 24, in.begin() + i * 104 + 88);
-      const Floats product = cpu::multiply(dense, weights, 64);
-      Floats expected = before;
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < 24; ++j)
-          expected[static_cast<size_t>(i * 56 + 8 + j)] +=
-              product[static_cast<size_t>(i * 24 + j)] + bias[static_cast<size_t>(j)];
-      }
+      const Floats expected = added_to_a_part({weights, in, before, bias});
       expect_near(out.read(), expected, 2 * tolerance_of(dtype));
     }
   }

@@ -1,4 +1,5 @@
 #include "ops/cuda/cuda_fixture.h"
+#include "ops/cuda/products/part_of_tensor.h"
 #include "ops/cuda/steps/fast_paths.h"
 
 namespace droidspeak::cuda {
@@ -85,16 +86,7 @@ TEST_F(LinearTest, AddsBiasAndAccumulatesIntoPartOfABiggerTensor) {
       DeviceFloats out = on_device(dtype, before, rows);
       ops(dtype).linear(*matrix, input.view().column_range(24, 88), out.view().column_range(8, 32),
                         Accumulate::kAdd, f32(bias).f32());
-      Floats dense;
-      for (int64_t i = 0; i < rows; ++i)
-        dense.insert(dense.end(), in.begin() + i * 104 + 24, in.begin() + i * 104 + 88);
-      const Floats product = cpu::multiply(dense, weights, 64);
-      Floats expected = before;
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < 24; ++j)
-          expected[static_cast<size_t>(i * 56 + 8 + j)] +=
-              product[static_cast<size_t>(i * 24 + j)] + bias[static_cast<size_t>(j)];
-      }
+      const Floats expected = added_to_a_part({weights, in, before, bias});
       const Floats actual = out.read();
       expect_near(actual, expected, 2 * tolerance_of(dtype));
       for (int64_t i = 0; i < rows; ++i) {
