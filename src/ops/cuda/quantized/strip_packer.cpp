@@ -1,10 +1,13 @@
 // The blocks as they lie in a file are described in tensor/dequantize.cpp.
 #include "ops/cuda/quantized/strip_packer.h"
 
+#include <bit>
 #include <cstring>
 
 namespace droidspeak::cuda {
 namespace {
+
+static_assert(std::endian::native == std::endian::little);
 
 constexpr int kBlock = 32;       // columns
 constexpr int kSuperBlocks = 8;  // of 32 columns, in a block of the K formats
@@ -72,17 +75,24 @@ void read_quants(DType dtype, const uint8_t* at, int block, Quants& quants) {
   }
 }
 
+// Of two pairs, four bytes: the first ones of both, then 16 bits above the second ones, each of
+// `step` bits from bit `first` of its byte on.
+uint32_t gather_pairs(const uint8_t* quants, int first, int step) {
+  uint32_t bytes = 0;
+  std::memcpy(&bytes, quants, sizeof bytes);
+  const uint32_t mask = ((1u << step) - 1) * 0x00010001u;
+  const uint32_t both = (1u << 2 * step) - 1;
+  const uint32_t firsts = (bytes >> first) & mask;
+  const uint32_t seconds = (bytes >> (first + 8)) & mask;
+  return ((firsts | firsts >> (16 - step)) & both) | ((seconds | seconds >> (16 - step)) & both)
+                                                         << 16;
+}
+
 // The bits of a lane's eight quants from bit `first` on, each pair `step` bits above the one before
 // and the second of a pair 16 bits above the first.
 uint32_t gather(const Quants& quants, int lane, int first, int step) {
-  const uint32_t mask = (1u << step) - 1;
-  uint32_t word = 0;
-  for (int pair = 0; pair < 4; ++pair) {
-    const int column = 16 * (pair / 2) + 4 * lane + 2 * (pair % 2);
-    for (int i = 0; i < 2; ++i)
-      word |= ((uint32_t{quants[column + i]} >> first) & mask) << (step * pair + 16 * i);
-  }
-  return word;
+  return gather_pairs(quants + 4 * lane, first, step) |
+         gather_pairs(quants + 16 + 4 * lane, first, step) << 2 * step;
 }
 
 void or_word(std::byte* at, uint32_t bits) {
