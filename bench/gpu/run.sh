@@ -2,6 +2,7 @@
 # Speed on a GPU: the 8B shape beside torch and transformers where they are installed, and the default family where
 # `make models` has put it. Prints tables; about five minutes. GPU_PROFILE=1 profiles a pair of the 8B shape as well,
 # 50 contexts of 8192 tokens: about five minutes more. Making the random model takes a Python with torch.
+# GPU_QUANTIZED=bf16,q4_0,q4_k_m compares weights of these formats as well, without torch.
 #   bench/gpu/run.sh [build folder]
 # The GPU_* settings below make it smaller; GPU_DEVICE=cpu GPU_SHAPE=tiny tries the script without a GPU.
 set -euo pipefail
@@ -54,3 +55,6 @@ if [ -n "${GPU_PROFILE:-}" ]; then
     --kv-memory "${GPU_PROFILE_KV:-40GiB}" --out "$OUT/profile/base-from-variant.json"
 fi
 "$PYTHON" bench/gpu/report.py --folder "$OUT" --vocab-size "$VOCAB"
+[ -z "${GPU_QUANTIZED:-}" ] ||
+  "$PYTHON" bench/gpu/compare_quantized.py --build "$BUILD" --device "$DEVICE" --shape "$SHAPE" --vocab-size "$VOCAB" \
+    --types "$GPU_QUANTIZED" --kv-memory "${GPU_KV:-20GiB}"

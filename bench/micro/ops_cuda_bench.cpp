@@ -1,11 +1,13 @@
 // What the fast paths of decoding are worth: steps of a model of random weights, each path
 // ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
 // operations of a prompt's chunks.
-//   ops_cuda_bench [8b|small] [batch] [context] [paths|parts|products|prefill]
+//   ops_cuda_bench [8b|70b|small] [batch] [context] [step|paths|parts|products|prefill]
+//   [bf16|q4_0|...]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -37,30 +39,45 @@ struct ModelShape {
 };
 
 constexpr ModelShape kShapes[] = {{"8b", 32, 4096, 32, 8, 128, 14336, 128256},
+                                  {"70b", 80, 8192, 64, 8, 128, 28672, 128256},
                                   {"small", 30, 576, 9, 3, 64, 1536, 49152}};
 constexpr int32_t kRank = 16;
+constexpr DType kFormats[] = {DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
+                              DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
-// Random bf16 values for matrices of any shape.
+// Random weights as a file holds them, for matrices of any shape of up to `count` elements.
 class Values {
  public:
-  explicit Values(int64_t count) : halves_(static_cast<size_t>(count)) {
+  Values(DType dtype, int64_t count) : dtype_(dtype), bytes_(bytes_of(dtype, count)) {
     std::minstd_rand random(1);
-    for (uint16_t& half : halves_)  // of magnitude 2^-8 to 2^-7
-      half = static_cast<uint16_t>(0x3b80 | (random() & 0x807f));
+    if (dtype == DType::kBF16) {
+      for (size_t i = 0; i < bytes_.size(); i += 2)  // of magnitude 2^-8 to 2^-7
+        store(i, static_cast<uint16_t>(0x3b80 | (random() & 0x807f)));
+      return;
+    }
+    for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random() >> 8);
+    const auto step = static_cast<size_t>(traits(dtype).block_bytes);
+    const uint16_t scale = strip_format(dtype).has_supers ? 0x0400 : 0x1000;  // f16, 2^-14, 2^-11
+    for (size_t at = 0; at < bytes_.size(); at += step) {
+      store(at + (dtype == DType::kQ6_K ? 208 : 0), scale);
+      if (strip_format(dtype).has_minimum) store(at + 2, scale);
+    }
   }
 
   std::unique_ptr<WeightMatrix> matrix(Ops& ops, int64_t rows, int64_t columns) const {
-    const MatrixPart part{
-        .dtype = DType::kBF16,
-        .rows = rows,
-        .columns = columns,
-        .bytes = std::as_bytes(std::span(halves_)).first(bytes_of(DType::kBF16, rows * columns)),
-        .row_order = {}};
+    const MatrixPart part{.dtype = dtype_,
+                          .rows = rows,
+                          .columns = columns,
+                          .bytes = std::span(bytes_).first(bytes_of(dtype_, rows * columns)),
+                          .row_order = {}};
     return ops.pack({&part, 1}, Precision::kFast);
   }
 
  private:
-  std::vector<uint16_t> halves_;
+  void store(size_t at, uint16_t bits) { std::memcpy(bytes_.data() + at, &bits, sizeof bits); }
+
+  DType dtype_;
+  std::vector<std::byte> bytes_;
 };
 
 struct Layer {
@@ -102,32 +119,41 @@ struct Parts {
 
 class Model {
  public:
-  Model(CudaDevice& device, Ops& ops, const ModelShape& shape, int32_t batch, int32_t context)
-      : shape_(shape),
-        batch_(batch),
-        context_(context),
+  struct Options {
+    ModelShape shape;
+    int32_t batch = 1;
+    int32_t context = 1024;
+    DType dtype = DType::kBF16;  // of the weights
+  };
+
+  Model(CudaDevice& device, Ops& ops, const Options& options)
+      : shape_(options.shape),
+        batch_(options.batch),
+        context_(options.context),
         kv_(device,
-            {.num_layers = shape.layers,
-             .num_kv_heads = shape.kv_heads,
-             .head_dim = shape.head_dim,
+            {.num_layers = shape_.layers,
+             .num_kv_heads = shape_.kv_heads,
+             .head_dim = shape_.head_dim,
              .dtype = DType::kBF16},
             kv_bytes()),
-        norm_(device, DType::kF32, 1, shape.dim),
-        rope_(device, DType::kF32, max_positions(), shape.head_dim),
-        hidden_(device, DType::kBF16, batch, shape.dim),
-        normed_(device, DType::kBF16, batch, shape.dim),
-        qkv_(device, DType::kBF16, batch, shape.qkv_columns()),
-        attended_(device, DType::kBF16, batch, shape.q_columns()),
-        gate_up_(device, DType::kBF16, batch, 2 * shape.ffn),
-        activated_(device, DType::kBF16, batch, shape.ffn),
-        low_(device, DType::kBF16, batch, 3 * kRank),
-        logits_(device, DType::kF32, batch, shape.vocab),
-        tokens_(static_cast<size_t>(batch), 1) {
-    const Values values(shape.vocab * shape.dim);
-    for (int32_t i = 0; i < shape.layers; ++i) layers_.push_back(make_layer(ops, values));
-    table_ = values.matrix(ops, shape.vocab, shape.dim);
+        norm_(device, DType::kF32, 1, shape_.dim),
+        rope_(device, DType::kF32, max_positions(), shape_.head_dim),
+        hidden_(device, DType::kBF16, batch_, shape_.dim),
+        normed_(device, DType::kBF16, batch_, shape_.dim),
+        qkv_(device, DType::kBF16, batch_, shape_.qkv_columns()),
+        attended_(device, DType::kBF16, batch_, shape_.q_columns()),
+        gate_up_(device, DType::kBF16, batch_, 2 * shape_.ffn),
+        activated_(device, DType::kBF16, batch_, shape_.ffn),
+        low_(device, DType::kBF16, batch_, 3 * kRank),
+        logits_(device, DType::kF32, batch_, shape_.vocab),
+        tokens_(static_cast<size_t>(batch_), 1) {
+    const Values values(options.dtype, std::max(shape_.vocab, 2 * shape_.ffn) * shape_.dim);
+    const Values corrections(DType::kBF16, 3 * kRank * std::max(shape_.ffn, shape_.dim));
+    for (int32_t i = 0; i < shape_.layers; ++i)
+      layers_.push_back(make_layer(ops, values, corrections));
+    table_ = values.matrix(ops, shape_.vocab, shape_.dim);
     const int32_t blocks = blocks_for(max_positions());
-    for (int32_t i = 0; i < batch * blocks; ++i) blocks_.push_back(i);
+    for (int32_t i = 0; i < batch_ * blocks; ++i) blocks_.push_back(i);
   }
 
   int32_t batch() const { return batch_; }
@@ -173,7 +199,7 @@ class Model {
            static_cast<size_t>(blocks_for(max_positions()));
   }
 
-  Layer make_layer(Ops& ops, const Values& values) const {
+  Layer make_layer(Ops& ops, const Values& values, const Values& corrections) const {
     const ModelShape& s = shape_;
     const int64_t kv_columns = int64_t{s.kv_heads} * s.head_dim;
     Layer layer;
@@ -181,10 +207,10 @@ class Model {
     layer.output = values.matrix(ops, s.dim, s.q_columns());
     layer.gate_up = values.matrix(ops, 2 * s.ffn, s.dim);
     layer.down = values.matrix(ops, s.dim, s.ffn);
-    layer.qkv_lora = make_lora(ops, values, s.dim, {s.q_columns(), kv_columns, kv_columns});
-    layer.output_lora = make_lora(ops, values, s.q_columns(), {s.dim});
-    layer.gate_up_lora = make_lora(ops, values, s.dim, {s.ffn, s.ffn});
-    layer.down_lora = make_lora(ops, values, s.ffn, {s.dim});
+    layer.qkv_lora = make_lora(ops, corrections, s.dim, {s.q_columns(), kv_columns, kv_columns});
+    layer.output_lora = make_lora(ops, corrections, s.q_columns(), {s.dim});
+    layer.gate_up_lora = make_lora(ops, corrections, s.dim, {s.ffn, s.ffn});
+    layer.down_lora = make_lora(ops, corrections, s.ffn, {s.dim});
     return layer;
   }
 
@@ -273,11 +299,11 @@ constexpr NamedPaths kPaths[] = {{"all fast paths", {}},
                                    .joined = false,
                                    .timed_choice = false}}};
 
-void bench_paths(CudaDevice& device, Model& model) {
+void bench_paths(CudaDevice& device, Model& model, size_t num_paths) {
   const int32_t batch = model.batch();
   fmt::print("{:<24} {:>10} {:>10} {:>8} {:>12} {:>12}\n", "", "ms a step", "tokens/s", "of peak",
              "LoRA ms", "LoRA tok/s");
-  for (const NamedPaths& named : kPaths) {
+  for (const NamedPaths& named : std::span(kPaths).first(num_paths)) {
     auto ops = make_ops(device, Precision::kFast, named.paths);
     const double ms = model.ms_of_step(*ops, Adapters::kNone);
     const double lora_ms = model.ms_of_step(*ops, Adapters::kOne);
@@ -288,11 +314,11 @@ void bench_paths(CudaDevice& device, Model& model) {
 }
 
 // Microseconds of one product with cold caches: our kernel, and the best of cuBLASLt.
-void bench_products(CudaDevice& device, const ModelShape& s) {
+void bench_products(CudaDevice& device, const ModelShape& s, DType dtype) {
   FastPaths library_only;
   library_only.few_row_products = false;
   auto ops = make_ops(device, Precision::kFast, library_only);
-  const Values values(s.vocab * s.dim);
+  const Values values(dtype, std::max(s.vocab, 2 * s.ffn) * s.dim);
   Tensor sweep(device, DType::kF32, 1, int64_t{32} << 20);
   StreamStopwatch watch(device.stream());
   fmt::print("{:>5} {:>8} {:>8} {:>10} {:>10} {:>12}\n", "rows", "outputs", "columns", "own us",
@@ -304,7 +330,7 @@ void bench_products(CudaDevice& device, const ModelShape& s) {
                                                 {s.vocab, s.dim}};
   for (const auto& [outputs, columns] : shapes) {
     const auto matrix = values.matrix(*ops, outputs, columns);
-    for (int64_t rows : {1, 2, 4}) {
+    for (int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
       Tensor in(device, DType::kBF16, rows, columns);
       Tensor out(device, DType::kBF16, rows, outputs);
       auto clear = [&] {
@@ -355,9 +381,10 @@ void bench_parts(CudaDevice& device, Model& model) {
 // Milliseconds of the operations of one layer for chunks of a long prompt.
 class PrefillBench {
  public:
-  PrefillBench(CudaDevice& device, const ModelShape& shape)
+  PrefillBench(CudaDevice& device, const ModelShape& shape, DType dtype)
       : device_(device),
         s_(shape),
+        dtype_(dtype),
         ops_(make_ops(device, Precision::kFast, {})),
         watch_(device.stream()),
         kv_(device, layout(), layout().block_bytes() * static_cast<size_t>(blocks_for(kTokens))),
@@ -369,7 +396,7 @@ class PrefillBench {
 
   void run() {
     for (int32_t first = 0; first < kTokens; first += kRows) attention(first);
-    const Values values(2 * s_.ffn * s_.dim);
+    const Values values(dtype_, 2 * s_.ffn * s_.dim);
     product("qkv", values, s_.qkv_columns(), s_.dim);
     product("output", values, s_.dim, s_.q_columns());
     product("gate/up", values, 2 * s_.ffn, s_.dim);
@@ -447,6 +474,7 @@ class PrefillBench {
 
   CudaDevice& device_;
   ModelShape s_;
+  DType dtype_;
   std::unique_ptr<Ops> ops_;
   StreamStopwatch watch_;
   KvCache kv_;
@@ -461,25 +489,33 @@ int run(int count, char** arguments) {
   const std::string_view what = count > 4 ? arguments[4] : "paths";
   const auto* shape = std::ranges::find(kShapes, name, &ModelShape::name);
   if (shape == std::end(kShapes)) {
-    fmt::print(stderr, "unknown shape \"{}\": 8b or small\n", name);
+    fmt::print(stderr, "unknown shape \"{}\": 8b, 70b or small\n", name);
+    return EXIT_FAILURE;
+  }
+  const std::string_view format = count > 5 ? arguments[5] : "bf16";
+  const auto* dtype = std::ranges::find(kFormats, format, name_of);
+  if (dtype == std::end(kFormats)) {
+    fmt::print(stderr, "unknown format of weights \"{}\": bf16 or one that stays quantised\n",
+               format);
     return EXIT_FAILURE;
   }
   CudaDevice device;
   if (what == "prefill") {
-    PrefillBench(device, *shape).run();
+    PrefillBench(device, *shape, *dtype).run();
     return EXIT_SUCCESS;
   }
   if (what == "products") {
-    bench_products(device, *shape);
+    bench_products(device, *shape, *dtype);
     return EXIT_SUCCESS;
   }
   auto packer = make_ops(device, Precision::kFast, {});
-  Model model(device, *packer, *shape, batch, context);
-  fmt::print("{} batch {} context {}\n", name, batch, context);
+  Model model(device, *packer,
+              {.shape = *shape, .batch = batch, .context = context, .dtype = *dtype});
+  fmt::print("{} {} batch {} context {}\n", name, format, batch, context);
   if (what == "parts") {
     bench_parts(device, model);
   } else {
-    bench_paths(device, model);
+    bench_paths(device, model, what == "step" ? 1 : std::size(kPaths));
   }
   return EXIT_SUCCESS;
 }

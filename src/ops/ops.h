@@ -20,7 +20,7 @@ namespace droidspeak {
 
 // How weights and activations are kept for linear().
 enum class Precision {
-  kFast,   // CPU: quantised weights stay packed, activations become int8 per 32; CUDA: 16 bit
+  kFast,   // quantised weights stay packed; activations: CPU int8 per 32, CUDA bf16
   kFine,   // as kFast, but CPU activations become int8 twice: the value and what rounding it lost
   kExact,  // f32 weights and activations
 };

@@ -74,6 +74,22 @@ TEST(FastParity, TinyLogitsStayWithinTwoPercentOfTheLargest) {
   }
 }
 
+// The same with CUDA: quantised weights, bf16 activations. Chunks of 512 rows expand the weights,
+// those of 7 multiply them as they are.
+constexpr SingleModel::Options kServedByCuda = {
+    .device = DeviceKind::kCuda, .precision = Precision::kFast, .kv_dtype = DType::kBF16};
+
+TEST(FastParity, QuantisedFilesStayCloseWithCuda) {
+  if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
+  for (const char* name : {"llama-q8_0", "llama-q4_1", "mixtral-q8_0"}) {
+    SCOPED_TRACE(name);
+    Golden golden = read_golden(gguf_models() / (std::string(name) + ".json"));
+    SingleModel model(gguf_models() / (std::string(name) + ".gguf"), {}, kServedByCuda);
+    for (int32_t chunk : {512, 7})
+      expect_golden(model, golden, chunk, 0.1f * largest_logit(golden));
+  }
+}
+
 class DefaultModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -114,6 +130,11 @@ TEST_F(DefaultModel, AnswersAsTransformersDoesInExactPrecision) {
 
 TEST_F(DefaultModel, AnswersCloselyAsServed) {
   expect_golden_answer(kServed, 0.6f);
+}
+
+TEST_F(DefaultModel, AnswersCloselyAsServedByCuda) {
+  if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
+  expect_golden_answer(kServedByCuda, 0.6f);
 }
 
 }  // namespace

@@ -75,7 +75,12 @@ class CudaOps final : public Ops {
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     check(!parts.empty(), "a matrix has parts");
-    return packer_.pack(parts, precision == Precision::kExact ? DType::kF32 : DType::kBF16);
+    if (precision == Precision::kExact) return packer_.pack(parts, DType::kF32);
+    const bool stays = std::ranges::all_of(
+        parts, [](const MatrixPart& part) { return stays_quantized(part.dtype) && part.rows > 0; });
+    if (!stays) return packer_.pack(parts, DType::kBF16);
+    linear_.make_room_for_expanded();
+    return packer_.pack_strips(parts);
   }
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
@@ -90,7 +95,7 @@ class CudaOps final : public Ops {
               TensorView out,
               Accumulate accumulate,
               const float* bias) override {
-    check(in.dtype == as_cuda(weights).view().dtype, "rows of the dtype of the weights");
+    check(in.dtype == as_cuda(weights).input_dtype(), "rows of the dtype of the weights");
     check(out.dtype == in.dtype || out.dtype == DType::kF32, "products of the rows' dtype or f32");
     check_linear(weights, in, out);
     if (is_tracing_)
@@ -250,7 +255,7 @@ class CudaOps final : public Ops {
           "shapes of a low-rank map");
     if (rows.rows == 0) return;
     if (is_tracing_) return trace_.spoil();
-    if (rows.dtype == as_cuda(*map.down).view().dtype) return add_map(map, rows);
+    if (rows.dtype == as_cuda(*map.down).input_dtype()) return add_map(map, rows);
     TensorView view = translated_.reshape(device_, DType::kF32, rows.rows, rows.columns);
     convert(stream_, rows, view);
     add_map(map, view);

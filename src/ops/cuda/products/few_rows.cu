@@ -4,6 +4,7 @@
 #include "ops/cuda/products/few_rows.h"
 #include "ops/cuda/products/few_rows_input.cuh"
 #include "ops/cuda/products/few_rows_task.cuh"
+#include "ops/cuda/quantized/strip_product.h"
 
 namespace droidspeak::cuda {
 namespace {
@@ -249,6 +250,7 @@ void launch(cudaStream_t stream, const ProductTask& task) {
 }  // namespace
 
 bool few_rows_support(const CudaMatrix& weights, TensorView in, TensorView out) {
+  if (weights.is_quantized()) return strip_products_support(weights, in, out);
   static const bool has_chained_launches =
       attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9;
   const TensorView matrix = weights.view();
@@ -260,11 +262,12 @@ bool few_rows_support(const CudaMatrix& weights, TensorView in, TensorView out) 
 }
 
 bool few_rows_can_norm(TensorView in, const float* weight, TensorView out) {
-  return in.dtype == DType::kBF16 && in.rows <= kMostFewRows && is_packed(in, kVector) &&
-         is_packed(out, kVector) && is_aligned(weight);
+  return in.dtype == DType::kBF16 && in.rows <= kMostFewRows && in.columns <= kMostColumns &&
+         is_packed(in, kVector) && is_packed(out, kVector) && is_aligned(weight);
 }
 
 void multiply_few_rows(cudaStream_t stream, const FewRowsProduct& product) {
+  if (product.weights.is_quantized()) return multiply_strips(stream, product);
   const ProductTask task = task_of(product);
   if (task.rows == 1) return launch<1>(stream, task);
   if (task.rows == 2) return launch<2>(stream, task);

@@ -12,12 +12,16 @@
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/products/few_rows.h"
+#include "ops/cuda/quantized/expand.h"
 #include "ops/cuda/stopwatch.h"
 
 namespace droidspeak::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+// For quantised weights as bf16: the largest matrix of a layer of the 8B shape has 224 MiB.
+constexpr size_t kExpandedBytes = size_t{256} << 20;
+constexpr int64_t kExpandedStep = 256;  // matrix rows, unless all of them fit
 constexpr int kMostProposals = 16;
 // Row counts that are worth timing: they come again. Others take what is proposed first.
 constexpr int64_t kMostTimedDecodeRows = 64;
@@ -275,7 +279,13 @@ void Linear::choose(Plan& plan, const Shape& shape, const Product& product) {
   }
 }
 
+void Linear::make_room_for_expanded() {
+  if (expanded_.bytes() == 0) expanded_ = device_.allocate(kExpandedBytes);
+}
+
 bool Linear::takes_few_rows(const Product& product) {
+  if (product.weights.is_quantized())
+    return paths_.few_row_products && few_rows_support(product.weights, product.in, product.out);
   return paths_.few_row_products && product.in.rows > 0 &&
          few_rows_support(product.weights, product.in, product.out) &&
          plan_for(product).way() == Plan::Way::kFewRows;
@@ -283,7 +293,37 @@ bool Linear::takes_few_rows(const Product& product) {
 
 void Linear::run(const Product& product) {
   if (product.in.rows == 0) return;
-  run_plan(plan_for(product), product);
+  if (!product.weights.is_quantized()) return run_plan(plan_for(product), product);
+  if (!takes_few_rows(product)) return run_expanded(product);
+  const auto& [weights, in, out, accumulate, bias, math] = product;
+  multiply_few_rows(stream_, {weights, in, out, accumulate, bias});
+}
+
+void Linear::run_expanded(const Product& product) {
+  const auto& [weights, in, out, accumulate, bias, math] = product;
+  make_room_for_expanded();
+  const auto fitting =
+      static_cast<int64_t>(expanded_.bytes() / bytes_of(DType::kBF16, weights.columns()));
+  const int64_t most = std::max(int64_t{kStripRows}, fitting / kExpandedStep * kExpandedStep);
+  check(most <= fitting, "room for expanded weights");
+  for (const StripStack& stack : weights.stacks()) {
+    const int64_t rows = stack.shape.rows;
+    for (int64_t begin = 0; begin < rows; begin += rows <= fitting ? rows : most) {
+      const int64_t end = rows <= fitting ? rows : std::min(begin + most, rows);
+      const TensorView plain{expanded_.data(), DType::kBF16, end - begin, weights.columns(),
+                             weights.columns()};
+      expand_strips(stream_, stack, begin, plain);
+      const CudaMatrix matrix(plain);
+      const int64_t first = stack.first_row + begin;
+      const Product part{matrix,
+                         in,
+                         out.column_range(first, stack.first_row + end),
+                         accumulate,
+                         bias == nullptr ? nullptr : bias + first,
+                         math};
+      run_plan(plan_for(part), part);
+    }
+  }
 }
 
 void Linear::run_plan(const Plan& plan, const Product& product) {

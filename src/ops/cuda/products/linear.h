@@ -1,6 +1,7 @@
 // Matrix products through cuBLASLt, and through our own kernel for up to four bf16 rows. What runs
 // a shape is chosen at its first use and kept: for few rows and for the rows of full prefill chunks
-// by timing what is possible, else as cuBLASLt proposes.
+// by timing what is possible, else as cuBLASLt proposes. Quantised weights are multiplied as they
+// are with few rows, and made bf16 first, as many as there is room for, with more.
 #pragma once
 
 #include <compare>
@@ -19,7 +20,7 @@ enum class Math {
   kTensorFloat,  // factors rounded to 10 bits: for what is rounded to 16 bits afterwards
 };
 
-// out (+)= in * weights^T (+ bias). in has the dtype of the weights; out that one or f32.
+// out (+)= in * weights^T (+ bias). in has the weights' input_dtype(); out that one or f32.
 struct Product {
   const CudaMatrix& weights;
   TensorView in;
@@ -39,7 +40,11 @@ class Linear {
 
   void run(const Product& product);
 
-  // Whether run() would take the kernel of few_rows.h.
+  // Room for quantised weights as bf16, which products of many rows share; of one size, as what was
+  // recorded keeps its address. Without this call the first of them makes it.
+  void make_room_for_expanded();
+
+  // Whether run() would take multiply_few_rows().
   bool takes_few_rows(const Product& product);
 
  private:
@@ -65,12 +70,14 @@ class Linear {
   Plan& plan_for(const Product& product);
   void choose(Plan& plan, const Shape& shape, const Product& product);
   void run_plan(const Plan& plan, const Product& product);
+  void run_expanded(const Product& product);
 
   CudaDevice& device_;
   FastPaths paths_;
   cudaStream_t stream_;
   void* handle_ = nullptr;  // cublasLtHandle_t
   Buffer workspace_;
+  Buffer expanded_;  // empty until there are quantised weights
   std::map<Shape, std::unique_ptr<Plan>> plans_;
 };
 

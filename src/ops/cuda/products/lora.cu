@@ -170,7 +170,7 @@ const __nv_bfloat16* values_of(const WeightMatrix& matrix) {
 }
 
 bool is_bf16(const WeightMatrix& matrix) {
-  return as_cuda(matrix).view().dtype == DType::kBF16;
+  return !as_cuda(matrix).is_quantized() && as_cuda(matrix).view().dtype == DType::kBF16;
 }
 
 Range range_of(const LoraRows& rows) {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/cuda/quantized/strip_packer.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -17,11 +18,6 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr int64_t kChunkElements = 1 << 16;  // a worker's share
-
-struct SourceRow {
-  DType dtype;
-  std::span<const std::byte> bytes;
-};
 
 std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
   std::vector<SourceRow> rows;
@@ -66,6 +62,37 @@ bool convert_row(const SourceRow& row, DType dtype, std::span<float> values, std
   return all_finite(values);
 }
 
+[[noreturn]] void refuse_row(int64_t row) {
+  throw Failure(
+      ErrorCode::kDataCorrupt,
+      fmt::format("weights: a value in row {} is infinite or not a number; all must be finite",
+                  row));
+}
+
+// Rows of the same format that follow each other.
+std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts) {
+  std::vector<StripShape> shapes;
+  for (const MatrixPart& part : parts) {
+    if (part.rows == 0) continue;
+    if (shapes.empty() || shapes.back().dtype != part.dtype)
+      shapes.push_back({.dtype = part.dtype, .rows = 0, .columns = part.columns});
+    shapes.back().rows += part.rows;
+  }
+  return shapes;
+}
+
+// Planes of the strips of a piece, one behind the other.
+struct PiecePlanes {
+  StripPlanes bytes;
+  std::byte* low;
+
+  std::byte* high() const { return low + bytes.low; }
+
+  std::byte* scales() const { return high() + bytes.high; }
+
+  std::byte* supers() const { return scales() + bytes.scales; }
+};
+
 }  // namespace
 
 WeightPacker::Piece& WeightPacker::next_piece(size_t bytes) {
@@ -101,13 +128,59 @@ std::unique_ptr<CudaMatrix> WeightPacker::pack(std::span<const MatrixPart> parts
                       static_cast<size_t>(count) * row_bytes);
     piece.is_copied.record(device_.stream());
   }
-  if (bad_row >= 0) {
-    throw Failure(ErrorCode::kDataCorrupt,
-                  fmt::format("weights: a value in row {} is infinite or not a number; all must be "
-                              "finite",
-                              bad_row.load()));
+  if (bad_row >= 0) refuse_row(bad_row);
+  return matrix;
+}
+
+std::unique_ptr<CudaMatrix> WeightPacker::pack_strips(std::span<const MatrixPart> parts) {
+  const std::vector<SourceRow> rows = rows_of(parts);
+  auto matrix = std::make_unique<CudaMatrix>(device_, stacks_of(parts));
+  for (const StripStack& stack : matrix->stacks()) {
+    const auto first = static_cast<size_t>(stack.first_row);
+    const int64_t bad_row =
+        fill_strips(stack, std::span(rows).subspan(first, static_cast<size_t>(stack.shape.rows)));
+    if (bad_row >= 0) refuse_row(stack.first_row + bad_row);
   }
   return matrix;
+}
+
+int64_t WeightPacker::fill_strips(const StripStack& stack, std::span<const SourceRow> rows) {
+  const StripShape& shape = stack.shape;
+  const StripPlanes each = shape.bytes_of_strips(1);
+  const auto piece_strips =
+      std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<size_t>(1, each.total())));
+  const int64_t grain =
+      std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, kStripRows * shape.columns));
+  const int64_t num_strips = (shape.rows + kStripRows - 1) / kStripRows;  // that have rows
+  std::atomic<int64_t> bad_row{-1};
+  for (int64_t first = 0; first < num_strips; first += piece_strips) {
+    const int64_t count = std::min(piece_strips, num_strips - first);
+    const StripPlanes bytes = shape.bytes_of_strips(count);
+    Piece& piece = next_piece(bytes.total());
+    const PiecePlanes planes{bytes, static_cast<std::byte*>(piece.host.data())};
+    std::memset(planes.low, 0, bytes.total());
+    pool_.for_each(count, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin * kStripRows; row < end * kStripRows; ++row) {
+        const int64_t of_stack = first * kStripRows + row;
+        if (of_stack >= shape.rows) break;
+        const auto strip = static_cast<size_t>(row / kStripRows);
+        const StripTarget target{.low = planes.low + strip * each.low,
+                                 .high = planes.high() + strip * each.high,
+                                 .scales = planes.scales() + strip * each.scales,
+                                 .supers = planes.supers() + strip * each.supers};
+        if (!pack_strip_row(shape, rows[static_cast<size_t>(of_stack)].bytes.data(),
+                            static_cast<int>(row % kStripRows), target))
+          bad_row = of_stack;
+      }
+    });
+    const auto at = static_cast<size_t>(first);
+    device_.to_device(stack.low + at * each.low, planes.low, bytes.low);
+    device_.to_device(stack.high + at * each.high, planes.high(), bytes.high);
+    device_.to_device(stack.scales + at * each.scales, planes.scales(), bytes.scales);
+    device_.to_device(stack.supers + at * each.supers, planes.supers(), bytes.supers);
+    piece.is_copied.record(device_.stream());
+  }
+  return bad_row;
 }
 
 }  // namespace droidspeak::cuda

@@ -11,6 +11,12 @@
 
 namespace droidspeak::cuda {
 
+// A row of a matrix as it lies in a file.
+struct SourceRow {
+  DType dtype;
+  std::span<const std::byte> bytes;
+};
+
 class WeightPacker {
  public:
   explicit WeightPacker(CudaDevice& device) : device_(device) {}
@@ -18,6 +24,8 @@ class WeightPacker {
   // Throws Failure when a value is not finite. The parts may go when it returns; the copies are in
   // order with the compute stream.
   std::unique_ptr<CudaMatrix> pack(std::span<const MatrixPart> parts, DType dtype);
+  // The same as strips. stays_quantized() holds for every part.
+  std::unique_ptr<CudaMatrix> pack_strips(std::span<const MatrixPart> parts);
 
  private:
   struct Piece {
@@ -26,6 +34,8 @@ class WeightPacker {
   };
 
   Piece& next_piece(size_t bytes);
+  // Fills strips of a stack with its rows. Returns a row that is not finite, or -1.
+  int64_t fill_strips(const StripStack& stack, std::span<const SourceRow> rows);
 
   CudaDevice& device_;
   ThreadPool pool_;

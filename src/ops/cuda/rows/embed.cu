@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_check.h"
 #include "ops/cuda/device_code/vector.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/quantized/expand.h"
 
 namespace droidspeak::cuda {
 namespace {
@@ -19,6 +20,8 @@ __global__ void embed_kernel(
 }  // namespace
 
 void embed(cudaStream_t stream, const CudaMatrix& table, const int32_t* tokens, TensorView out) {
+  for (const StripStack& stack : table.stacks()) embed_strips(stream, stack, tokens, out);
+  if (table.is_quantized()) return;
   const TensorView rows = table.view();
   with_activation_type(rows.dtype, [&]<class From>(From) {
     with_activation_type(out.dtype, [&]<class To>(To) {

@@ -12,7 +12,7 @@ namespace droidspeak::cuda {
 struct FastPaths {
   bool graphs = true;            // decode steps as CUDA graphs
   bool fused_lora = true;        // corrections of few rows in two launches for all adapters
-  bool few_row_products = true;  // our own kernel for one to four rows
+  bool few_row_products = true;  // our own kernels for few rows
   bool joined = true;            // norms and activations of few rows with the products beside them
   bool timed_choice = true;      // of product algorithms; else what cuBLASLt proposes first
 };

@@ -32,6 +32,18 @@ void OpTrace::add(const TensorView& view) {
   add(view.row_stride);
 }
 
+// The address of a stack stands for its format and shape as well: they never change.
+void OpTrace::add(const WeightMatrix& matrix) {
+  if (!as_cuda(matrix).is_quantized()) return add(as_cuda(matrix).view());
+  add(matrix.rows());
+  add(matrix.columns());
+  for (const StripStack& stack : as_cuda(matrix).stacks()) {
+    add(static_cast<const void*>(stack.low));
+    add(static_cast<uint64_t>(stack.shape.dtype));
+    add(stack.first_row);
+  }
+}
+
 void OpTrace::add(const RopeOptions& options) {
   add(options.num_heads);
   add(options.num_kv_heads);

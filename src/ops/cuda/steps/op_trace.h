@@ -51,7 +51,7 @@ class OpTrace {
 
   void add(const TensorView& view);
 
-  void add(const WeightMatrix& matrix) { add(as_cuda(matrix).view()); }
+  void add(const WeightMatrix& matrix);
 
   void add(const RopeOptions& options);
   void add(const AttentionOptions& options);

@@ -117,6 +117,18 @@ class DecodeStepTest : public StepGraphsTest {
     return fast_->pack({&part, 1}, Precision::kFast);
   }
 
+  // Parts of these formats and numbers of rows.
+  std::unique_ptr<WeightMatrix> quantized(std::vector<std::pair<DType, int64_t>> parts,
+                                          int64_t columns) {
+    std::vector<std::vector<std::byte>> bytes;
+    for (const auto& [dtype, rows] : parts)
+      bytes.push_back(cpu::random_matrix(random_, dtype, rows, columns));
+    std::vector<MatrixPart> in_memory;
+    for (size_t i = 0; i < parts.size(); ++i)
+      in_memory.push_back({parts[i].first, parts[i].second, columns, bytes[i], {}});
+    return fast_->pack(in_memory, Precision::kFast);
+  }
+
   LoraLinear lora(int64_t in, int64_t out) {
     LoraLinear result;
     result.down = matrix(8, in);
@@ -269,6 +281,39 @@ TEST_F(DecodeStepTest, JoinedOperationsGiveTheSame) {
       const Floats hidden = random_values(DType::kBF16, rows * kDim);
       cpu::expect_near(run(*joined_, joined, work, hidden), run(*without_, plain, work, hidden),
                        3 * tolerance_of(DType::kBF16));
+    }
+  }
+}
+
+// The formats of a file are seldom all the same.
+TEST_F(DecodeStepTest, QuantisedWeightsGiveTheSameEitherWay) {
+  const int64_t q = kHeads * kHeadDim;
+  const int64_t kv = kKvHeads * kHeadDim;
+  qkv_ = quantized({{DType::kQ4_0, q}, {DType::kQ4_0, kv}, {DType::kQ8_0, kv}}, kDim);
+  output_ = quantized({{DType::kQ5_0, kDim}}, q);
+  for (DType of_up : {DType::kQ4_1, DType::kQ5_1}) {
+    gate_up_ = quantized({{DType::kQ4_1, kFfn}, {of_up, kFfn}}, kDim);
+    down_ = quantized({{DType::kQ8_0, kDim}}, kFfn);
+    for (int64_t rows : {1, 4, 5, 20}) {
+      SCOPED_TRACE(testing::Message() << name_of(of_up) << " " << rows);
+      Run joined(*device_, rows);
+      Run graph(*device_, rows);
+      Run plain(*device_, rows);
+      const LoraLinear correction = lora(kFfn, kDim);
+      std::vector<std::vector<int32_t>> blocks(static_cast<size_t>(rows));
+      for (int32_t i = 0; i < 60; ++i) blocks[static_cast<size_t>(i % rows)].push_back(i);
+      for (int32_t step = 0; step < 6; ++step) {
+        SCOPED_TRACE(step);
+        Step work;
+        for (int64_t i = 0; i < rows; ++i)
+          work.slices.push_back({i, 1, 30 + step, blocks[static_cast<size_t>(i)]});
+        if (step % 2 == 1) work.down_lora = {{0, 1, &correction}};
+        const Floats hidden = random_values(DType::kBF16, rows * kDim);
+        const Floats expected = run(*without_, plain, work, hidden);
+        cpu::expect_near(run(*with_, graph, work, hidden), expected, tolerance_of(DType::kBF16));
+        cpu::expect_near(run(*joined_, joined, work, hidden), expected,
+                         3 * tolerance_of(DType::kBF16));
+      }
     }
   }
 }

@@ -1,0 +1,178 @@
+// What a lane reads of a strip (strips.h), and the weights in it.
+#pragma once
+
+#include <type_traits>
+
+#include "ops/cuda/device_code/read_once.cuh"
+#include "ops/cuda/device_code/vector.cuh"
+#include "ops/cuda/quantized/strips.h"
+
+namespace droidspeak::cuda {
+
+// Addresses of a stack, for kernels.
+struct StripPointers {
+  const unsigned char* low;
+  const unsigned char* high;
+  const unsigned char* scales;
+  const unsigned char* supers;
+  int num_chunks;
+
+  __host__ static StripPointers of(const StripStack& stack) {
+    auto address = [](const std::byte* at) { return reinterpret_cast<const unsigned char*>(at); };
+    return {address(stack.low), address(stack.high), address(stack.scales), address(stack.supers),
+            static_cast<int>(stack.shape.num_chunks())};
+  }
+};
+
+struct NoBits {};
+
+// Of a chunk of a strip.
+template <DType kDtype>
+struct LaneChunk {
+  static constexpr StripFormat kFormat = strip_format(kDtype);
+  static constexpr int kHighBits = kFormat.high_bits;
+  static constexpr int kZeroPoint = kFormat.zero_point;
+  static constexpr bool kHasMinimum = kFormat.has_minimum;
+  static constexpr bool kHasSupers = kFormat.has_supers;
+  static constexpr int kScaleColumns = kFormat.scale_columns;
+  static constexpr int kHighBytes = static_cast<int>(kFormat.high_bytes()) / 32;
+  static constexpr int kScaleBytes = static_cast<int>(kFormat.scale_bytes()) / kStripRows;
+
+  using High =
+      std::conditional_t<kHighBits == 0,
+                         NoBits,
+                         std::conditional_t<kHighBits == 1,
+                                            uint32_t,
+                                            std::conditional_t<kHighBits == 2, uint2, uint4>>>;
+  using Scales = std::conditional_t<kScaleBytes == 16, uint4, uint2>;
+
+  uint4 low;
+  High high;
+  Scales scales;
+
+  // `chunk` counts the chunks of all strips.
+  __device__ __forceinline__ void load(
+      const StripPointers& from, int64_t chunk, int lane, bool is_there, uint64_t policy) {
+    read_once(low, from.low + (chunk * 32 + lane) * 16, is_there, policy);
+    if constexpr (kHighBits > 0)
+      read_once(high, from.high + (chunk * 32 + lane) * kHighBytes, is_there, policy);
+    read_once(scales, from.scales + (chunk * kStripRows + lane / 4) * kScaleBytes, is_there,
+              policy);
+  }
+
+  // Quants of a pair of a block without their zero point, as exact bf16 numbers. Both are known
+  // when the kernel is compiled.
+  __device__ __forceinline__ __nv_bfloat162 pair(int block, int index) const {
+    if constexpr (kHighBits == 4) {
+      const __nv_bfloat162 upper = as_pair(based_nibbles(word_of(high, block), index));
+      const __nv_bfloat162 lower = as_pair(based_nibbles(word_of(low, block), index));
+      return __hfma2(__hsub2(upper, both(kBase + kZeroPoint / 16)), both(16),
+                     __hsub2(lower, both(kBase)));
+    } else {
+      return __hsub2(based_pair(block, index), both(kBase + kZeroPoint));
+    }
+  }
+
+  // The same with kBase added and the zero point left in, which is quicker.
+  static constexpr int kBase = 128;
+
+  __device__ __forceinline__ __nv_bfloat162 based_pair(int block, int index) const {
+    static_assert(kHighBits < 4);
+    uint32_t bits = based_nibbles(word_of(low, block), index);
+    if constexpr (kHighBits == 1)
+      bits = and_or(moved_to_4(high, 4 * block + index), 0x00100010u, bits);
+    if constexpr (kHighBits == 2) {
+      const uint32_t upper = block < 2 ? high.x : high.y;
+      bits = and_or(moved_to_4(upper, 2 * (4 * (block % 2) + index)), 0x00300030u, bits);
+    }
+    return as_pair(bits);
+  }
+
+  // What multiplies columns [16 half, 16 half + 16) of a block.
+  __device__ __forceinline__ float scale(int block, int half, uint32_t super) const {
+    if constexpr (kHasSupers) {
+      const float unit = half_of(super, 0);
+      if constexpr (kHasMinimum) {
+        return unit * static_cast<float>((scales.x >> (8 * block)) & 0xffu);
+      } else {
+        const uint32_t word = block < 2 ? scales.x : scales.y;
+        const int shift = 8 * (2 * (block % 2) + half);
+        return unit * static_cast<float>(static_cast<int8_t>((word >> shift) & 0xffu));
+      }
+    } else if constexpr (kHasMinimum) {
+      return half_of(word_of(scales, block), 0);
+    } else {
+      return half_of(block < 2 ? scales.x : scales.y, block % 2);
+    }
+  }
+
+  __device__ __forceinline__ float minimum(int block, uint32_t super) const {
+    static_assert(kHasMinimum);
+    if constexpr (kHasSupers) {
+      return -(half_of(super, 1) * static_cast<float>((scales.y >> (8 * block)) & 0xffu));
+    } else {
+      return half_of(word_of(scales, block), 1);
+    }
+  }
+
+ private:
+  // Two bf16 numbers 128, whose seven lower bits count ones, with nibbles there.
+  __device__ __forceinline__ static uint32_t based_nibbles(uint32_t word, int index) {
+    return and_or(word >> (4 * index), 0x000f000fu, 0x43004300u);
+  }
+
+  // (word & mask) | base in one instruction.
+  __device__ __forceinline__ static uint32_t and_or(uint32_t word, uint32_t mask, uint32_t base) {
+    uint32_t out = 0;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(out) : "r"(word), "r"(mask), "r"(base));
+    return out;
+  }
+
+  __device__ __forceinline__ static uint32_t word_of(const uint4& words, int index) {
+    const uint32_t all[] = {words.x, words.y, words.z, words.w};
+    return all[index];
+  }
+
+  __device__ static float half_of(uint32_t word, int index) {
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(word >> (16 * index))));
+  }
+
+  __device__ static uint32_t moved_to_4(uint32_t word, int bit) {
+    return bit >= 4 ? word >> (bit - 4) : word << (4 - bit);
+  }
+
+  __device__ static __nv_bfloat162 as_pair(uint32_t bits) {
+    return *reinterpret_cast<const __nv_bfloat162*>(&bits);
+  }
+
+  __device__ static __nv_bfloat162 both(int value) {
+    return __float2bfloat162_rn(static_cast<float>(value));
+  }
+};
+
+// Calls body with the dtype as a constant.
+template <class Body>
+void with_strip_dtype(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return body(std::integral_constant<DType, DType::kQ8_0>{});
+    case DType::kQ4_0:
+      return body(std::integral_constant<DType, DType::kQ4_0>{});
+    case DType::kQ4_1:
+      return body(std::integral_constant<DType, DType::kQ4_1>{});
+    case DType::kQ5_0:
+      return body(std::integral_constant<DType, DType::kQ5_0>{});
+    case DType::kQ5_1:
+      return body(std::integral_constant<DType, DType::kQ5_1>{});
+    case DType::kQ4_K:
+      return body(std::integral_constant<DType, DType::kQ4_K>{});
+    case DType::kQ5_K:
+      return body(std::integral_constant<DType, DType::kQ5_K>{});
+    case DType::kQ6_K:
+      return body(std::integral_constant<DType, DType::kQ6_K>{});
+    default:
+      panic("a format that stays quantised");
+  }
+}
+
+}  // namespace droidspeak::cuda

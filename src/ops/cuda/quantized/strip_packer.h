@@ -1,0 +1,24 @@
+// A file's block formats to strips, in host memory.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/cuda/quantized/strips.h"
+
+namespace droidspeak::cuda {
+
+// Where the planes of one strip begin; zeroed.
+struct StripTarget {
+  std::byte* low = nullptr;
+  std::byte* high = nullptr;
+  std::byte* scales = nullptr;
+  std::byte* supers = nullptr;
+};
+
+// Row `place` of a strip from a row as it lies in the file. False when a scale is not finite.
+bool pack_strip_row(const StripShape& shape,
+                    const std::byte* row,
+                    int place,
+                    const StripTarget& target);
+
+}  // namespace droidspeak::cuda

@@ -1,0 +1,155 @@
+#include <algorithm>
+
+#include "device/cuda/cuda_check.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/quantized/strip_kernel.cuh"
+#include "ops/cuda/quantized/strip_product.h"
+
+namespace droidspeak::cuda {
+namespace {
+
+constexpr int64_t kRowsOfPiece = 16;  // in one launch
+constexpr int kVector = 8;            // bf16 in one access
+// What a block may have, and what leaves room for another one on the multiprocessor.
+constexpr size_t kMostSharedBytes = 225 << 10;
+constexpr size_t kSharedBytesOfTwo = 112 << 10;
+
+int attribute_of_device(cudaDeviceAttr attribute) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, 0), "read an attribute of the device");
+  return value;
+}
+
+int num_multiprocessors() {
+  static const int value = attribute_of_device(cudaDevAttrMultiProcessorCount);
+  return value;
+}
+
+// As many warps on a tile as keep all multiprocessors busy, with two blocks each.
+int split_of(int num_tiles, int num_steps) {
+  int split = kStripWarps;
+  const int most = 2 * kStripWarps * num_multiprocessors();
+  while (split > 1 && (split > num_steps || num_tiles * split > most)) split /= 2;
+  return split;
+}
+
+// The whole input if there is room for it.
+template <int kTiles, bool kHasMinimum>
+void choose_phase(StripTask& task) {
+  const int group = task.group_steps();
+  task.phase_steps = divide_up(task.num_steps, group) * group;
+  while (task.phase_steps > group &&
+         StripMemory<kTiles, kHasMinimum>::bytes(task) > kMostSharedBytes)
+    task.phase_steps -= group;
+  check(StripMemory<kTiles, kHasMinimum>::bytes(task) <= kMostSharedBytes,
+        "the input of a group fits into shared memory");
+  check(task.norm_weight == nullptr || task.phase_steps >= task.num_steps,
+        "rows are normed as a whole");
+}
+
+template <DType kDtype, int kTiles>
+void launch(cudaStream_t stream, StripTask task) {
+  constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
+  static const cudaError_t is_allowed = cudaFuncSetAttribute(
+      multiply_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      static_cast<int>(kMostSharedBytes));
+  check_cuda(is_allowed, "use shared memory for quantised products");
+  choose_phase<kTiles, kHasMinimum>(task);
+  const size_t bytes = StripMemory<kTiles, kHasMinimum>::bytes(task);
+  const int blocks = num_multiprocessors() * (kTiles == 1 && bytes <= kSharedBytesOfTwo ? 2 : 1);
+  launch_chained(multiply_strips_kernel<kDtype, kTiles>,
+                 {.grid = dim3(static_cast<unsigned>(std::min(blocks, task.num_tiles))),
+                  .block = kStripThreads,
+                  .shared_bytes = bytes,
+                  .stream = stream,
+                  .rows = task.rows},
+                 task);
+}
+
+void fill_input(const FewRowsProduct& product, StripTask& task) {
+  task.in = static_cast<const __nv_bfloat16*>(product.in.data);
+  task.in_stride = product.in.row_stride;
+  task.rows = static_cast<int>(product.in.rows);
+  task.columns = static_cast<int>(product.in.columns);
+  if (!product.norm) return;
+  task.norm_weight = product.norm->weight;
+  task.norm_epsilon = product.norm->epsilon;
+  task.normed = static_cast<__nv_bfloat16*>(product.norm->out.data);
+  task.normed_stride = product.norm->out.row_stride;
+}
+
+void fill_output(const FewRowsProduct& product, int64_t first_column, StripTask& task) {
+  const TensorView out = product.out.column_range(first_column, first_column + task.outputs);
+  task.out = out.data;
+  task.out_stride = out.row_stride;
+  task.out_dtype = out.dtype;
+  task.accumulate = product.accumulate;
+  task.bias = product.bias == nullptr ? nullptr : product.bias + first_column;
+  if (!product.gate) return;
+  task.gated = static_cast<__nv_bfloat16*>(product.gate->out.data);
+  task.gated_stride = product.gate->out.row_stride;
+  task.activation = product.gate->activation;
+  task.gate_strips = task.outputs / 2 / kStripRows;
+}
+
+// At most kRowsOfPiece rows with the rows of one format.
+void multiply_stack(cudaStream_t stream, const FewRowsProduct& product, const StripStack& stack) {
+  StripTask task{};
+  task.weights = StripPointers::of(stack);
+  task.outputs = static_cast<int>(stack.shape.rows);
+  fill_input(product, task);
+  fill_output(product, stack.first_row, task);
+  task.num_tiles = task.gate_strips > 0 ? task.gate_strips : divide_up(task.outputs, kTileRows);
+  task.num_steps = divide_up(task.weights.num_chunks, kStepChunks);
+  task.split = split_of(task.num_tiles, task.num_steps);
+  with_strip_dtype(stack.shape.dtype, [&](auto dtype) {
+    if (task.rows <= 8) return launch<dtype.value, 1>(stream, task);
+    launch<dtype.value, 2>(stream, task);
+  });
+}
+
+void multiply_piece(cudaStream_t stream, FewRowsProduct product) {
+  for (const StripStack& stack : product.weights.stacks()) {
+    multiply_stack(stream, product, stack);
+    if (!product.norm) continue;
+    product.in = product.norm->out;  // the first one has stored it
+    product.norm.reset();
+  }
+}
+
+FewRowsProduct rows_of(const FewRowsProduct& product, int64_t begin, int64_t end) {
+  FewRowsProduct part = product;
+  part.in = product.in.row_range(begin, end);
+  part.out = product.out.row_range(begin, end);
+  if (part.norm) part.norm->out = product.norm->out.row_range(begin, end);
+  if (part.gate) part.gate->out = product.gate->out.row_range(begin, end);
+  return part;
+}
+
+// Both halves have the same format and begin with a strip.
+bool can_gate(const CudaMatrix& weights) {
+  return weights.stacks().size() == 1 && weights.rows() % (2 * kStripRows) == 0;
+}
+
+}  // namespace
+
+bool strip_products_support(const CudaMatrix& weights, TensorView in, TensorView out) {
+  static const bool has_chained_launches =
+      attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9;
+  return has_chained_launches && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
+         in.rows <= kMostStripRows && in.dtype == DType::kBF16 && is_packed(in, kVector) &&
+         (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
+}
+
+void multiply_strips(cudaStream_t stream, const FewRowsProduct& product) {
+  FewRowsProduct whole = product;
+  if (whole.gate && !can_gate(whole.weights)) whole.gate.reset();
+  for (int64_t begin = 0; begin < whole.in.rows; begin += kRowsOfPiece) {
+    const int64_t end = std::min(begin + kRowsOfPiece, whole.in.rows);
+    multiply_piece(stream, rows_of(whole, begin, end));
+  }
+  if (product.gate && !whole.gate)
+    gated_activation(stream, product.out, product.gate->activation, product.gate->out);
+}
+
+}  // namespace droidspeak::cuda
