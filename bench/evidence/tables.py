@@ -18,9 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "bench/results/rows/evidence"
-BOOKS = ROOT / "families/smollm2/plans"
 DOCUMENT = ROOT / "docs/evidence.md"
-DEFAULT_FLOOR = 0.99
 LEAST_POOLED = 1000  # rows of a pair
 MARGIN = 0.02
 METRICS = {"f1": "F1", "exact_match": "accuracy", "final_number": "right numbers"}
@@ -89,13 +87,7 @@ def verdict(changes, full):
 
 
 def auto_of(m):
-    """What the shipped book takes at the default floor; of a pair without one, what its book took when the rows were measured:
-    the first plan of the command's list but full prefill and plain reuse."""
-    book = BOOKS / f"{m.pair}.json"
-    if book.exists():
-        frontier = json.loads(book.read_text(encoding="utf-8"))["frontier"]
-        chosen = next(entry for entry in frontier if entry["quality_index"] >= DEFAULT_FLOOR)
-        return chosen["plan"], chosen["translated"]
+    """What the pair's book took when the rows were measured: the first plan of the command's list but full prefill and plain reuse."""
     return next(plan for plan in m.plans if plan[0] not in ("full", "reuse"))
 
 

@@ -6,10 +6,10 @@ fitted to what plans lost on profile rows, and checked on rows apart; the known 
 
 Books and rows whose receiver hardly ever solves its task (full score below 0.1) say nothing about losses and are left out.
 With --write the books' indices are made anew with --constant and --power. Sixty rows tell the lost probability to two or three
-per cent; --gold takes it from more rows of the profile's task, which are then kept with the results:
+per cent; --gold adds rows of the profile's task that neither the book nor its maps have seen, and keeps plans that are still the best for their cost:
 
   droidspeak evaluate --sender base --receiver sentiment --data MORE.profile.jsonl.gz --plans "full;0,14,20;..." --rows ROWS.jsonl
-  bench/paper/fit_index.py families/smollm2/plans/sentiment-from-base.json --gold ROWS.jsonl.gz --write
+  bench/paper/fit_index.py families/smollm2/plans/sentiment-from-base.json --gold ROWS.jsonl.gz --beyond 240 --write
 """
 
 import argparse
@@ -88,14 +88,32 @@ def read_rows(path):
     return rows.pop(("full", False)), rows
 
 
-def take_gold(book, path):
-    """Lost probabilities from the rows of a file, for the plans that are there."""
+def pooled(book, entry, share, error, rows):
+    """A plan's lost probability over the book's rows and others."""
+    own, both = book["data"]["contexts"], book["data"]["contexts"] + rows
+    return {"gold_lost": (own * entry["gold_lost"] + rows * share) / both,
+            "gold_lost_se": math.hypot(own * entry["gold_lost_se"], rows * error) / both}
+
+
+def take_gold(book, path, first):
+    """Lost probabilities with the rows of a file from number `first` on, for the plans that are there."""
     full, rows = read_rows(path)
+    wanted = {name: row for name, row in full.items() if int(name.rsplit("-", 1)[1]) >= first}
     for entry in book["frontier"]:
-        share, error = gold_lost(full, rows.get((entry["plan"], entry["translated"]), {}))
+        share, error = gold_lost(wanted, rows.get((entry["plan"], entry["translated"]), {}))
         if share is not None:
-            entry |= {"gold_lost": share, "gold_lost_se": error}
-            print(f"{entry['plan']}: probability lost {share:.1%} (standard error {error:.1%}) on {len(full)} rows")
+            print(f"{entry['plan']}: probability lost {entry['gold_lost']:.1%} ({entry['gold_lost_se']:.1%}), "
+                  f"on {len(wanted)} more rows {share:.1%} ({error:.1%})")
+            entry |= pooled(book, entry, share, error, len(wanted))
+
+
+def best_for_their_cost(frontier):
+    """Plans whose index no cheaper one reaches."""
+    best = -1.0
+    for entry in frontier:
+        if entry["quality_index"] > best:
+            yield entry
+            best = entry["quality_index"]
 
 
 def check(path, constant, power):
@@ -129,14 +147,15 @@ def main():
     parser.add_argument("--check", nargs="*", type=Path, default=[], help="rows of `droidspeak evaluate --rows`, compressed")
     parser.add_argument("--constant", type=float, default=1.08)
     parser.add_argument("--power", type=float, default=1.5)
-    parser.add_argument("--gold", type=Path, help="rows of one book's pair: its plans get their lost probability from them")
+    parser.add_argument("--gold", type=Path, help="rows of one book's pair, to be added to those that tell its plans' lost probability")
+    parser.add_argument("--beyond", type=int, default=0, help="of these, rows from this number on: those before served the book or its maps")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     books = {path: json.loads(path.read_text()) for path in options.books}
     if options.gold:
         if len(books) != 1:
             parser.error(f"--gold {options.gold}: expected one book, its pair's; {len(books)} were given")
-        take_gold(next(iter(books.values())), options.gold)
+        take_gold(next(iter(books.values())), options.gold, options.beyond)
     points = losses(books.values(), "kl")
     print(f"{len(points)} plans with a KL below {MOST_KL}")
     for low, high in zip(BINS, BINS[1:]):
@@ -158,6 +177,8 @@ def main():
         for path, book in books.items():
             for entry in book["frontier"]:
                 entry["quality_index"] = index_of(entry, options.constant, options.power)
+            if options.gold:
+                book["frontier"] = list(best_for_their_cost(book["frontier"]))
             path.write_text(json.dumps(book, indent=1, sort_keys=True) + "\n")
 
 
