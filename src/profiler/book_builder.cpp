@@ -3,22 +3,30 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "profiler/prompt_trial.h"
 
 namespace droidspeak {
 namespace {
 
+constexpr double kLeastGoldProbability = 1e-9;
+
 // What full prefill gives, one value per context.
 struct FullPrefill {
+  size_t num_contexts = 0;
   std::vector<double> scores;            // empty without a metric
   std::vector<double> gold_probability;  // only of contexts with a known answer
 
-  // One row alone would not say how sure it is.
-  bool has_gold() const { return gold_probability.size() >= 2; }
+  // Too few rows would decide for all plans, and of an answer that the receiver never gives
+  // nothing can be lost.
+  bool has_gold() const {
+    return 2 * gold_probability.size() >= num_contexts && gold_probability.size() >= 2 &&
+           mean_of(gold_probability) >= kLeastGoldProbability;
+  }
 };
 
 FullPrefill full_prefill(const ProfileRecord& record, Metric metric) {
-  FullPrefill full;
+  FullPrefill full{.num_contexts = record.references.size(), .scores = {}, .gold_probability = {}};
   for (const ReferenceAnswer& reference : record.references) {
     if (metric != Metric::kNone) full.scores.push_back(reference.score);
     if (reference.gold_probability) full.gold_probability.push_back(*reference.gold_probability);
@@ -30,8 +38,9 @@ FullPrefill full_prefill(const ProfileRecord& record, Metric metric) {
 PlanQuality measured_loss(const PlanRecord& record, const FullPrefill& full) {
   PlanQuality quality;
   quality.kl = mean_of(record.kl);
-  if (!full.has_gold() || record.gold_probability.size() != full.gold_probability.size())
-    return quality;
+  if (!full.has_gold()) return quality;
+  check(record.gold_probability.size() == full.gold_probability.size(),
+        "a plan measured on all contexts has the probability of every known answer");
   std::vector<double> lost;
   for (size_t i = 0; i < full.gold_probability.size(); ++i)
     lost.push_back(full.gold_probability[i] - record.gold_probability[i]);

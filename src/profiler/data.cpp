@@ -147,9 +147,13 @@ QaPrompt make_qa_prompt(const Tokenizer& tokenizer, const QaRow& row) {
 std::vector<int32_t> gold_tokens(const Tokenizer& tokenizer,
                                  const QaPrompt& prompt,
                                  int32_t max_tokens) {
-  if (prompt.answers.empty()) return {};
-  const std::string& answer = *std::ranges::min_element(prompt.answers, {}, &std::string::size);
-  std::vector<int32_t> tokens = tokenizer.encode(answer, SpecialTokens::kAsText);
+  const std::string* shortest = nullptr;
+  for (const std::string& answer : prompt.answers) {
+    if (!answer.empty() && (shortest == nullptr || answer.size() < shortest->size()))
+      shortest = &answer;
+  }
+  if (shortest == nullptr) return {};
+  std::vector<int32_t> tokens = tokenizer.encode(*shortest, SpecialTokens::kAsText);
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(max_tokens)));
   return tokens;
 }

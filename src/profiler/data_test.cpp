@@ -64,6 +64,9 @@ TEST_F(DataTest, TheGoldAnswerIsTheShortestAndIsCut) {
   prompt.answers = {"<|im_end|>"};
   EXPECT_EQ(gold_tokens(*tokenizer_, prompt, 32).size(), 10u) << "as text";
   prompt.answers = {"Paris", ""};
+  EXPECT_EQ(gold_tokens(*tokenizer_, prompt, 8),
+            tokenizer_->encode("Paris", SpecialTokens::kAsText));
+  prompt.answers = {""};
   EXPECT_TRUE(gold_tokens(*tokenizer_, prompt, 8).empty());
 }
 
