@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "model/adapter_fixture.h"
+#include "support/adapter_fixture.h"
 
 namespace droidspeak {
 namespace {

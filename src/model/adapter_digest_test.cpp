@@ -1,7 +1,7 @@
 // What an adapter's digest covers.
 #include <gtest/gtest.h>
 
-#include "model/adapter_fixture.h"
+#include "support/adapter_fixture.h"
 
 namespace droidspeak {
 namespace {
