@@ -177,6 +177,7 @@ def finish(document):
     """With everything that follows from the samples."""
     document["reading"] = report.summarize(document["samples"])
     document["checks"] = report.check(document["reading"], document["plans"][0]) if document["reading"] else []
+    document["checks"] += report.check_faults(document.get("faults", []))
     options = document.get("trace_options", {})
     document["trace_note"] = ("`droidspeak bench serve`'s trace ({contexts} contexts, {rate:g} answers a second asked for) through HAProxy, links of {rate_shown}, remote entries in {format}{peers}. "
                               "All servers share the cores: the table shows what is found where and what travels, not how speed grows with machines. "

@@ -6,14 +6,14 @@ import secrets
 import signal
 import sys
 import threading
+import time
 
 from machines import Server
 from reading import Measurement, configurations
 from report import FAULT_ANSWER_TOKENS, show_done
 
 FAULT_MBIT = 1000
-# Into the load, which takes longer than that.
-AFTER_S = 0.1
+LOOK_S = 0.005
 LOST_SHARE = 0.01
 
 
@@ -72,6 +72,15 @@ class FaultMeasurement(Measurement):
         _, answer = second.answer(self.args.receiver, self.prompts.prompt, sharing, salt, FAULT_ANSWER_TOKENS)
         return answer["droidspeak"], answer["choices"][0]["text"]
 
+    def bytes_read(self, second):
+        return second.tiers()["peer" if self.source == "peer" else "remote"]["bytes_read"]
+
+    def wait_for_load(self, second, before, asking):
+        """Until the first bytes of what is asked for are there, and not all. False: the answer was faster."""
+        while asking.is_alive() and self.bytes_read(second) == before:
+            time.sleep(LOOK_S)
+        return asking.is_alive()
+
     def try_fault(self, name):
         self.network.set_rate(FAULT_MBIT)
         self.network.set_delay("node2", self.args.round_trip_ms, LOST_SHARE)
@@ -80,9 +89,10 @@ class FaultMeasurement(Measurement):
             self.warm_up(second)
             full_ms, texts = self.expected(second)
             outcome = {}
+            before = self.bytes_read(second)
             asking = threading.Thread(target=lambda: outcome.update(zip(("done", "text"), self.answer(second, self.plan(), name))))
             asking.start()
-            asking.join(AFTER_S)
+            in_time = self.wait_for_load(second, before, asking)
             with FAULTS[name](self):
                 asking.join()
             _, after = self.answer(second, "off", secrets.token_hex(8))
@@ -92,7 +102,7 @@ class FaultMeasurement(Measurement):
             self.forget_second()
         done = outcome["done"]
         return {"source": self.source, "format": self.form, "fault": name, "full_ms": round(full_ms, 1), "ttft_ms": done["ttft_ms"],
-                "beyond_ms": round(done["ttft_ms"] - full_ms, 1), "done": show_done(done),
+                "beyond_ms": round(done["ttft_ms"] - full_ms, 1), "done": show_done(done), "in_time": in_time,
                 "is_right": outcome["text"] in texts, "goes_on": after == texts[0]}
 
 

@@ -2,11 +2,13 @@
 paces one server's connections together, in each direction. UCX dials further ports than the one it is told, so peers cannot
 go through it."""
 
+import queue
 import socket
 import threading
 import time
 
 PIECE_BYTES = 64 << 10
+MOST_PIECES = 64  # on their way in one direction of a connection: what a link of 10 Gbit/s and 3 ms holds
 
 
 class Pace:
@@ -61,14 +63,28 @@ class TcpRelay:
                 threading.Thread(target=self.carry, args=(source, target, pace), daemon=True).start()
 
     def carry(self, source, target, pace):
+        """The delay is each piece's own: one that comes behind another waits for the rate, not for the other's delay."""
+        on_the_way = queue.Queue(MOST_PIECES)
+        threading.Thread(target=self.deliver, args=(on_the_way, source, target, pace), daemon=True).start()
         try:
             while piece := source.recv(PIECE_BYTES):
-                left = pace.reserve(len(piece)) + self.delay_s - pace.clock()
-                if left > 0:
-                    time.sleep(left)
-                target.sendall(piece)
+                on_the_way.put((pace.reserve(len(piece)) + self.delay_s, piece))
         except OSError:
             pass
+        on_the_way.put(None)
+
+    def deliver(self, on_the_way, source, target, pace):
+        is_open = True
+        while item := on_the_way.get():
+            due, piece = item
+            left = due - pace.clock()
+            if is_open and left > 0:
+                time.sleep(left)
+            try:
+                if is_open:
+                    target.sendall(piece)
+            except OSError:
+                is_open = False  # what comes is taken, so that nobody waits for room
         for end in (source, target):
             try:
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,9 +1,14 @@
 // Links that become slow, stop, break or lie in the middle of a load, through the whole engine: the
 // answer is the one that full prefill gives, and what has arrived whole is used.
+#include <atomic>
+#include <thread>
+
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "engine/remote_engine_fixture.h"
 #include "redis/faulty_link.h"
+#include "store/gated_file_system.h"
 
 namespace droidspeak {
 namespace {
@@ -84,6 +89,141 @@ TEST_F(BreakingLink, OfASendersCacheToo) {
   EXPECT_GE(outcome.report.reused_tokens, 8 * kBlockTokens) << outcome.report.fallback;
   EXPECT_LT(outcome.report.reused_tokens, kBlocks * kBlockTokens);
   EXPECT_EQ(outcome.tokens.size(), shared.size());
+}
+
+// A link that is slow from the beginning, so that a context comes a few blocks at a time, and an
+// engine that keeps nothing in host memory: what is whole is on the device.
+class WithoutHostMemory : public BreakingLink {
+ protected:
+  void SetUp() override {
+    BreakingLink::SetUp();
+    if (IsSkipped()) return;
+    options_.store.host_bytes = 0;
+    link_->set_slow_rate(1e6);
+    link_->fail_after(0, Fault::kSlow);
+  }
+
+  // The link all but stops once it has carried so many blocks of the answer.
+  Outcome ask_and_stop_after(Engine& engine, uint64_t blocks, GenerationRequest request) {
+    const uint64_t until = link_->carried() + blocks * kBlockBytes;
+    std::atomic<bool> is_done = false;
+    std::thread watcher([&] {
+      while (!is_done && link_->carried() < until)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      link_->set_slow_rate(2000);
+    });
+    Outcome outcome = generate(engine, std::move(request));
+    is_done = true;
+    watcher.join();
+    link_->set_slow_rate(1e6);
+    return outcome;
+  }
+};
+
+// On a machine with other work the link may stand still by itself: then it is tried again.
+constexpr int kAttempts = 6;
+
+// It takes more than the time that may be lost, and is worth it all the same.
+TEST_F(WithoutHostMemory, ALongLoadIsNotGivenUp) {
+  options_.fixed_costs->token_seconds = 1e-1;
+  Outcome outcome;
+  for (int i = 0; i < kAttempts && outcome.report.cached_tokens < kBlocks * kBlockTokens; ++i) {
+    Engine engine(family_.ops(), family_.file(), options_);
+    wait_for_link(engine);
+    outcome = ask(engine);
+    EXPECT_EQ(outcome.tokens, right_);
+  }
+  EXPECT_EQ(outcome.report.fallback, "");
+  EXPECT_EQ(outcome.report.cached_tokens, kBlocks * kBlockTokens);
+}
+
+TEST_F(WithoutHostMemory, WhatHasArrivedIsUsed) {
+  options_.fixed_costs->token_seconds = 1e-1;
+  Outcome outcome;
+  for (int i = 0; i < kAttempts && outcome.report.cached_tokens == 0; ++i) {
+    Engine engine(family_.ops(), family_.file(), options_);
+    wait_for_link(engine);
+    outcome =
+        ask_and_stop_after(engine, 10, {.model = "base", .prompt = prompt_, .max_tokens = 12});
+    EXPECT_EQ(outcome.tokens, right_);
+  }
+  EXPECT_NE(outcome.report.fallback, "");
+  EXPECT_GT(outcome.report.cached_tokens, 0) << outcome.report.fallback;
+  EXPECT_LT(outcome.report.cached_tokens, kBlocks * kBlockTokens);
+}
+
+// Cut where the link broke: the same answer as if no more had been found.
+TEST_F(WithoutHostMemory, WhatHasArrivedOfASendersCacheIsAllThatThereIs) {
+  options_.fixed_costs->token_seconds = 1e-1;
+  for (std::string plan : {"reuse", "0,2,3"}) {
+    Outcome cut;
+    for (int i = 0; i < kAttempts && cut.report.reused_tokens == 0; ++i) {
+      Engine engine(family_.ops(), family_.file(), options_);
+      wait_for_link(engine);
+      cut = ask_and_stop_after(engine, 10, by_name("alpha", prompt_, plan));
+    }
+    ASSERT_GT(cut.report.reused_tokens, 0) << cut.report.fallback;
+    ASSERT_LT(cut.report.reused_tokens, kBlocks * kBlockTokens);
+    Engine engine(family_.ops(), family_.file(), tiny_options());
+    std::vector<int32_t> head(prompt_.begin(), prompt_.begin() + cut.report.reused_tokens);
+    head.push_back(1);
+    generate(engine, {.model = "base", .prompt = head, .max_tokens = 1});
+    Outcome whole = generate(engine, by_name("alpha", prompt_, plan));
+    EXPECT_EQ(whole.report.reused_tokens, cut.report.reused_tokens);
+    EXPECT_EQ(whole.tokens, cut.tokens) << plan;
+  }
+}
+
+// Half of each context on a disk, and all of it behind a link.
+class DiskAndLink : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_REDIS();
+    server_ = std::make_unique<RedisProcess>();
+    EngineOptions disk = tiny_options();
+    disk.store.disk_folder = folder_.path() / "cache";
+    for (uint64_t number : {1, 2}) {
+      read_with_one_engine(family_, remote_engine(server_->servers()), prompt(number));
+      Engine engine(family_.ops(), family_.file(), disk);
+      std::vector<int32_t> half = prompt(number);
+      half.resize(8 * kBlockTokens + 1);
+      generate(engine, {.model = "base", .prompt = half, .max_tokens = 1});
+    }
+    options_ = remote_engine(server_->servers());
+    options_.store.disk_folder = disk.store.disk_folder;
+    options_.store.file_system = &files_;
+    options_.store.host_bytes = 0;
+    options_.load_stall_ms = 300;
+  }
+
+  static std::vector<int32_t> prompt(uint64_t number) {
+    return random_prompt(static_cast<uint32_t>(number), kBlocks * kBlockTokens + 10);
+  }
+
+  Outcome ask(Engine& engine, uint64_t number) {
+    return generate(engine, {.model = "base", .prompt = prompt(number), .max_tokens = 12});
+  }
+
+  SharedFamily family_;
+  TemporaryFolder folder_;
+  GatedFileSystem files_;
+  std::unique_ptr<RedisProcess> server_;
+  EngineOptions options_;
+};
+
+TEST_F(DiskAndLink, TheOneThatHasStalledRests) {
+  Engine engine(family_.ops(), family_.file(), options_);
+  wait_for_link(engine);
+  files_.close_gate_after(0);
+  EXPECT_EQ(ask(engine, 1).tokens, family_.reference_greedy("base", prompt(1), 12));
+  Outcome next = ask(engine, 2);
+  EXPECT_EQ(next.tokens, family_.reference_greedy("base", prompt(2), 12));
+  EXPECT_EQ(next.report.cached_tokens, kBlocks * kBlockTokens) << "all of it is behind the link";
+  EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.fallbacks["load_stalled"], 1u);
+  EXPECT_EQ(metrics.fallbacks["remote_avoided"], 0u) << "it did what it was asked";
+  EXPECT_EQ(metrics.fallbacks["disk_avoided"], 1u) << "although it is not the slowest";
+  files_.open_gate();
 }
 
 TEST_F(BreakingLink, AStalledResetOrLyingLinkCostsTimeOnly) {

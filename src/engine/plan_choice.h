@@ -31,6 +31,7 @@ struct PlanChoice {
   std::vector<Digest> keys = {};                         // of the blocks that are not computed
   size_t num_resident = 0;  // leading ones of those: on the device already, shared and not loaded
   std::vector<Digest> sender_keys = {};    // kOwnMixed: of the leading blocks that `sender` shares
+  TierSet avoided = {};                    // it is not read from these
   std::string provenance = {};             // of what the prompt becomes; empty: exact
   double quality = 1;                      // 1: as good as full prefill
   double predicted_seconds = 0;            // from admission to the first token

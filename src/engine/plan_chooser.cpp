@@ -188,6 +188,7 @@ size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
 }
 
 void PlanChooser::add(Search& search, PlanChoice choice) const {
+  choice.avoided = search.avoided;
   if (search.avoided.any()) shorten(choice, search.avoided);
   if (choice.keys.empty()) return;
   choice.predicted_seconds = predict(search.sequence, choice);
@@ -358,16 +359,32 @@ std::vector<PlanChooser::Part> PlanChooser::parts_of(const PlanChoice& choice) c
 
 bool PlanChooser::is_stored(const PlanChoice& choice) const {
   return std::ranges::all_of(parts_of(choice), [&](const Part& part) {
-    return store_.longest_prefix(part.keys, part.entries) == part.keys.size();
+    return store_.longest_prefix(part.keys, part.entries, choice.avoided) == part.keys.size();
   });
 }
 
 Tier PlanChooser::tier_of(const PlanChoice& choice) const {
   Tier slowest = Tier::kHost;
   for (const Part& part : parts_of(choice)) {
-    if (!part.entries.empty()) slowest = std::max(slowest, store_.tier_of(part.keys, part.entries));
+    if (!part.entries.empty())
+      slowest = std::max(slowest, store_.tier_of(part.keys, part.entries, choice.avoided));
   }
   return slowest;
+}
+
+TierSet PlanChooser::tiers_of(const PlanChoice& choice) const {
+  TierSet tiers;
+  for (const Part& part : parts_of(choice)) {
+    if (part.entries.empty()) continue;
+    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, part.entries, choice.avoided);
+    for (size_t i = 0; i < kNumTiers; ++i) tiers[i] = tiers[i] || counts[i] > 0;
+  }
+  return tiers;
+}
+
+size_t PlanChooser::num_in_memory(PlanChoice choice) const {
+  shorten(choice, TierSet().set().reset(index_of(Tier::kHost)));
+  return choice.keys.size();
 }
 
 uint64_t PlanChooser::load_bytes(const PlanChoice& choice) const {
@@ -430,8 +447,8 @@ PlanChoice PlanChooser::choose_again(Sequence& sequence, TierSet avoided) const 
   if (before.is_exact()) return choose_exact(sequence, avoided);
   PlanChoice again = before;
   find_resident(again);
-  bool is_avoided = avoided.any() && avoided[index_of(tier_of(again))];
-  if (is_stored(again) && !is_avoided) return again;
+  again.avoided = avoided;
+  if (is_stored(again)) return again;
   PlanChoice exact = choose_exact(sequence, avoided);
   exact.fallback = "the cache is gone";
   return exact;
@@ -468,7 +485,7 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
     std::ranges::copy_if(part.entries, std::back_inserter(entries),
                          [kind](EntryId id) { return id.kind == kind; });
     if (entries.empty()) return;
-    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries);
+    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries, choice.avoided);
     for (size_t i = 0; i < kNumTiers; ++i) work.load_bytes[i] += counts[i] * bytes;
   };
   for (const Part& part : parts_of(choice)) {

@@ -64,8 +64,11 @@ class PlanChooser {
   // leaves the others as `choice` has them. Nothing when none lacks any, or there is no time.
   std::optional<PlanChoice> refill_inputs(const Sequence& sequence, const PlanChoice& choice) const;
 
-  // The slowest tier that the choice is read from.
+  // The slowest tier that the choice is read from, and all of them.
   Tier tier_of(const PlanChoice& choice) const;
+  TierSet tiers_of(const PlanChoice& choice) const;
+  // Leading blocks of the choice that are on the device, or could be read from host memory.
+  size_t num_in_memory(PlanChoice choice) const;
 
   // About what loading it takes in.
   uint64_t load_bytes(const PlanChoice& choice) const;

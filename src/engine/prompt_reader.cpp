@@ -74,8 +74,9 @@ void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
   TierSet resting = resting_tiers(sequence);
   if (resting.none()) return;
-  Tier tier = parts_.chooser.tier_of(sequence.choice);
-  if (!resting[index_of(tier)]) return;
+  TierSet avoided = resting & parts_.chooser.tiers_of(sequence.choice);
+  if (avoided.none()) return;
+  Tier tier = *std::ranges::find_if(kAllTiers, [&](Tier t) { return avoided[index_of(t)]; });
   count_fallback(sequence, fmt::format("{}_avoided", tier_name(tier)),
                  fmt::format("a load from {} has stalled a moment ago", tier_name(tier)));
   sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
@@ -183,6 +184,7 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
                .translator = std::move(translator),
                .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
                .blocks_together = blocks_together(choice, sequence.load_tier),
+               .avoided = choice.avoided,
                .limits = limits_of(sequence),
                .on_progress = parts_.on_progress};
   bool is_in_memory = sequence.load_tier == Tier::kHost;
@@ -275,16 +277,18 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
   count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
   // A tier is not to blame for time that another one has lost before.
-  if (has_stalled && sequence.load_tier != Tier::kHost && sequence.lost_load_seconds == 0) {
-    rests_until_[index_of(sequence.load_tier)] =
+  Tier stalled = failure->tier != Tier::kHost ? failure->tier : sequence.load_tier;
+  if (has_stalled && stalled != Tier::kHost && sequence.lost_load_seconds == 0) {
+    rests_until_[index_of(stalled)] =
         std::chrono::steady_clock::now() + kRestStalls * limits_of(sequence).stall;
   }
   if (is_behind_link(sequence.load_tier))
     sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
-  sequence.reuse.reset();
   sequence.pass.reset();
   sequence.looking.reset();
   sequence.writer.reset();
+  if (has_more_on_device(sequence)) return keep_arrived(sequence);
+  sequence.reuse.reset();
   sequence.num_computed = 0;
   if (sequence.choice.num_resident > 0) return keep_resident(sequence);
   sequence.blocks.clear();
@@ -293,6 +297,29 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   if (sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
   take_blocks(sequence);
+  start_looking(sequence);
+  start_writer(sequence);
+}
+
+// Whether more of the load has arrived than a new choice could take from memory; and where blocks
+// are shared it could lack room for a new one.
+bool PromptReader::has_more_on_device(const Sequence& sequence) const {
+  size_t whole = sequence.reuse->whole_blocks();
+  if (whole == 0) return false;
+  size_t resident = sequence.choice.num_resident;
+  return resident > 0 || parts_.chooser.num_in_memory(sequence.choice) < whole;
+}
+
+// What has arrived whole is the context, as if no more had been found; what follows is computed.
+void PromptReader::keep_arrived(Sequence& sequence) {
+  PlanChoice& choice = sequence.choice;
+  sequence.reuse->cut_to_whole_blocks();
+  size_t whole = sequence.reuse->whole_blocks();
+  choice.keys.resize(choice.num_resident + whole);
+  choice.sender_keys.resize(std::min(choice.sender_keys.size(), whole));
+  sequence.num_computed = choice.num_tokens();
+  std::erase_if(sequence.looked_at,
+                [&](int32_t position) { return position >= choice.num_sender_tokens(); });
   start_looking(sequence);
   start_writer(sequence);
 }

@@ -66,6 +66,8 @@ class PromptReader {
   LoadLimits limits_of(const Sequence& sequence) const;
   size_t blocks_together(const PlanChoice& choice, Tier tier) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);
+  bool has_more_on_device(const Sequence& sequence) const;
+  void keep_arrived(Sequence& sequence);
   void keep_resident(Sequence& sequence);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/link_meter.h"
 #include "peer/peer_client.h"
 
 namespace droidspeak {
@@ -20,8 +21,7 @@ struct PeerLinkFigures {
   std::atomic<uint64_t> refused = 0;
   std::atomic<uint64_t> failures = 0;
   std::atomic<bool> is_connected = false;
-  std::atomic<double> round_trip_seconds = 0;
-  std::atomic<double> bytes_per_second = 0;
+  LinkMeter meter;
   std::atomic<std::chrono::steady_clock::time_point> rest_until{};
 
   bool is_resting(std::chrono::steady_clock::time_point now) const {
@@ -31,8 +31,8 @@ struct PeerLinkFigures {
   PeerLink link(const std::string& address) const {
     return {.address = address,
             .is_connected = is_connected.load(),
-            .round_trip_seconds = round_trip_seconds.load(),
-            .bytes_per_second = bytes_per_second.load(),
+            .round_trip_seconds = meter.round_trip_seconds(),
+            .bytes_per_second = meter.bytes_per_second(),
             .queued_bytes = queued_bytes.load(),
             .entries = entries.load(),
             .bytes = bytes.load(),

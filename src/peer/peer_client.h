@@ -54,8 +54,8 @@ struct PeerClientOptions {
 struct PeerLink {
   std::string address;
   bool is_connected = false;
-  double round_trip_seconds = 0;  // of the greeting; 0: not known
-  double bytes_per_second = 0;    // of replies that follow one another; 0: not known
+  double round_trip_seconds = 0;  // of the greeting and of short replies; 0: not known
+  double bytes_per_second = 0;    // while replies were on their way; 0: not known
   uint64_t queued_bytes = 0;      // asked for and not come, about
   uint64_t entries = 0;
   uint64_t bytes = 0;

@@ -8,6 +8,23 @@
 #include <spdlog/spdlog.h>
 
 namespace droidspeak {
+namespace {
+
+// A reply that is no longer than that says how far away its sender is, not how much the link
+// carries.
+constexpr uint64_t kShortBytes = 4096;
+
+uint64_t expected_bytes(const PeerReadFrame& frame) {
+  uint64_t bytes = 0;
+  for (const PeerReadItem& item : frame.items) bytes += item.expected_bytes;
+  return bytes;
+}
+
+double seconds_between(PeerConnection::Time from, PeerConnection::Time to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
 
 PeerConnection::PeerConnection(std::string address,
                                Surroundings surroundings,
@@ -34,8 +51,7 @@ void PeerConnection::add(PeerReadFramePointer frame, Time now) {
 
 // Until the frame ends, whatever becomes of it.
 void PeerConnection::count_queued(PeerReadFrame& frame) const {
-  uint64_t bytes = 0;
-  for (const PeerReadItem& item : frame.items) bytes += item.expected_bytes;
+  uint64_t bytes = expected_bytes(frame);
   figures_->queued_bytes += bytes;
   frame.counted = std::shared_ptr<void>(
       nullptr, [figures = figures_, bytes](void*) { figures->queued_bytes -= bytes; });
@@ -72,7 +88,7 @@ void PeerConnection::on_challenge(const ArrivedPeerMessage& message, Time now) {
   next_request_id_ = 1;
   last_arrival_ = now;
   rest_ = std::chrono::milliseconds(0);
-  figures_->round_trip_seconds = std::chrono::duration<double>(now - greeted_at_).count();
+  figures_->meter.note_round_trip(seconds_between(greeted_at_, now));
   figures_->is_connected = true;
 }
 
@@ -86,7 +102,10 @@ void PeerConnection::ask(Time now) {
     PeerRequest request;
     request.id = next_request_id_++;
     for (const PeerReadItem& item : frame->items) request.keys.push_back(item.key);
-    asked_.emplace(request.id, Asked{std::move(frame), now});
+    Asked asked{.frame = std::move(frame), .since = now, .is_first = asked_.empty()};
+    asked.expected_bytes = expected_bytes(*asked.frame);
+    figures_->meter.begin(asked.expected_bytes, now);
+    asked_.emplace(request.id, std::move(asked));
     auto bytes = std::make_shared<std::vector<std::byte>>(encode(request, *session_));
     all_.worker.send(endpoint_,
                      {.id = PeerMessage::kRequest,
@@ -108,6 +127,7 @@ void PeerConnection::on_reply(const ArrivedPeerMessage& message) {
   StagingPool::Buffer buffer = all_.pool.try_take();
   if (buffer == nullptr) {  // too many nodes reply at a time: this one is not taken
     lose(asked->second.frame);
+    figures_->meter.give_up(asked->second.expected_bytes);
     asked_.erase(asked);
     return;
   }
@@ -138,7 +158,7 @@ void PeerConnection::arrived(uint64_t request_id,
                              Time now) {
   auto asked = asked_.find(request_id);
   if (asked == asked_.end()) return;
-  measure(head.body_bytes, std::max(asked->second.since, last_arrival_), now);
+  measure(asked->second, head.body_bytes, now);
   last_arrival_ = now;
   PeerReadFramePointer frame = std::move(asked->second.frame);
   asked_.erase(asked);
@@ -151,15 +171,14 @@ void PeerConnection::arrived(uint64_t request_id,
                     std::move(turn)});
 }
 
-// Only replies that are long beside the round trip say something about the rate.
-void PeerConnection::measure(uint64_t bytes, Time since, Time now) {
-  constexpr uint64_t kLong = uint64_t{64} << 10;
-  constexpr double kNewShare = 0.2;
-  double seconds = std::chrono::duration<double>(now - since).count();
-  if (bytes < kLong || seconds <= 0) return;
-  double rate = static_cast<double>(bytes) / seconds;
-  double known = figures_->bytes_per_second.load();
-  figures_->bytes_per_second = known == 0 ? rate : known + kNewShare * (rate - known);
+// What is missing was not carried.
+void PeerConnection::measure(const Asked& asked, uint64_t bytes, Time now) {
+  LinkMeter& meter = figures_->meter;
+  if (asked.is_first && bytes <= kShortBytes)
+    meter.note_round_trip(seconds_between(asked.since, now));
+  if (bytes > asked.expected_bytes) meter.begin(bytes - asked.expected_bytes, now);
+  if (bytes < asked.expected_bytes) meter.give_up(asked.expected_bytes - bytes);
+  meter.arrive(bytes, bytes, now);
 }
 
 void PeerConnection::fail(std::string why) {
@@ -204,7 +223,10 @@ void PeerConnection::drop(Time now) {
 }
 
 void PeerConnection::close() {
-  for (auto& [id, asked] : asked_) lose(asked.frame);
+  for (auto& [id, asked] : asked_) {
+    lose(asked.frame);
+    figures_->meter.give_up(asked.expected_bytes);
+  }
   for (const PeerReadFramePointer& frame : waiting_) lose(frame);
   asked_.clear();
   waiting_.clear();

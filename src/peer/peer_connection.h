@@ -53,6 +53,8 @@ class PeerConnection {
   struct Asked {
     PeerReadFramePointer frame;
     Time since;
+    uint64_t expected_bytes = 0;
+    bool is_first = false;  // nothing else was on its way
     bool is_arriving = false;
   };
 
@@ -63,7 +65,7 @@ class PeerConnection {
   void lose(const PeerReadFramePointer& frame);
   void lose_late(Time now);
   void arrived(uint64_t request_id, const PeerReplyHead& head, StagingPool::Buffer body, Time now);
-  void measure(uint64_t bytes, Time since, Time now);
+  void measure(const Asked& asked, uint64_t bytes, Time now);
 
   const std::string address_;
   const Surroundings all_;

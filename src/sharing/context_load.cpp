@@ -81,16 +81,10 @@ bool ContextLoad::load(Span span) {
   return true;
 }
 
-// What is in host memory now is found there by whoever chooses again.
+// What is whole is of use whatever becomes of the rest: it is on the device.
 void ContextLoad::note_whole(Span span) {
-  for (size_t block = span.first; block < span.end; ++block) {
-    for (EntryId id : wanted_entries()) {
-      Digest key = key_of(block, id);
-      if (store_->tier_of(std::span(&key, 1), std::span(&id, 1)) != Tier::kHost) return;
-    }
-  }
   MutexLock lock(mutex_);
-  if (whole_blocks_ != span.first) return;
+  if (is_stopping_) return;
   whole_blocks_ = span.end;
   pace_.note_whole(static_cast<int32_t>(whole_blocks_) * kBlockTokens);
 }
@@ -148,7 +142,7 @@ bool ContextLoad::begin_reading() {
         wanted.push_back({key_of(block, id), id});
     }
   }
-  std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted));
+  std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted), job_.avoided);
   reading_ = ahead.get();
   MutexLock lock(mutex_);
   ahead_ = std::move(ahead);
@@ -225,6 +219,10 @@ size_t ContextLoad::expected_bytes(EntryId id) const {
 // An entry of another size is a miss; its block is forgotten, so that it can be stored again.
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
   const Digest& key = key_of(block, id);
+  {
+    MutexLock lock(mutex_);
+    awaited_ = EntryRead{key, id};
+  }
   auto entry = store_->fetch(key, id, *reading_);
   std::string what = "missing or damaged";
   if (entry && entry->bytes().size() != expected_bytes(id)) {
@@ -254,8 +252,15 @@ void ContextLoad::note_progress() {
   changed_.notify_all();
 }
 
+// Of several tiers that a load reads from not the slowest need be the one that has stalled.
+Tier ContextLoad::awaited_tier() const {
+  if (!awaited_) return Tier::kHost;
+  return store_->tier_of(std::span(&awaited_->key, 1), std::span(&awaited_->id, 1), job_.avoided);
+}
+
 void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
-  if (!failure_) failure_ = LoadFailure{reason, std::move(text)};
+  if (!failure_) failure_ = LoadFailure{reason, std::move(text), awaited_tier()};
+  load_ms_ = watch_.ms();
   is_stopping_ = true;
   note_progress();
 }
@@ -292,6 +297,11 @@ int32_t ContextLoad::input_blocks() const {
 std::span<const std::byte> ContextLoad::input(int32_t block) const {
   MutexLock lock(mutex_);
   return inputs_.at(static_cast<size_t>(block)).bytes();
+}
+
+size_t ContextLoad::whole_blocks() const {
+  MutexLock lock(mutex_);
+  return whole_blocks_;
 }
 
 bool ContextLoad::is_arriving() const {

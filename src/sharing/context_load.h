@@ -26,6 +26,7 @@ namespace droidspeak {
 struct LoadFailure {
   enum class Reason { kMissing, kStalled } reason = Reason::kMissing;
   std::string text;
+  Tier tier = Tier::kHost;  // that what was waited for lies in; kHost: none is to blame
 };
 
 struct LoadJob {
@@ -39,6 +40,7 @@ struct LoadJob {
   // So many blocks are whole before the next ones begin, so that they are of use whatever becomes
   // of these; 0: all at once.
   size_t blocks_together = 0;
+  TierSet avoided;  // nothing is read from these
   LoadLimits limits;
   std::function<void()> on_progress;  // on the transfer thread; may be empty
 };
@@ -64,6 +66,8 @@ class ContextLoad {
   int32_t input_blocks() const;
   // Of an arrived block; valid while this lives.
   std::span<const std::byte> input(int32_t block) const;
+  // Leading blocks that are on the device with all that is wanted of them, or will be after stop().
+  size_t whole_blocks() const;
   // Whether more is likely to come at any moment.
   bool is_arriving() const;
   // Null until the layer's copies are queued; the compute stream has to wait for the event.
@@ -102,6 +106,7 @@ class ContextLoad {
   void note_arrival(const PinnedEntry& entry) REQUIRES(mutex_);
   void note_progress() REQUIRES(mutex_);
   void fail(LoadFailure::Reason reason, std::string text) REQUIRES(mutex_);
+  Tier awaited_tier() const REQUIRES(mutex_);
   void tell();
 
   KvCache& kv_;  // not after stop()
@@ -129,6 +134,7 @@ class ContextLoad {
   LoadPace pace_ GUARDED_BY(mutex_);
   size_t whole_blocks_ GUARDED_BY(mutex_) = 0;  // leading ones
   TimePoint last_arrival_ GUARDED_BY(mutex_);
+  std::optional<EntryRead> awaited_ GUARDED_BY(mutex_);  // what run() waits for
   uint64_t progress_ GUARDED_BY(mutex_) = 0;
   std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);
   bool is_stopping_ GUARDED_BY(mutex_) = false;

@@ -35,6 +35,7 @@ LoadJob load_job(const ReuseJob& job, int32_t num_layers, DType input_dtype) {
                               int64_t{kBlockTokens} * job.receiver->transformer->config().d_model),
       .layers = job.plan.reused_layers(num_layers),
       .blocks_together = job.blocks_together,
+      .avoided = job.avoided,
       .limits = job.limits,
       .on_progress = job.on_progress};
   load.keys.resize(std::min(load.keys.size(), num_blocks));
@@ -83,7 +84,7 @@ int32_t ContextReuse::recomputable_tokens() const {
   if (is_recomputed()) return 0;
   int32_t missing = static_cast<int32_t>(job_.context.size()) - recomputed_tokens_;
   if (!job_.plan.needs_layer_input()) return missing;
-  int32_t arrived = load_->input_blocks() * kBlockTokens - recomputed_tokens_;
+  int32_t arrived = std::min(missing, load_->input_blocks() * kBlockTokens - recomputed_tokens_);
   // Smaller chunks use the weights less well.
   bool is_worthwhile = arrived >= std::min(missing, ops_.prefill_rows()) || !load_->is_arriving();
   return is_worthwhile ? arrived : 0;
@@ -127,15 +128,27 @@ void ContextReuse::copy_inputs(int32_t begin, TensorView hidden) {
 
 bool ContextReuse::is_layer_ready(int32_t layer) const {
   if (recomputes(layer)) return is_recomputed();
-  return load_->layer_event(layer) != nullptr;
+  return is_cut_ || load_->layer_event(layer) != nullptr;
+}
+
+// Layers that are translated already are so as far as the context goes now.
+void ContextReuse::cut_to_whole_blocks() {
+  load_->stop();  // copies that were begun have ended
+  is_cut_ = true;
+  const size_t whole = load_->whole_blocks();
+  job_.context.resize(whole * kBlockTokens);
+  job_.sender_keys.resize(std::min(job_.sender_keys.size(), whole));
+  recomputed_tokens_ = std::min(recomputed_tokens_, static_cast<int32_t>(job_.context.size()));
 }
 
 void ContextReuse::prepare_layer(int32_t layer) {
   auto index = static_cast<size_t>(layer);
   if (recomputes(layer) || is_prepared_[index]) return;
-  const Event* event = load_->layer_event(layer);
-  check(event != nullptr, "a layer is prepared once it is ready");
-  ops_.device().wait(*event);
+  if (!is_cut_) {
+    const Event* event = load_->layer_event(layer);
+    check(event != nullptr, "a layer is prepared once it is ready");
+    ops_.device().wait(*event);
+  }
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
   auto from_sender =
       static_cast<int32_t>(std::min(job_.context.size(), job_.sender_keys.size() * kBlockTokens));

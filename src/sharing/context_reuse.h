@@ -36,6 +36,7 @@ struct ReuseJob {
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
   std::vector<int32_t> blocks;  // the receiver's block table, covers the context
   size_t blocks_together = 0;   // see LoadJob
+  TierSet avoided = {};
   LoadLimits limits = {};
   std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
 };
@@ -76,10 +77,17 @@ class ContextReuse {
   void wait_for_progress();
 
   // True once every reused layer has arrived (not yet translated).
-  bool is_loaded() const { return load_->is_loaded(); }
+  bool is_loaded() const { return is_cut_ || load_->is_loaded(); }
 
-  // A missing or damaged entry, or a load that stalls: the caller falls back to full prefill.
-  std::optional<LoadFailure> failure() const { return load_->failure(); }
+  // A missing or damaged entry, or a load that stalls: the caller falls back to full prefill, or
+  // goes on with what has arrived.
+  std::optional<LoadFailure> failure() const { return is_cut_ ? std::nullopt : load_->failure(); }
+
+  // Leading blocks of the context that have arrived with all that the plan takes from them.
+  size_t whole_blocks() const { return load_->whole_blocks(); }
+
+  // Ends the load: the context is those blocks from now on, and nothing fails any more.
+  void cut_to_whole_blocks();
 
   double load_ms() const { return load_->load_ms(); }
 
@@ -108,6 +116,7 @@ class ContextReuse {
   std::vector<bool> is_prepared_;
   Tensor hidden_;
   int32_t recomputed_tokens_ = 0;
+  bool is_cut_ = false;
 };
 
 }  // namespace droidspeak

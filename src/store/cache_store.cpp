@@ -19,7 +19,6 @@ namespace {
 // One entry, from a tier that reads on threads of its own.
 constexpr std::chrono::milliseconds kLongestRead{2000};
 constexpr std::chrono::milliseconds kOrderLasts{200};
-constexpr double kMuchFaster = 1.5;
 
 bool lie_together(EntryId a, EntryId b) {
   if (a.kind != b.kind) return false;
@@ -79,7 +78,10 @@ struct CacheStore::State {
 
   // Those below the host tier in the order in which they are asked: of several behind links first
   // the one that entries come faster from, in whichever form they travel.
-  std::vector<CacheTier*> in_order() const;
+  std::vector<CacheTier*> in_order(TierSet avoided) const;
+  std::optional<PinnedEntry> fetch(const Digest& key,
+                                   EntryId id,
+                                   std::span<CacheTier* const> tiers);
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const;
   std::optional<PinnedEntry> read(CacheTier& tier, const Digest& key, EntryId id);
   void write_below(CacheTier& tier,
@@ -107,13 +109,21 @@ struct CacheStore::State {
   const std::chrono::milliseconds close_stall;
 
  private:
+  const std::vector<CacheTier*>& whole_order() const REQUIRES(order_mutex_);
+
   mutable Mutex order_mutex_;
   mutable std::chrono::steady_clock::time_point order_made_ GUARDED_BY(order_mutex_){};
   mutable std::vector<CacheTier*> order_ GUARDED_BY(order_mutex_);
 };
 
-std::vector<CacheTier*> CacheStore::State::in_order() const {
+std::vector<CacheTier*> CacheStore::State::in_order(TierSet avoided) const {
   MutexLock lock(order_mutex_);
+  std::vector<CacheTier*> order = whole_order();
+  std::erase_if(order, [&](const CacheTier* tier) { return avoided[index_of(tier->tier())]; });
+  return order;
+}
+
+const std::vector<CacheTier*>& CacheStore::State::whole_order() const {
   auto now = std::chrono::steady_clock::now();
   if (!order_.empty() && now - order_made_ < kOrderLasts) return order_;
   order_made_ = now;
@@ -122,12 +132,8 @@ std::vector<CacheTier*> CacheStore::State::in_order() const {
   auto first_link = std::ranges::find_if(
       order_, [](const CacheTier* tier) { return is_behind_link(tier->tier()); });
   if (order_.end() - first_link < 2) return order_;
-  auto rate_of = [](const CacheTier* tier) {
-    std::optional<LinkCost> cost = link_cost(tier->report().links);
-    return cost ? cost->bytes_per_second : 0;
-  };
-  // Not for a little: the one that comes first leaves the other's link to others.
-  if (rate_of(first_link[1]) > kMuchFaster * rate_of(first_link[0]))
+  // Where they are alike, the peers: that leaves the remote store's link to others.
+  if (is_faster(first_link[1]->report(), first_link[0]->report()))
     std::swap(first_link[0], first_link[1]);
   return order_;
 }
@@ -249,7 +255,8 @@ size_t CacheStore::longest_prefix(std::span<const Digest> keys,
 }
 
 PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
-                                            std::span<const EntryId> wanted) const {
+                                            std::span<const EntryId> wanted,
+                                            TierSet avoided) const {
   PerTier<uint64_t> counts{};
   if (state_->below.empty()) {  // where else
     counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
@@ -266,7 +273,7 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
   auto num_found = [&] { return static_cast<uint64_t>(std::ranges::count(found, Presence::kHit)); };
   uint64_t before = num_found();
   counts[index_of(Tier::kHost)] = before;
-  for (CacheTier* tier : state_->in_order()) {
+  for (CacheTier* tier : state_->in_order(avoided)) {
     tier->look_up(keys, wanted, found);
     counts[index_of(tier->tier())] += num_found() - before;
     before = num_found();
@@ -274,8 +281,10 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
   return counts;
 }
 
-Tier CacheStore::tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
-  PerTier<uint64_t> counts = count_by_tier(keys, wanted);
+Tier CacheStore::tier_of(std::span<const Digest> keys,
+                         std::span<const EntryId> wanted,
+                         TierSet avoided) const {
+  PerTier<uint64_t> counts = count_by_tier(keys, wanted, avoided);
   Tier slowest = Tier::kHost;
   for (Tier tier : kAllTiers) {
     if (counts[index_of(tier)] > 0) slowest = tier;
@@ -300,36 +309,43 @@ void CacheStore::wait_for_answers(std::span<const Digest> keys,
 
 std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
   for (const auto& candidate : state_->below) {
-    if (candidate->tier() == tier) return link_cost(candidate->report().links);
+    if (candidate->tier() == tier) return link_cost(candidate->report());
   }
   return std::nullopt;
 }
 
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
-  std::optional<PinnedEntry> found = state_->pin(key, id);
-  if (found) state_->host.count_hit(found->bytes().size());
-  for (CacheTier* tier : state_->in_order()) {
-    if (!found) found = state_->read(*tier, key, id);
+  return state_->fetch(key, id, state_->in_order({}));
+}
+
+std::optional<PinnedEntry> CacheStore::State::fetch(const Digest& key,
+                                                    EntryId id,
+                                                    std::span<CacheTier* const> tiers) {
+  std::optional<PinnedEntry> found = pin(key, id);
+  if (found) host.count_hit(found->bytes().size());
+  for (CacheTier* tier : tiers) {
+    if (!found) found = read(*tier, key, id);
   }
   if (!found) {
-    state_->misses.fetch_add(1, std::memory_order_relaxed);
+    misses.fetch_add(1, std::memory_order_relaxed);
     return std::nullopt;
   }
-  state_->host.touch(key);
-  for (const auto& tier : state_->below) tier->touch(key);
+  host.touch(key);
+  for (const auto& tier : below) tier->touch(key);
   return found;
 }
 
-std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_order_of_need) {
+std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_order_of_need,
+                                                  TierSet avoided) {
   return std::make_unique<ReadAhead>(
-      ReadAheadParts{state_->host, state_->in_order(), state_->arriving, state_->sizes},
+      ReadAheadParts{state_->host, state_->in_order(avoided), state_->arriving, state_->sizes},
       std::move(in_order_of_need));
 }
 
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id, ReadAhead& ahead) {
   std::optional<PinnedEntry> arrived = ahead.take({key, id});
   if (arrived || ahead.is_stopped()) return arrived;
-  return fetch(key, id);
+  return state_->fetch(key, id, ahead.tiers());
 }
 
 // In host memory, or waiting to be written to another tier.

@@ -137,11 +137,15 @@ class CacheStore {
   size_t longest_prefix(std::span<const Digest> keys,
                         std::span<const EntryId> wanted,
                         TierSet avoided = {}) const;
-  // How many of `wanted` of these blocks, which are stored, would be read from each tier.
+  // How many of `wanted` of these blocks, which are stored, would be read from each tier but those
+  // avoided.
   PerTier<uint64_t> count_by_tier(std::span<const Digest> keys,
-                                  std::span<const EntryId> wanted) const;
+                                  std::span<const EntryId> wanted,
+                                  TierSet avoided = {}) const;
   // The slowest of these.
-  Tier tier_of(std::span<const Digest> keys, std::span<const EntryId> wanted) const;
+  Tier tier_of(std::span<const Digest> keys,
+               std::span<const EntryId> wanted,
+               TierSet avoided = {}) const;
 
   // Whether a tier has to be asked before it knows what it has.
   bool has_tiers_to_ask() const;
@@ -156,8 +160,9 @@ class CacheStore {
   // when it is not there. Nothing when it is missing or damaged.
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id);
   // Begins to read what lies in tiers that read on threads of their own; fetch() then waits for it
-  // or reads the rest. The store outlives it.
-  std::unique_ptr<ReadAhead> read_ahead(std::vector<EntryRead> in_order_of_need);
+  // or reads the rest. Neither reads from tiers that are avoided. The store outlives it.
+  std::unique_ptr<ReadAhead> read_ahead(std::vector<EntryRead> in_order_of_need,
+                                        TierSet avoided = {});
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id, ReadAhead& ahead);
   // What reading from a tier costs that lies behind links; nothing for others, or while none of
   // its links is measured.

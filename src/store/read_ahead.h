@@ -131,6 +131,8 @@ class ReadAhead {
 
   bool is_stopped() const { return is_stopped_; }
 
+  const std::vector<CacheTier*>& tiers() const { return parts_.tiers; }
+
   // What has arrived of what was begun here, and was not taken yet.
   uint64_t held_bytes() const;
 

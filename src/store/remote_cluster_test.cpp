@@ -41,6 +41,29 @@ class Cluster {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
+  // A server without slots, which knows the others.
+  void add_empty() {
+    nodes_.push_back(start_node());
+    nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes_.back()->port())});
+    while (!is_ok(*nodes_.back())) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (nodes_[0]->command({"CLUSTER", "NODES"}).text.find(id(nodes_.size() - 1)) ==
+           std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
+  // The slot's keys are at `to`, which has not become its owner yet.
+  void begin_to_move_slot(uint16_t slot, size_t from, size_t to) {
+    std::string number = std::to_string(slot);
+    node(to).command({"CLUSTER", "SETSLOT", number, "IMPORTING", id(from)});
+    node(from).command({"CLUSTER", "SETSLOT", number, "MIGRATING", id(to)});
+    for (const RedisReply& key :
+         node(from).command({"CLUSTER", "GETKEYSINSLOT", number, "100"}).items) {
+      RedisReply moved = node(from).command(
+          {"MIGRATE", "127.0.0.1", std::to_string(node(to).port()), key.text, "0", "5000"});
+      ASSERT_EQ(moved.text, "OK");
+    }
+  }
+
   static std::string info(const RedisProcess& node, const std::string& section) {
     return node.command({"INFO", section}).text;
   }
@@ -126,17 +149,48 @@ TEST_F(RemoteStores, AskIsFollowed) {
   uint16_t slot = redis_slot(remote_name(test_key(0), kv(0)));
   size_t from = slot <= 5460 ? 0 : slot <= 10922 ? 1 : 2;
   size_t to = (from + 1) % 3;
-  std::string number = std::to_string(slot);
-  cluster.node(to).command({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster.id(from)});
-  cluster.node(from).command({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster.id(to)});
-  for (const RedisReply& key :
-       cluster.node(from).command({"CLUSTER", "GETKEYSINSLOT", number, "100"}).items) {
-    RedisReply moved = cluster.node(from).command(
-        {"MIGRATE", "127.0.0.1", std::to_string(cluster.node(to).port()), key.text, "0", "5000"});
-    ASSERT_EQ(moved.text, "OK");
-  }
+  cluster.begin_to_move_slot(slot, from, to);
   ASSERT_EQ(find(*two, 1), 1u);
   EXPECT_EQ(read_right(*two, 1, Tier::kRemote), kPerBlock);
+}
+
+// A server that only ASK names has no slots yet: it has not left the cluster, but is about to come.
+TEST_F(RemoteStores, AServerThatASlotIsOnItsWayToStays) {
+  SKIP_WITHOUT_REDIS();
+  Cluster cluster;
+  cluster.add_empty();
+  auto store = open(options(cluster.servers()));
+  wait_until([&] { return is_up(*store) && remote(*store).links.size() == 3; });
+  put(*store, 24);
+  uint16_t slot = redis_slot(remote_name(test_key(0), kv(0)));
+  size_t from = slot <= 5460 ? 0 : slot <= 10922 ? 1 : 2;
+  cluster.begin_to_move_slot(slot, from, 3);
+  store = open(options(cluster.servers()));
+  wait_until([&] { return find(*store, 1) == 1; });  // once the fourth one is met
+  EXPECT_EQ(remote(*store).links.size(), 4u);
+  // The slots are read anew, because others have moved.
+  auto slots_calls = [&] {
+    size_t calls = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      std::string stats = Cluster::info(cluster.node(i), "commandstats");
+      size_t at = stats.find("cmdstat_cluster|slots:calls=");
+      if (at != std::string::npos) calls += std::stoul(stats.substr(at + 28));
+    }
+    return calls;
+  };
+  for (uint64_t block : {1, 2}) {
+    size_t before = slots_calls();
+    uint16_t other = redis_slot(remote_name(test_key(block), kv(0)));
+    ASSERT_NE(other, slot);
+    cluster.move_slot(other, other <= 5460 ? 1 : 0);
+    std::vector<Digest> moved = {test_key(block)};
+    wait_until([&] {
+      store->ask(moved, remote_entries());
+      return slots_calls() > before;
+    });
+  }
+  EXPECT_EQ(remote(*store).links.size(), 4u);
+  EXPECT_EQ(read_right(*store, 1, Tier::kRemote), kPerBlock);
 }
 
 // The replica takes the dead master's place: what was written is found there, what is written goes

@@ -105,6 +105,34 @@ TEST_F(CodedRemote, OneTeachesTablesAndAllReadWithThem) {
   EXPECT_LT(loss_of(*open_and_find(coded(server.servers())), 205, 3).value(), 0.3);
 }
 
+// Both are there before there are tables, and one of them has nothing to write.
+TEST_F(CodedRemote, TablesThatComeLaterAreFoundAndNotAskedForAllTheTime) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(coded(server.servers()));
+  auto two = open_and_find(coded(server.servers()));
+  teach(*one, server);
+  put_blocks(*one, 100, 101);
+  wait_until([&] { return loss_of(*two, 100, 0).has_value(); });
+  // Tables that nobody has: a miss each time, and the server hears of it now and then.
+  {
+    std::string name = server.command({"KEYS", "ds1:tables:*"}).items.at(0).text;
+    one.reset();
+    two.reset();
+    server.command({"DEL", name});
+  }
+  auto three = open_and_find(coded(server.servers()));
+  server.command({"CONFIG", "RESETSTAT"});
+  auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(loss_of(*three, 100, 0));
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::string stats = server.command({"INFO", "commandstats"}).text;
+  size_t at = stats.find("cmdstat_getrange:calls=");
+  size_t calls = at == std::string::npos ? 0 : std::stoul(stats.substr(at + 23));
+  EXPECT_LE(static_cast<double>(calls), 2 + 10 * seconds) << "once in 100 ms";
+  EXPECT_EQ(remote(*three).damaged, 0u);
+}
+
 TEST_F(CodedRemote, TablesThatTheServerHasLostAreGivenBackToIt) {
   SKIP_WITHOUT_REDIS();
   RedisProcess server;

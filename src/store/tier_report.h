@@ -67,7 +67,8 @@ struct TierReport {
   std::vector<LinkReport> links{};
 };
 
-// What a load over a link costs: the links of a tier together, those that are up.
+// What a load over the links of a tier costs, those that are up: the blocks of a context are spread
+// over the servers of a remote store, and come together; of peers mostly one has all of them.
 struct LinkCost {
   double round_trip_seconds = 0;
   double bytes_per_second = 0;
@@ -75,6 +76,10 @@ struct LinkCost {
 };
 
 // Nothing while no link is up and measured.
-std::optional<LinkCost> link_cost(const std::vector<LinkReport>& links);
+std::optional<LinkCost> link_cost(const TierReport& tier);
+
+// Whether entries come faster from the one than from the other, by more than measuring could get
+// wrong. One that is not measured is not fast.
+bool is_faster(const TierReport& one, const TierReport& other);
 
 }  // namespace droidspeak

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import json
 import pathlib
 import socket
 import sys
@@ -114,6 +115,20 @@ def test_bytes_pass_the_relay_unchanged_and_not_before_their_time(echo):
         assert time.monotonic() - begin >= 0.052  # one way at the rate, and the delay
 
 
+def test_the_delay_is_each_messages_own(echo):
+    """Ten messages, each on its own, on a link of 0.2 s each way: a message does not wait for the delay of those before it."""
+    echo.set_round_trip(400)
+    sent = [bytes([number]) * 10 for number in range(10)]
+    with socket.create_connection(("127.0.0.1", echo.port)) as connection:
+        connection.settimeout(20)
+        begin = time.monotonic()
+        for message in sent:
+            connection.sendall(message)
+            time.sleep(0.02)
+        assert receive(connection, 100) == b"".join(sent)
+        assert 0.4 <= time.monotonic() - begin < 2.2  # behind each other's: 4 s
+
+
 def test_a_cut_ends_what_is_open_and_not_what_comes_later(echo):
     with socket.create_connection(("127.0.0.1", echo.port)) as connection:
         connection.sendall(b"abc")
@@ -199,6 +214,27 @@ def test_the_tables_name_what_fails():
     rows = report.summarize([sample("redis", 10, 4300.0, sender=None)])
     assert any("**fails**" in line for line in report.check_table(report.check(rows, "0,16,24")))
     assert "full prefill" in report.reading_table(rows)[-1] and "10 Mbit/s" in report.reading_table(rows)[-1]
+
+
+def fault(**changed):
+    return {"source": "redis", "format": "raw", "fault": "link cut", "full_ms": 1000.0, "ttft_ms": 1100.0, "beyond_ms": 100.0, "done": "full prefill", "is_right": True, "goes_on": True,
+            "in_time": True, **changed}
+
+
+@pytest.mark.parametrize("changed,holds", [({}, True), ({"beyond_ms": 501.0}, False), ({"is_right": False}, False), ({"goes_on": False}, False), ({"in_time": False}, None)])
+def test_every_fault_is_judged(changed, holds):
+    assert [found for _, found, _ in report.check_faults([fault(**changed)])] == [holds]
+    assert ("too late" in report.fault_table([fault(**changed)])[-1]) == (holds is None)
+
+
+def test_a_check_fails_when_a_fault_does(tmp_path, monkeypatch, capsys):
+    main = load_main()
+    for row, status in ((fault(), 0), (fault(is_right=False), 1)):
+        path = tmp_path / "nodes.json"
+        path.write_text(json.dumps({"samples": [], "plans": ["0,16,24"], "trace": [], "faults": [row]}))
+        monkeypatch.setattr(sys, "argv", ["bench/nodes", "--check", str(path)])
+        assert main.main() == status
+        assert "link cut" in capsys.readouterr().out
 
 
 def make_document(load):

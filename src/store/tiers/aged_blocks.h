@@ -1,9 +1,9 @@
-// Something for each of a limited number of blocks: the oldest are forgotten first. Not
-// thread-safe.
+// Something for each of a limited number of blocks: the oldest are forgotten first, those that are
+// kept after all others. Not thread-safe.
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <unordered_map>
 
 #include "base/hash.h"
@@ -13,47 +13,77 @@ namespace droidspeak {
 template <class Block, size_t kMaxBlocks = size_t{1} << 18>
 class AgedBlocks {
  public:
-  using Map = std::unordered_map<Digest, Block, DigestHash>;
-
   // Null: nothing is known of it.
   Block* find(const Digest& key) {
-    auto found = blocks_.find(key);
-    return found == blocks_.end() ? nullptr : &found->second;
+    auto found = places_.find(key);
+    return found == places_.end() ? nullptr : &found->second.block;
   }
 
   const Block* find(const Digest& key) const {
-    auto found = blocks_.find(key);
-    return found == blocks_.end() ? nullptr : &found->second;
+    auto found = places_.find(key);
+    return found == places_.end() ? nullptr : &found->second.block;
   }
 
   Block& get(const Digest& key) {
-    auto [found, is_new] = blocks_.try_emplace(key);
-    if (!is_new) return found->second;
-    by_age_.push_back(key);
-    while (by_age_.size() > kMaxBlocks) {
-      if (by_age_.front() != key) blocks_.erase(by_age_.front());
-      by_age_.pop_front();
+    auto [found, is_new] = places_.try_emplace(key);
+    if (is_new) {
+      found->second.age = passing_.insert(passing_.end(), key);
+      forget_oldest();
     }
-    return blocks_.at(key);
+    return found->second.block;
   }
 
-  void erase(const Digest& key) { blocks_.erase(key); }
+  // The same, for a block that goes after those that are not kept.
+  Block& keep(const Digest& key) {
+    Block& block = get(key);
+    Place& place = places_.at(key);
+    if (!place.is_kept) kept_.splice(kept_.end(), passing_, place.age);
+    place.is_kept = true;
+    return block;
+  }
+
+  void erase(const Digest& key) {
+    auto found = places_.find(key);
+    if (found != places_.end()) erase(found);
+  }
 
   template <class IsWanted>
   void erase_if(IsWanted is_wanted) {
-    std::erase_if(blocks_, [&](const auto& item) { return is_wanted(item.first, item.second); });
+    for (auto place = places_.begin(); place != places_.end();)
+      place = is_wanted(place->first, place->second.block) ? erase(place) : std::next(place);
   }
 
   void clear() {
-    blocks_.clear();
-    by_age_.clear();
+    places_.clear();
+    passing_.clear();
+    kept_.clear();
   }
 
-  const Map& all() const { return blocks_; }
+  size_t size() const { return places_.size(); }
 
  private:
-  Map blocks_;
-  std::deque<Digest> by_age_;  // of blocks_, and of some that are gone
+  struct Place {
+    Block block{};
+    std::list<Digest>::iterator age{};  // in kept_ or passing_
+    bool is_kept = false;
+  };
+
+  using Places = std::unordered_map<Digest, Place, DigestHash>;
+
+  typename Places::iterator erase(typename Places::iterator place) {
+    (place->second.is_kept ? kept_ : passing_).erase(place->second.age);
+    return places_.erase(place);
+  }
+
+  // The newest is one of passing_, and stays.
+  void forget_oldest() {
+    if (places_.size() <= kMaxBlocks) return;
+    erase(places_.find(passing_.size() > 1 ? passing_.front() : kept_.front()));
+  }
+
+  Places places_;
+  std::list<Digest> passing_;  // from old to new; every block is in one of the two
+  std::list<Digest> kept_;
 };
 
 }  // namespace droidspeak

@@ -55,10 +55,8 @@ void PeerIndex::set_holding(const Digest& key,
                             const std::optional<PeerHolding>& holding,
                             Time now) {
   MutexLock lock(mutex_);
-  Block& block = blocks_.get(key);
-  block.is_asked = false;
-  block.known_since = now;
-  block.holding = holding && holding->node != own_ ? holding : std::nullopt;
+  if (!holding || holding->node == own_) return blocks_.erase(key);
+  blocks_.get(key) = {.holding = holding, .is_asked = false, .known_since = now};
 }
 
 void PeerIndex::set_lease(const PeerNodeId& node,
@@ -106,8 +104,7 @@ void PeerIndex::forget_all() {
 
 size_t PeerIndex::num_blocks() const {
   MutexLock lock(mutex_);
-  return static_cast<size_t>(std::ranges::count_if(
-      blocks_.all(), [](const auto& item) { return item.second.holding.has_value(); }));
+  return blocks_.size();
 }
 
 }  // namespace droidspeak

@@ -50,7 +50,7 @@ class PeerIndex {
 
   void forget(const Digest& key);
   void forget_all();
-  size_t num_blocks() const;
+  size_t num_blocks() const;  // known or asked for
 
  private:
   struct Block {

@@ -37,6 +37,13 @@ PeerKey probe_key() {
   return key;
 }
 
+// No node has it: a short answer, which tells how far away it is.
+PeerKey missing_key() {
+  PeerKey key = probe_key();
+  key.bytes.back() = std::byte{0xfe};
+  return key;
+}
+
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -190,8 +197,8 @@ void PeerTier::meet(const std::string& address) {
   for (const PeerLink& link : client_->links()) {
     if (link.address == address && link.is_connected) return;
   }
-  client_->read(address, {{probe_key(), kProbeBytes}}, options_.stall * 4,
-                std::make_shared<ProbeSink>());
+  for (const PeerReadItem& item : {PeerReadItem{missing_key(), 0}, {probe_key(), kProbeBytes}})
+    client_->read(address, {item}, options_.stall * 4, std::make_shared<ProbeSink>());
 }
 
 void PeerTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {

@@ -100,7 +100,7 @@ void RemoteIndex::set_gone(const Digest& key, EntryId id) {
 
 void RemoteIndex::set_written(const BlockLabel& label, EntryId id, Time now) {
   MutexLock lock(mutex_);
-  Block& block = blocks_.get(label.key);
+  Block& block = blocks_.keep(label.key);
   block.owner = label.owner;
   block.is_written = true;
   Value& value = value_of(block, id);
@@ -154,7 +154,7 @@ void RemoteIndex::forget_all() {
 
 size_t RemoteIndex::num_blocks() const {
   MutexLock lock(mutex_);
-  return blocks_.all().size();
+  return blocks_.size();
 }
 
 }  // namespace droidspeak

@@ -1,6 +1,7 @@
 // What is known of a remote store: which values of which blocks are there, since when that is
 // known, and what has been asked and not answered yet. A limited number of blocks: the oldest are
-// forgotten first. Thread-safe.
+// forgotten first, and those that this process has written, and may have to erase, after all
+// others. Thread-safe.
 #pragma once
 
 #include <chrono>

@@ -46,9 +46,18 @@ Result<std::unique_ptr<RemoteNode::Connection>> RemoteNode::connect(
 }
 
 bool RemoteNode::start(LeavableThreads& threads, const std::shared_ptr<const void>& owner) {
-  bool is_started = threads.start(owner, [self = shared_from_this()] { self->run_control(); });
+  auto start_one = [&](void (RemoteNode::*body)()) {
+    ++num_threads_;
+    bool is_running = threads.start(owner, [self = shared_from_this(), body] {
+      (*self.*body)();
+      --self->num_threads_;
+    });
+    if (!is_running) --num_threads_;
+    return is_running;
+  };
+  bool is_started = start_one(&RemoteNode::run_control);
   for (size_t i = 0; is_started && i < parts_.options.connections; ++i)
-    is_started = threads.start(owner, [self = shared_from_this()] { self->run_readers(); });
+    is_started = start_one(&RemoteNode::run_readers);
   if (!is_started) close();
   return is_started;
 }

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/leavable_threads.h"
+#include "base/link_meter.h"
 #include "base/mutex.h"
 #include "redis/connection.h"
-#include "store/tiers/link_meter.h"
 #include "store/tiers/remote_work.h"
 
 namespace droidspeak {
@@ -35,6 +35,9 @@ class RemoteNode : public std::enable_shared_from_this<RemoteNode> {
   void close();
 
   const RedisAddress& address() const { return address_; }
+
+  // Whether threads of it have not ended yet.
+  bool has_threads() const { return num_threads_.load() > 0; }
 
   bool is_up() const { return is_up_.load(std::memory_order_relaxed); }
 
@@ -80,6 +83,7 @@ class RemoteNode : public std::enable_shared_from_this<RemoteNode> {
   void drop_questions();
   Result<void> exchange_tables(RedisConnection& connection);
   bool owns(const std::string& name) const;
+  bool has_no_slots() const;
   void note_first_look(double carried_per_second);
   std::string name_for_measuring() const;
 
@@ -90,12 +94,14 @@ class RemoteNode : public std::enable_shared_from_this<RemoteNode> {
   std::atomic<bool> has_failed_ = false;
   std::atomic<uint64_t> num_failures_ = 0;
   std::atomic<uint64_t> num_losses_ = 0;
+  std::atomic<int> num_threads_ = 0;
 
   mutable Mutex mutex_;
   Condition changed_;
   std::deque<ValueRead> reads_ GUARDED_BY(mutex_);
   std::deque<ValueQuestion> questions_ GUARDED_BY(mutex_);
   std::set<RedisConnection*> open_ GUARDED_BY(mutex_);
+  bool is_in_cluster_ GUARDED_BY(mutex_) = false;
   std::vector<RedisSlotRange> own_slots_ GUARDED_BY(mutex_);  // of a cluster
   bool wants_slots_ GUARDED_BY(mutex_) = false;
   bool is_closing_ GUARDED_BY(mutex_) = false;

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMostQuestions = 512;  // in one go
 constexpr std::chrono::milliseconds kPingEvery{1000};
+// However often a cluster says that a slot has moved.
+constexpr std::chrono::milliseconds kSlotsEvery{100};
 // How often the codec tables are looked after; sooner where somebody lacks some.
 constexpr std::chrono::milliseconds kTablesEvery{5000};
 constexpr std::chrono::milliseconds kTableNews{100};
@@ -93,6 +95,7 @@ Result<void> RemoteNode::read_slots(RedisConnection& connection) {
   if (!ranges) return ranges.error();
   {
     MutexLock lock(mutex_);
+    is_in_cluster_ = true;
     own_slots_.clear();
     std::ranges::copy_if(*ranges, std::back_inserter(own_slots_),
                          [&](const RedisSlotRange& range) { return range.master == address_; });
@@ -104,9 +107,14 @@ Result<void> RemoteNode::read_slots(RedisConnection& connection) {
 bool RemoteNode::owns(const std::string& name) const {
   uint16_t slot = redis_slot(name);
   MutexLock lock(mutex_);
-  return own_slots_.empty() || std::ranges::any_of(own_slots_, [&](const RedisSlotRange& range) {
-           return range.first <= slot && slot <= range.last;
-         });
+  return !is_in_cluster_ || std::ranges::any_of(own_slots_, [&](const RedisSlotRange& range) {
+    return range.first <= slot && slot <= range.last;
+  });
+}
+
+bool RemoteNode::has_no_slots() const {
+  MutexLock lock(mutex_);
+  return is_in_cluster_ && own_slots_.empty();
 }
 
 Result<void> RemoteNode::exchange_tables(RedisConnection& connection) {
@@ -115,7 +123,7 @@ Result<void> RemoteNode::exchange_tables(RedisConnection& connection) {
 }
 
 std::string RemoteNode::name_for_measuring() const {
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 200000 && !has_no_slots(); ++i) {
     std::string name = fmt::format("ds1:measure:{}", i);
     if (owns(name)) return name;
   }
@@ -215,16 +223,21 @@ Result<void> RemoteNode::serve(RedisConnection& connection) {
     bool wants_slots = false;
     {
       MutexLock lock(mutex_);
-      if (questions_.empty() && !wants_slots_ && is_up_) changed_.wait_for(mutex_, kLookForNews);
+      auto until_slots = last_slots + kSlotsEvery - std::chrono::steady_clock::now();
+      auto patience = wants_slots_ ? until_slots : kLookForNews;
+      if (questions_.empty() && is_up_ && patience > patience.zero())
+        changed_.wait_for(mutex_, patience);
       if (is_closing_) return {};
       if (!is_up_) return Error{ErrorCode::kUnavailable, "a connection was lost"};
       while (!questions_.empty() && questions.size() < kMostQuestions) {
         questions.push_back(std::move(questions_.front()));
         questions_.pop_front();
       }
-      wants_slots = std::exchange(wants_slots_, false);
+      if (std::chrono::steady_clock::now() - last_slots >= kSlotsEvery)
+        wants_slots = std::exchange(wants_slots_, false);
     }
-    // After a failover it takes the others some seconds to agree on who follows.
+    // After a failover it takes the others some seconds to agree on who follows; slots that nobody
+    // has may get an owner.
     bool is_time = std::chrono::steady_clock::now() - last_slots >= kPingEvery;
     if (wants_slots || (is_time && parts_.misses_an_owner())) {
       last_slots = std::chrono::steady_clock::now();

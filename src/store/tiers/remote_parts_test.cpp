@@ -6,7 +6,6 @@
 
 #include "base/leavable_threads.h"
 #include "store/test_entries.h"
-#include "store/tiers/link_meter.h"
 #include "store/tiers/remote_index.h"
 #include "store/tiers/remote_value.h"
 
@@ -107,48 +106,6 @@ TEST_F(KnownValues, NamesWhatIsRemoved) {
   EXPECT_THAT(index_.remove(test_key(1)), IsEmpty());
   EXPECT_THAT(index_.remove_written(), ElementsAre(remote_name(test_key(3), kv(4))));
   EXPECT_EQ(index_.num_blocks(), 0u);
-}
-
-TEST(LinkMeter, MeasuresAllLoadsTogether) {
-  LinkMeter meter;
-  LinkMeter::Time now{};
-  meter.note_round_trip(1e-3);
-  meter.note_first_look(5e6, 1e6);
-  EXPECT_NEAR(meter.bytes_per_second(), 5e6, 1);
-  EXPECT_NEAR(meter.carried_per_second(), 1e6, 1);
-  // Two loads of 100 MB/s each, at the same time: the link carries 200 MB/s.
-  const uint64_t piece = uint64_t{1} << 20;
-  meter.begin(100 * piece, now);
-  meter.begin(100 * piece, now);
-  EXPECT_EQ(meter.queued_bytes(), 200 * piece);
-  for (int i = 0; i < 100; ++i) {
-    now += std::chrono::nanoseconds(static_cast<int64_t>(piece * 2 / 200e6 * 1e9));
-    meter.arrive(piece, piece / 4, now);
-    meter.arrive(piece, piece / 4, now);
-  }
-  EXPECT_EQ(meter.queued_bytes(), 0u);
-  EXPECT_NEAR(meter.bytes_per_second() / 200e6, 1, 0.1);
-  EXPECT_NEAR(meter.carried_per_second() / 50e6, 1, 0.1) << "they came in a quarter of their size";
-  // Nothing is on its way: this time does not count.
-  now += std::chrono::seconds(100);
-  meter.begin(10 * piece, now);
-  for (int i = 0; i < 10; ++i) {
-    now += milliseconds(5);
-    meter.arrive(piece, piece / 4, now);
-  }
-  EXPECT_NEAR(meter.bytes_per_second() / 205e6, 1, 0.15);
-  meter.begin(7, now);
-  meter.give_up(7);
-  EXPECT_EQ(meter.queued_bytes(), 0u);
-}
-
-TEST(LinkMeter, TheLeastRoundTripCounts) {
-  LinkMeter meter;
-  meter.note_round_trip(2e-3);
-  meter.note_round_trip(1e-3);
-  EXPECT_NEAR(meter.round_trip_seconds(), 1e-3, 1e-9);
-  meter.note_round_trip(11e-3);
-  EXPECT_NEAR(meter.round_trip_seconds(), 2e-3, 1e-9) << "slowly, if it stays so";
 }
 
 TEST(LeavableThreads, EndOrAreLeftBehind) {

@@ -141,13 +141,15 @@ Result<bool> RemoteTables::take(RedisConnection& connection) {
 
 Result<void> RemoteTables::exchange(RedisConnection& connection) {
   if (name_.empty()) return {};
-  has_news_ = false;
+  bool had_news = has_news_.exchange(false);
   std::string command;
   append_command(command, {"GETRANGE", name_, "0", std::to_string(kBeginBytes - 1)});
   if (Result<void> sent = connection.send(command); !sent) return sent.error();
   Result<RedisReply> begin = connection.read_reply();
-  if (!begin) return begin.error();
-  if (begin->kind != RedisReply::Kind::kText) return {};  // refused, or another server's
+  if (!begin || begin->kind != RedisReply::Kind::kText) {  // refused, or another server's
+    if (had_news) has_news_ = true;
+    return begin ? Result<void>() : begin.error();
+  }
   Known own;
   {
     MutexLock lock(mutex_);

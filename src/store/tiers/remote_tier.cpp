@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kLeastSecretBytes = 16;
 constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
-constexpr size_t kMostNodes = 64;
 constexpr std::chrono::seconds kMostClosing{2};
 constexpr std::chrono::seconds kMostDraining{10};
 constexpr std::chrono::seconds kDrainStall{6};  // more than a write may stand still
@@ -50,32 +49,33 @@ RemoteTier::RemoteTier(const RemoteOptions& options,
       tls_(tls_client(options)),
       seal_(options.secret),
       tables_(storage.coded_model, sizes.layout, seal_),
-      parts_{
-          .options = options_,
-          .tls = tls_.get(),
-          .seal = seal_,
-          .encoding = encoding_,
-          .index = index_,
-          .tables = tables_,
-          .counters = counters_,
-          .redirect_read =
-              [this](ValueRead read, const RedisRedirect& redirect) {
-                redirect_read(std::move(read), redirect);
-              },
-          .redirect_question =
-              [this](ValueQuestion question, const RedisRedirect& redirect) {
-                redirect_question(std::move(question), redirect);
-              },
-          .learn_slots = [this](const std::vector<RedisSlotRange>& ranges) { learn_slots(ranges); },
-          .on_answer = [this] { on_answer(); },
-          .on_lost = [this] { on_lost(); },
-          .misses_an_owner = [this] { return misses_an_owner(); }},
+      parts_{.options = options_,
+             .tls = tls_.get(),
+             .seal = seal_,
+             .encoding = encoding_,
+             .index = index_,
+             .tables = tables_,
+             .counters = counters_,
+             .redirect_read =
+                 [this](ValueRead read, const RedisRedirect& redirect) {
+                   redirect_read(std::move(read), redirect);
+                 },
+             .redirect_question =
+                 [this](ValueQuestion question, const RedisRedirect& redirect) {
+                   redirect_question(std::move(question), redirect);
+                 },
+             .learn_slots =
+                 [this](const std::vector<RedisSlotRange>& ranges) { nodes_.learn_slots(ranges); },
+             .on_answer = [this] { on_answer(); },
+             .on_lost = [this] { on_lost(); },
+             .misses_an_owner = [this] { return nodes_.misses_an_owner(); }},
+      threads_(clock),
+      nodes_(parts_, threads_),
       queue_(storage.queue_bytes, clock),
       writer_(
           parts_,
-          [this](const std::string& name) { return node_of(name); },
-          [this](const RedisRedirect& redirect) { return node_at(redirect.address); }),
-      threads_(clock) {
+          [this](const std::string& name) { return nodes_.node_of(name); },
+          [this](const RedisRedirect& redirect) { return nodes_.follow(redirect); }) {
   if (options_.secret.size() < kLeastSecretBytes) {
     throw Failure(ErrorCode::kInvalidArgument,
                   "a remote cache needs a secret of 16 bytes or more (--remote-secret-file)");
@@ -85,13 +85,8 @@ RemoteTier::RemoteTier(const RemoteOptions& options,
 RemoteTier::~RemoteTier() = default;
 
 void RemoteTier::start(std::shared_ptr<const void> owner) {
-  owner_ = std::move(owner);
-  threads_.start(owner_, [this] { run_writer(); });
-  for (const RedisAddress& address : options_.servers.addresses) {
-    Node node = node_at(address);
-    MutexLock lock(nodes_mutex_);
-    if (only_ == nullptr) only_ = node;
-  }
+  threads_.start(owner, [this] { run_writer(); });
+  nodes_.start(std::move(owner));
 }
 
 void RemoteTier::close(std::chrono::milliseconds stall) {
@@ -110,73 +105,12 @@ void RemoteTier::close(std::chrono::milliseconds stall) {
     }
   }
   queue_.abandon();
-  {
-    MutexLock lock(nodes_mutex_);
-    is_closing_ = true;
-    for (const auto& [address, node] : nodes_) node->close();
-  }
+  nodes_.close();
   threads_.end(stall, num_steps);
-  owner_.reset();
-}
-
-RemoteTier::Node RemoteTier::node_at(const RedisAddress& address) {
-  MutexLock lock(nodes_mutex_);
-  auto found = nodes_.find(address);
-  if (found != nodes_.end()) return found->second;
-  if (is_closing_ || nodes_.size() >= kMostNodes) return nullptr;
-  // It stays although it may not have all its threads: the others use it until they end.
-  Node node = nodes_[address] = std::make_shared<RemoteNode>(address, parts_);
-  if (!node->start(threads_, owner_)) spdlog::warn("remote cache: no threads for another server");
-  return node;
-}
-
-RemoteTier::Node RemoteTier::node_of(const std::string& name) const {
-  MutexLock lock(nodes_mutex_);
-  return by_slot_.empty() ? only_ : by_slot_[redis_slot(name)];
-}
-
-bool RemoteTier::is_any_up() const {
-  MutexLock lock(nodes_mutex_);
-  return std::ranges::any_of(nodes_, [](const auto& node) { return node.second->is_up(); });
-}
-
-void RemoteTier::learn_slots(const std::vector<RedisSlotRange>& ranges) {
-  std::vector<Node> by_slot(kRedisSlots);
-  for (const RedisSlotRange& range : ranges)
-    std::fill(by_slot.begin() + range.first, by_slot.begin() + range.last + 1,
-              node_at(range.master));
-  std::vector<Node> left;
-  {
-    MutexLock lock(nodes_mutex_);
-    by_slot_ = std::move(by_slot);
-    left = take_those_that_left();
-  }
-  for (const Node& node : left) node->close();
-}
-
-// A server without slots is asked for nothing; should it get some, it is met again.
-std::vector<RemoteTier::Node> RemoteTier::take_those_that_left() {
-  std::set<Node> owners(by_slot_.begin(), by_slot_.end());
-  std::vector<Node> left;
-  std::erase_if(nodes_, [&](const auto& item) {
-    const auto& [address, node] = item;
-    if (owners.contains(node) || std::ranges::count(options_.servers.addresses, address) > 0)
-      return false;
-    spdlog::info("remote cache {}: has left the cluster", address.text());
-    left.push_back(node);
-    return true;
-  });
-  return left;
-}
-
-bool RemoteTier::misses_an_owner() const {
-  MutexLock lock(nodes_mutex_);
-  return std::ranges::any_of(by_slot_,
-                             [](const Node& node) { return node != nullptr && !node->is_up(); });
 }
 
 void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
-  Node node = node_at(redirect.address);
+  Node node = nodes_.follow(redirect);
   if (node == nullptr) return read.fail();
   ++read.num_redirects;
   read.is_asking = redirect.kind == RedisRedirect::Kind::kAsk;
@@ -185,7 +119,7 @@ void RemoteTier::redirect_read(ValueRead read, const RedisRedirect& redirect) {
 }
 
 void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& redirect) {
-  Node node = node_at(redirect.address);
+  Node node = nodes_.follow(redirect);
   if (node == nullptr) {
     for (EntryId id : question.question.values) index_.set_gone(question.question.key, id);
     return on_answer();
@@ -199,9 +133,7 @@ void RemoteTier::redirect_question(ValueQuestion question, const RedisRedirect& 
 // Of a cluster the others say who takes its place.
 void RemoteTier::on_lost() {
   index_.forget_all();
-  MutexLock lock(nodes_mutex_);
-  if (nodes_.size() < 2) return;
-  for (const auto& [address, node] : nodes_) node->refresh_slots();
+  nodes_.refresh_slots();
 }
 
 void RemoteTier::look_up(std::span<const Digest> keys,
@@ -215,11 +147,11 @@ void RemoteTier::look_up(std::span<const Digest> keys,
 }
 
 void RemoteTier::ask(std::span<const Digest> keys, std::span<const EntryId> wanted) {
-  if (!is_any_up()) return;
+  if (!nodes_.is_any_up()) return;
   std::vector<RemoteQuestion> questions =
       index_.questions(keys, wanted, std::chrono::steady_clock::now());
   for (RemoteQuestion& question : questions) {
-    Node node = node_of(remote_name(question.key, question.values.front()));
+    Node node = nodes_.node_of(remote_name(question.key, question.values.front()));
     if (node != nullptr) {
       node->ask({std::move(question)});
       continue;
@@ -275,7 +207,7 @@ void RemoteTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> 
     read.bytes += bytes_of(entry.id);
   }
   for (ValueRead& read : reads) {
-    Node node = node_of(read.name);
+    Node node = nodes_.node_of(read.name);
     if (node == nullptr) {
       read.fail();
     } else {
@@ -285,12 +217,13 @@ void RemoteTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> 
 }
 
 bool RemoteTier::has_room_to_write(uint64_t bytes) const {
-  return is_any_up() && queue_.has_room(bytes);
+  return nodes_.is_any_up() && queue_.has_room(bytes);
 }
 
 void RemoteTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
   bool is_resting = std::chrono::steady_clock::now() < writer_.rests_until();
-  if (is_resting || !is_any_up() || !queue_.push(label, std::move(entries))) count_dropped_write();
+  if (is_resting || !nodes_.is_any_up() || !queue_.push(label, std::move(entries)))
+    count_dropped_write();
 }
 
 void RemoteTier::count_dropped_write() {
@@ -353,8 +286,7 @@ TierReport RemoteTier::report() const {
                     .write_errors = get(counters_.write_errors),
                     .dropped_writes = get(counters_.dropped_writes),
                     .read_seconds = static_cast<double>(get(counters_.read_nanoseconds)) * 1e-9};
-  MutexLock lock(nodes_mutex_);
-  for (const auto& [address, node] : nodes_) report.links.push_back(node->report());
+  report.links = nodes_.report();
   return report;
 }
 

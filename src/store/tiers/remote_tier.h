@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,7 @@
 #include "base/leavable_threads.h"
 #include "base/mutex.h"
 #include "redis/slots.h"
-#include "store/tiers/remote_node.h"
+#include "store/tiers/remote_nodes.h"
 #include "store/tiers/remote_work.h"
 #include "store/tiers/remote_writer.h"
 #include "store/tiers/tier.h"
@@ -75,14 +74,8 @@ class RemoteTier final : public CacheTier {
   TierReport report() const override;
 
  private:
-  using Node = std::shared_ptr<RemoteNode>;
+  using Node = RemoteNodes::Node;
 
-  Node node_of(const std::string& name) const;
-  Node node_at(const RedisAddress& address);
-  std::vector<Node> take_those_that_left() REQUIRES(nodes_mutex_);
-  bool is_any_up() const;
-  bool misses_an_owner() const;
-  void learn_slots(const std::vector<RedisSlotRange>& ranges);
   void redirect_read(ValueRead read, const RedisRedirect& redirect);
   void redirect_question(ValueQuestion question, const RedisRedirect& redirect);
   void on_answer();
@@ -99,18 +92,10 @@ class RemoteTier final : public CacheTier {
   RemoteCounters counters_{};
   RemoteParts parts_;
 
-  mutable Mutex nodes_mutex_;
-  // Servers are added as the cluster names them, and go when they have no slots any more; those of
-  // the options stay.
-  std::map<RedisAddress, Node> nodes_ GUARDED_BY(nodes_mutex_);
-  std::vector<Node> by_slot_ GUARDED_BY(nodes_mutex_);  // empty: no cluster
-  Node only_ GUARDED_BY(nodes_mutex_);                  // without a cluster
-  bool is_closing_ GUARDED_BY(nodes_mutex_) = false;
-
+  LeavableThreads threads_;
+  RemoteNodes nodes_;
   WriteQueue queue_;
   RemoteWriter writer_;  // its connections go before the servers
-  LeavableThreads threads_;
-  std::shared_ptr<const void> owner_;  // set by start(), let go of by close()
 
   Mutex answers_mutex_;
   Condition answered_;  // the index has the answer to a question

@@ -68,9 +68,10 @@ struct RemoteParts {
   std::function<void(ValueRead, const RedisRedirect&)> redirect_read;
   std::function<void(ValueQuestion, const RedisRedirect&)> redirect_question;
   std::function<void(const std::vector<RedisSlotRange>&)> learn_slots;
-  std::function<void()> on_answer;        // of a question
-  std::function<void()> on_lost;          // a server
-  std::function<bool()> misses_an_owner;  // of slots: another may have taken its place
+  std::function<void()> on_answer;  // of a question
+  std::function<void()> on_lost;    // a server
+  // Of slots: it is down, and another may have taken its place, or nobody has them.
+  std::function<bool()> misses_an_owner;
 };
 
 }  // namespace droidspeak

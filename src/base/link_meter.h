@@ -30,6 +30,7 @@ class LinkMeter {
 
  private:
   void take_sample(Time now) REQUIRES(mutex_);
+  void begin_window(Time now) REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   double round_trip_ GUARDED_BY(mutex_) = 0;
@@ -40,6 +41,7 @@ class LinkMeter {
   uint64_t arrived_ GUARDED_BY(mutex_) = 0;  // since window_begin_
   uint64_t carried_ GUARDED_BY(mutex_) = 0;  // for that
   Time window_begin_ GUARDED_BY(mutex_);
+  bool is_first_window_ GUARDED_BY(mutex_) = true;  // since nothing was on its way
 };
 
 }  // namespace droidspeak

@@ -1,12 +1,12 @@
-#include "store/tiers/link_meter.h"
+#include "base/link_meter.h"
 
 #include <algorithm>
 
 namespace droidspeak {
 namespace {
 
-// A sample is long beside a round trip, so that waiting is not taken for carrying.
-constexpr uint64_t kSampleBytes = uint64_t{4} << 20;
+// A sample is long beside a round trip, so that waiting is not taken for carrying, and beside the
+// moments at which bytes are found that came together.
 constexpr std::chrono::milliseconds kSampleTime{50};
 constexpr uint64_t kLeastBytes = uint64_t{128} << 10;
 constexpr double kWeight = 0.3;  // of a new sample
@@ -20,9 +20,8 @@ double seconds(std::chrono::nanoseconds duration) {
 void LinkMeter::begin(uint64_t bytes, Time now) {
   MutexLock lock(mutex_);
   if (queued_ == 0) {
-    window_begin_ = now;
-    arrived_ = 0;
-    carried_ = 0;
+    begin_window(now);
+    is_first_window_ = true;
   }
   queued_ += bytes;
 }
@@ -32,21 +31,29 @@ void LinkMeter::arrive(uint64_t bytes, uint64_t carried_bytes, Time now) {
   queued_ -= std::min(bytes, queued_);
   arrived_ += bytes;
   carried_ += carried_bytes;
-  bool is_long = arrived_ >= kSampleBytes || now - window_begin_ >= kSampleTime || queued_ == 0;
-  if (is_long) take_sample(now);
+  if (now - window_begin_ >= kSampleTime || queued_ == 0) take_sample(now);
 }
 
+// The first window of a load begins with the question, a round trip before bytes can come. One that
+// follows another begins when something was found, and bytes that are found a moment later may have
+// been on their way with those: short ones count for nothing.
 void LinkMeter::take_sample(Time now) {
   double elapsed = seconds(now - window_begin_);
-  if (arrived_ >= kLeastBytes && elapsed > 2 * round_trip_) {
-    double carrying = std::max(elapsed - round_trip_, 1e-6);
+  bool is_long = is_first_window_ ? elapsed > 2 * round_trip_ : elapsed >= seconds(kSampleTime);
+  bool is_sample = is_long && arrived_ >= kLeastBytes;
+  if (!is_sample && queued_ > 0) return;  // the window goes on
+  if (is_sample) {
+    double carrying = std::max(is_first_window_ ? elapsed - round_trip_ : elapsed, 1e-6);
     double weight = has_loaded_ ? kWeight : 1;
     bandwidth_ += weight * (static_cast<double>(arrived_) / carrying - bandwidth_);
     carried_bandwidth_ += weight * (static_cast<double>(carried_) / carrying - carried_bandwidth_);
     has_loaded_ = true;
-  } else if (queued_ > 0 && elapsed < seconds(kSampleTime)) {
-    return;  // the window goes on
   }
+  begin_window(now);
+  is_first_window_ = false;
+}
+
+void LinkMeter::begin_window(Time now) {
   window_begin_ = now;
   arrived_ = 0;
   carried_ = 0;
