@@ -8,9 +8,10 @@ here. Needs nothing but Python."""
 import argparse
 import json
 import random
-import shutil
 import struct
 from pathlib import Path
+
+import own_folder
 
 SHAPES = {  # layers, width, heads, heads of K and V, head size, width of the FFN
     "70b": (80, 8192, 64, 8, 128, 28672),
@@ -156,8 +157,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vocab-size", type=int, default=128256)
     options = parser.parse_args()
-    shutil.rmtree(options.out, ignore_errors=True)
-    options.out.mkdir(parents=True)
+    own_folder.take(options.out, ["base.gguf", "family.json"])
     total = write_model(options.out / "base.gguf", SHAPES[options.shape], options.type, options.vocab_size)
     family = {"name": f"random-{options.shape}", "base": {"name": "base", "path": "base.gguf"}, "variants": []}
     (options.out / "family.json").write_text(json.dumps(family, indent=2) + "\n")

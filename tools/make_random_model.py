@@ -15,7 +15,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+import own_folder
+
 ROOT = Path(__file__).resolve().parent.parent
+OWN_FILES = ["family.json", "base/config.json", "base/tokenizer.json", "base/model*.safetensors",
+             "base/model.safetensors.index.json", "variant/adapter_model.safetensors", "variant/adapter_config.json"]
 TOKENIZER = ROOT / "tests/data/tokenizers/tiny/llama3"
 SHAPES = {
     "8b": dict(num_hidden_layers=32, hidden_size=4096, num_attention_heads=32, num_key_value_heads=8,
@@ -85,7 +89,7 @@ class Maker:
 
 
 def write_base(maker, folder):
-    folder.mkdir(parents=True)
+    folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(maker.config, indent=1))
     shutil.copy(TOKENIZER / "tokenizer.json", folder)
     num_shards = maker.config["num_hidden_layers"] + 1
@@ -109,7 +113,7 @@ def write_base(maker, folder):
 
 
 def write_adapter(maker, folder, rank):
-    folder.mkdir(parents=True)
+    folder.mkdir(exist_ok=True)
     save_file(maker.adapter(rank), folder / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": rank, "bias": "none",
               "use_rslora": False, "target_modules": sorted(name.split(".")[1] for name in maker.sizes())}
@@ -124,7 +128,7 @@ def main():
     parser.add_argument("--rank", type=int, default=16, help="of the adapter")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    shutil.rmtree(options.out, ignore_errors=True)
+    own_folder.take(options.out, OWN_FILES)
     maker = Maker(make_config(options.shape, options.vocab_size), options.seed)
     total = write_base(maker, options.out / "base")
     write_adapter(maker, options.out / "variant", options.rank)

@@ -42,8 +42,6 @@ constexpr ModelShape kShapes[] = {{"8b", 32, 4096, 32, 8, 128, 14336, 128256},
                                   {"70b", 80, 8192, 64, 8, 128, 28672, 128256},
                                   {"small", 30, 576, 9, 3, 64, 1536, 49152}};
 constexpr int32_t kRank = 16;
-constexpr DType kFormats[] = {DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
-                              DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 // Random weights as a file holds them, for matrices of any shape of up to `count` elements.
 class Values {
@@ -493,24 +491,25 @@ int run(int count, char** arguments) {
     return EXIT_FAILURE;
   }
   const std::string_view format = count > 5 ? arguments[5] : "bf16";
-  const auto* dtype = std::ranges::find(kFormats, format, name_of);
-  if (dtype == std::end(kFormats)) {
+  const auto* quantized = std::ranges::find(kStripDtypes, format, name_of);
+  if (format != name_of(DType::kBF16) && quantized == std::end(kStripDtypes)) {
     fmt::print(stderr, "unknown format of weights \"{}\": bf16 or one that stays quantised\n",
                format);
     return EXIT_FAILURE;
   }
+  const DType dtype = quantized == std::end(kStripDtypes) ? DType::kBF16 : *quantized;
   CudaDevice device;
   if (what == "prefill") {
-    PrefillBench(device, *shape, *dtype).run();
+    PrefillBench(device, *shape, dtype).run();
     return EXIT_SUCCESS;
   }
   if (what == "products") {
-    bench_products(device, *shape, *dtype);
+    bench_products(device, *shape, dtype);
     return EXIT_SUCCESS;
   }
   auto packer = make_ops(device, Precision::kFast, {});
   Model model(device, *packer,
-              {.shape = *shape, .batch = batch, .context = context, .dtype = *dtype});
+              {.shape = *shape, .batch = batch, .context = context, .dtype = dtype});
   fmt::print("{} {} batch {} context {}\n", name, format, batch, context);
   if (what == "parts") {
     bench_parts(device, model);

@@ -59,7 +59,7 @@ Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another on
 | LoRA, PEFT folder | F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, activated LoRA (`alora_invocation_tokens`) |
 | LoRA, GGUF file (`general.type` is `adapter`) | the types of GGUF models; `adapter.lora.alpha`, activated LoRA (`adapter.alora.invocation_tokens`), experts; for the base's architecture, q and k in its order |
 
-Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Heads have at most 256 elements there.
+Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Matrices that are joined, q, k and v or the gate and up of an FFN, may be of several of these formats; one part of any other turns the whole into bf16. Heads have at most 256 elements there.
 
 ### `quantization_config` of config.json
 | `quant_method` | what is read |

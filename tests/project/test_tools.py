@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -162,3 +163,42 @@ def test_python_requirements_name_their_versions():
     for file in ROOT.glob("t*/**/*requirements.txt"):
         for line in file.read_text().split():
             assert "==" in line or "~=" in line, f"{file}: {line}"
+
+
+# tools/make_random_gguf.py, tools/own_folder.py
+
+def make_gguf(folder):
+    command = [sys.executable, ROOT / "tools/make_random_gguf.py", "--shape", "tiny", "--type", "q4_0", "--vocab-size", "320",
+               "--out", folder]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_random_model_is_made_anew_in_its_own_folder(tmp_path):
+    out = tmp_path / "some" / "model"
+    for _ in range(2):
+        made = make_gguf(out)
+        assert made.returncode == 0, made.stderr
+        assert sorted(path.name for path in out.iterdir()) == ["base.gguf", "family.json"]
+
+
+@pytest.mark.parametrize("other", ["letters.txt", "base.gguf/notes", "photos/base.gguf"])
+def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, other):
+    (tmp_path / other).parent.mkdir(exist_ok=True)
+    (tmp_path / other).write_text("mine")
+    (tmp_path / "family.json").write_text("mine too")
+    made = make_gguf(tmp_path)
+    assert made.returncode != 0 and other in made.stderr and "new or empty folder" in made.stderr
+    assert (tmp_path / other).read_text() == "mine"
+    assert (tmp_path / "family.json").read_text() == "mine too"
+
+
+def test_what_a_link_leads_to_is_left_alone(tmp_path):
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    for folder in (kept, out):
+        folder.mkdir()
+    (kept / "family.json").write_text("mine")
+    for link, target in [("family.json", kept / "family.json"), ("base.gguf", kept)]:
+        (out / link).symlink_to(target)
+        assert make_gguf(out).returncode != 0
+        (out / link).unlink()
+    assert (kept / "family.json").read_text() == "mine"

@@ -11,6 +11,7 @@
 #include "ops/cuda/products/linear.h"
 #include "ops/cuda/products/lora.h"
 #include "ops/cuda/products/weight_packer.h"
+#include "ops/cuda/quantized/strip_packer.h"
 #include "ops/cuda/rows/divergence.h"
 #include "ops/cuda/steps/fast_paths.h"
 #include "ops/cuda/steps/layout_cache.h"
@@ -76,9 +77,7 @@ class CudaOps final : public Ops {
                                      Precision precision) override {
     check(!parts.empty(), "a matrix has parts");
     if (precision == Precision::kExact) return packer_.pack(parts, DType::kF32);
-    const bool stays = std::ranges::all_of(
-        parts, [](const MatrixPart& part) { return stays_quantized(part.dtype) && part.rows > 0; });
-    if (!stays) return packer_.pack(parts, DType::kBF16);
+    if (stacks_of(parts).empty()) return packer_.pack(parts, DType::kBF16);
     linear_.make_room_for_expanded();
     return packer_.pack_strips(parts);
   }

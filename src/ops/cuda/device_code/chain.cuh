@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "device/cuda/cuda_check.h"
-#include "ops/cuda/products/few_rows.h"
+#include "ops/cuda/device_code/few_rows_limits.h"
 
 namespace droidspeak::cuda {
 

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_check.h"
 #include "ops/cuda/device_code/cache_hints.cuh"
 #include "ops/cuda/device_code/chain.cuh"
+#include "ops/cuda/device_code/runs_here.h"
 #include "ops/cuda/products/few_rows.h"
 #include "ops/cuda/products/few_rows_input.cuh"
 #include "ops/cuda/products/few_rows_task.cuh"
@@ -9,7 +10,6 @@
 namespace droidspeak::cuda {
 namespace {
 
-constexpr int64_t kMostColumns = 16384;      // the input lies in shared memory
 constexpr int kMostSharedBytes = 200 << 10;  // what four normed rows of so many take
 
 // What a lane has of a chunk of columns, one access for each matrix row of the tile.
@@ -189,12 +189,6 @@ __global__ void __launch_bounds__(kThreads)
 #endif
 }
 
-int attribute_of_device(cudaDeviceAttr attribute) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, 0), "read an attribute of the device");
-  return value;
-}
-
 bool is_aligned(const float* weight) {
   return reinterpret_cast<uintptr_t>(weight) % sizeof(Pack<float, kVector>) == 0;
 }
@@ -251,18 +245,19 @@ void launch(cudaStream_t stream, const ProductTask& task) {
 
 bool few_rows_support(const CudaMatrix& weights, TensorView in, TensorView out) {
   if (weights.is_quantized()) return strip_products_support(weights, in, out);
-  static const bool has_chained_launches =
-      attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9;
+  static const bool has_kernel =
+      runs_here(multiply_few_rows_kernel<kMostFewRows>, kMostSharedBytes);
   const TensorView matrix = weights.view();
-  if (!has_chained_launches || in.rows < 1 || in.rows > kMostFewRows || matrix.rows < 1)
-    return false;
+  if (!has_kernel || in.rows < 1 || in.rows > kMostFewRows || matrix.rows < 1) return false;
   if (matrix.dtype != DType::kBF16 || in.dtype != DType::kBF16) return false;
-  return is_packed(in, kVector) && is_packed(matrix, kVector) && matrix.columns <= kMostColumns &&
+  return is_packed(in, kVector) && is_packed(matrix, kVector) &&
+         matrix.columns <= kMostColumnsOfFewRows &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
 }
 
 bool few_rows_can_norm(TensorView in, const float* weight, TensorView out) {
-  return in.dtype == DType::kBF16 && in.rows <= kMostFewRows && in.columns <= kMostColumns &&
+  return in.dtype == DType::kBF16 && in.rows <= kMostFewRows &&
+         in.columns <= kMostColumnsOfFewRows && out.dtype == DType::kBF16 &&
          is_packed(in, kVector) && is_packed(out, kVector) && is_aligned(weight);
 }
 

@@ -8,11 +8,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "ops/cuda/device_code/few_rows_limits.h"
 #include "ops/cuda/products/cuda_matrix.h"
 
 namespace droidspeak::cuda {
-
-inline constexpr int64_t kMostFewRows = 4;
 
 // The input's rows are normed first, as Ops::rms_norm() does, and stored.
 struct NormBefore {

@@ -69,18 +69,6 @@ bool convert_row(const SourceRow& row, DType dtype, std::span<float> values, std
                   row));
 }
 
-// Rows of the same format that follow each other.
-std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts) {
-  std::vector<StripShape> shapes;
-  for (const MatrixPart& part : parts) {
-    if (part.rows == 0) continue;
-    if (shapes.empty() || shapes.back().dtype != part.dtype)
-      shapes.push_back({.dtype = part.dtype, .rows = 0, .columns = part.columns});
-    shapes.back().rows += part.rows;
-  }
-  return shapes;
-}
-
 // Planes of the strips of a piece, one behind the other.
 struct PiecePlanes {
   StripPlanes bytes;

@@ -24,7 +24,7 @@ class WeightPacker {
   // Throws Failure when a value is not finite. The parts may go when it returns; the copies are in
   // order with the compute stream.
   std::unique_ptr<CudaMatrix> pack(std::span<const MatrixPart> parts, DType dtype);
-  // The same as strips. stays_quantized() holds for every part.
+  // The same as strips. stacks_of(parts) are some.
   std::unique_ptr<CudaMatrix> pack_strips(std::span<const MatrixPart> parts);
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "ops/cuda/device_code/read_once.cuh"
 #include "ops/cuda/device_code/vector.cuh"
@@ -150,29 +151,22 @@ struct LaneChunk {
   }
 };
 
+template <class Body, size_t... kIndices>
+bool call_with_strip_dtype(DType dtype, const Body& body, std::index_sequence<kIndices...>) {
+  auto call_if = [&](auto known) {
+    if (dtype != known.value) return false;
+    body(known);
+    return true;
+  };
+  return (call_if(std::integral_constant<DType, kStripDtypes[kIndices]>{}) || ...);
+}
+
 // Calls body with the dtype as a constant.
 template <class Body>
 void with_strip_dtype(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::kQ8_0:
-      return body(std::integral_constant<DType, DType::kQ8_0>{});
-    case DType::kQ4_0:
-      return body(std::integral_constant<DType, DType::kQ4_0>{});
-    case DType::kQ4_1:
-      return body(std::integral_constant<DType, DType::kQ4_1>{});
-    case DType::kQ5_0:
-      return body(std::integral_constant<DType, DType::kQ5_0>{});
-    case DType::kQ5_1:
-      return body(std::integral_constant<DType, DType::kQ5_1>{});
-    case DType::kQ4_K:
-      return body(std::integral_constant<DType, DType::kQ4_K>{});
-    case DType::kQ5_K:
-      return body(std::integral_constant<DType, DType::kQ5_K>{});
-    case DType::kQ6_K:
-      return body(std::integral_constant<DType, DType::kQ6_K>{});
-    default:
-      panic("a format that stays quantised");
-  }
+  const bool is_known =
+      call_with_strip_dtype(dtype, body, std::make_index_sequence<std::size(kStripDtypes)>{});
+  check(is_known, "a format that has strips");
 }
 
 }  // namespace droidspeak::cuda

@@ -5,11 +5,9 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cuda_fixture.h"
+#include "ops/cuda/quantized/strips.h"
 
 namespace droidspeak::cuda {
-
-inline constexpr DType kStripDtypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
-                                         DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 // The next number of columns that a file can hold in this format.
 inline int64_t whole_blocks(DType dtype, int64_t columns) {

@@ -70,8 +70,10 @@ void read_quants(DType dtype, const uint8_t* at, int block, Quants& quants) {
       for (int i = 0; i < kBlock; ++i)
         quants[i] = static_cast<uint8_t>(quants[i] | ((at[16 + i] >> block) & 1) << 4);
       return;
-    default:
+    case DType::kQ6_K:
       return read_q6_k(at, block, quants);
+    default:
+      panic("a format that has strips");
   }
 }
 
@@ -160,6 +162,18 @@ bool store_scales(const StripShape& shape,
 }
 
 }  // namespace
+
+std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts) {
+  std::vector<StripShape> shapes;
+  for (const MatrixPart& part : parts) {
+    if (part.rows == 0) continue;
+    if (!stays_quantized(part.dtype)) return {};
+    if (shapes.empty() || shapes.back().dtype != part.dtype)
+      shapes.push_back({.dtype = part.dtype, .rows = 0, .columns = part.columns});
+    shapes.back().rows += part.rows;
+  }
+  return shapes;
+}
 
 bool pack_strip_row(const StripShape& shape,
                     const std::byte* row,

@@ -2,10 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "ops/cuda/quantized/strips.h"
+#include "ops/ops.h"
 
 namespace droidspeak::cuda {
+
+// What a matrix of these parts is made of: rows of the same format that follow each other. Nothing
+// when a row is of a format without strips, or there is none.
+std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts);
 
 // Where the planes of one strip begin; zeroed.
 struct StripTarget {

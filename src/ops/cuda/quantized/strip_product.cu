@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_check.h"
+#include "ops/cuda/device_code/runs_here.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/quantized/strip_kernel.cuh"
 #include "ops/cuda/quantized/strip_product.h"
@@ -14,11 +15,27 @@ constexpr int kVector = 8;            // bf16 in one access
 constexpr size_t kMostSharedBytes = 225 << 10;
 constexpr size_t kSharedBytesOfTwo = 112 << 10;
 
-int attribute_of_device(cudaDeviceAttr attribute) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, 0), "read an attribute of the device");
-  return value;
+// Whose input can be no smaller part of the rows.
+constexpr StripTask least_task(int64_t rows, int64_t columns, const float* norm_weight) {
+  StripTask task{};
+  task.split = kStripWarps;
+  task.rows = static_cast<int>(rows);
+  task.columns = static_cast<int>(columns);
+  task.num_steps = static_cast<int>(columns) / kStepColumns;
+  task.phase_steps = task.num_steps;
+  task.norm_weight = norm_weight;
+  return task;
 }
+
+// There is room for a group, and for whole rows that are normed.
+constexpr int kGroupColumns = kStripDepth * kStripWarps * kStepColumns;
+constexpr float kAnyWeight = 1;
+static_assert(StripMemory<2, true>::bytes(least_task(kRowsOfPiece, kGroupColumns, nullptr)) <=
+              kMostSharedBytes);
+static_assert(kMostFewRows <= 8 && kMostColumnsOfFewRows % kStepColumns == 0);
+static_assert(StripMemory<1, true>::bytes(least_task(kMostFewRows,
+                                                     kMostColumnsOfFewRows,
+                                                     &kAnyWeight)) <= kMostSharedBytes);
 
 int num_multiprocessors() {
   static const int value = attribute_of_device(cudaDevAttrMultiProcessorCount);
@@ -33,7 +50,7 @@ int split_of(int num_tiles, int num_steps) {
   return split;
 }
 
-// The whole input if there is room for it.
+// The whole input if there is room for it, as there is for rows that are normed.
 template <int kTiles, bool kHasMinimum>
 void choose_phase(StripTask& task) {
   const int group = task.group_steps();
@@ -41,10 +58,6 @@ void choose_phase(StripTask& task) {
   while (task.phase_steps > group &&
          StripMemory<kTiles, kHasMinimum>::bytes(task) > kMostSharedBytes)
     task.phase_steps -= group;
-  check(StripMemory<kTiles, kHasMinimum>::bytes(task) <= kMostSharedBytes,
-        "the input of a group fits into shared memory");
-  check(task.norm_weight == nullptr || task.phase_steps >= task.num_steps,
-        "rows are normed as a whole");
 }
 
 template <DType kDtype, int kTiles>
@@ -126,6 +139,14 @@ FewRowsProduct rows_of(const FewRowsProduct& product, int64_t begin, int64_t end
   return part;
 }
 
+void check_product(const FewRowsProduct& product) {
+  const auto& [weights, in, out, accumulate, bias, norm, gate] = product;
+  check(!norm || few_rows_can_norm(in, norm->weight, norm->out), "rows normed before a product");
+  check(!gate || (out.dtype == DType::kBF16 && gate->out.dtype == DType::kBF16 &&
+                  weights.rows() == 2 * gate->out.columns),
+        "shapes of a product with a gate");
+}
+
 // Both halves have the same format and begin with a strip.
 bool can_gate(const CudaMatrix& weights) {
   return weights.stacks().size() == 1 && weights.rows() % (2 * kStripRows) == 0;
@@ -134,14 +155,15 @@ bool can_gate(const CudaMatrix& weights) {
 }  // namespace
 
 bool strip_products_support(const CudaMatrix& weights, TensorView in, TensorView out) {
-  static const bool has_chained_launches =
-      attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9;
-  return has_chained_launches && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
+  static const bool has_kernel =
+      runs_here(multiply_strips_kernel<DType::kQ4_0, 2>, kMostSharedBytes);
+  return has_kernel && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
          in.rows <= kMostStripRows && in.dtype == DType::kBF16 && is_packed(in, kVector) &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
 }
 
 void multiply_strips(cudaStream_t stream, const FewRowsProduct& product) {
+  check_product(product);
   FewRowsProduct whole = product;
   if (whole.gate && !can_gate(whole.weights)) whole.gate.reset();
   for (int64_t begin = 0; begin < whole.in.rows; begin += kRowsOfPiece) {

@@ -47,16 +47,16 @@ struct StripTask {
   Activation activation;
 
   // Steps of a tile that its warps have on their way.
-  __host__ __device__ int group_steps() const { return kStripDepth * split; }
+  __host__ __device__ constexpr int group_steps() const { return kStripDepth * split; }
 
   __host__ __device__ int groups_of_block() const { return kStripWarps / split; }
 
   // Columns of the input in shared memory.
-  __host__ __device__ int phase_columns() const {
+  __host__ __device__ constexpr int phase_columns() const {
     return (phase_steps < num_steps ? phase_steps : num_steps) * kStepColumns;
   }
 
-  __host__ __device__ int in_pitch() const { return phase_columns() + kInputPadding; }
+  __host__ __device__ constexpr int in_pitch() const { return phase_columns() + kInputPadding; }
 
   __device__ int strip_of(int tile, int which) const {
     if (gate_strips > 0) return tile + which * gate_strips;
@@ -97,7 +97,7 @@ struct StripMemory {
     in = reinterpret_cast<__nv_bfloat16*>(block_sums + sum_floats(task));
   }
 
-  __host__ static size_t bytes(const StripTask& task) {
+  __host__ static constexpr size_t bytes(const StripTask& task) {
     const int floats = share_floats(task) + norm_floats(task) + sum_floats(task);
     return static_cast<size_t>(floats) * sizeof(float) + static_cast<size_t>(task.rows) *
                                                              static_cast<size_t>(task.in_pitch()) *
@@ -105,15 +105,15 @@ struct StripMemory {
   }
 
  private:
-  __host__ __device__ static int share_floats(const StripTask& task) {
+  __host__ __device__ static constexpr int share_floats(const StripTask& task) {
     return task.split > 1 ? kStripWarps * kSumsOfWarp : 0;
   }
 
-  __host__ __device__ static int norm_floats(const StripTask& task) {
+  __host__ __device__ static constexpr int norm_floats(const StripTask& task) {
     return task.norm_weight == nullptr ? 0 : task.columns;
   }
 
-  __host__ __device__ static int sum_floats(const StripTask& task) {
+  __host__ __device__ static constexpr int sum_floats(const StripTask& task) {
     return kHasMinimum ? task.phase_columns() / 32 * kRoomRows : 0;
   }
 };

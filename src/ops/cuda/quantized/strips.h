@@ -19,12 +19,19 @@
 // zeros to a multiple of 16, columns to one of 128.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
+#include "base/check.h"
 #include "tensor/dtype.h"
 
 namespace droidspeak::cuda {
+
+// The formats of which there are strips.
+inline constexpr DType kStripDtypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
+                                         DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 inline constexpr int kStripRows = 8;
 inline constexpr int kStripColumns = 128;  // of a chunk
@@ -47,19 +54,7 @@ struct StripFormat {
 };
 
 constexpr bool stays_quantized(DType dtype) {
-  switch (dtype) {
-    case DType::kQ8_0:
-    case DType::kQ4_0:
-    case DType::kQ4_1:
-    case DType::kQ5_0:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-    case DType::kQ6_K:
-      return true;
-    default:
-      return false;
-  }
+  return std::ranges::find(kStripDtypes, dtype) != std::end(kStripDtypes);
 }
 
 // stays_quantized(dtype) holds.
@@ -79,8 +74,10 @@ constexpr StripFormat strip_format(DType dtype) {
       return {.has_minimum = true, .has_supers = true};
     case DType::kQ5_K:
       return {.high_bits = 1, .has_minimum = true, .has_supers = true};
-    default:  // kQ6_K
+    case DType::kQ6_K:
       return {.high_bits = 2, .zero_point = 32, .has_supers = true, .scale_columns = 16};
+    default:
+      panic("a format that has strips");
   }
 }
 

@@ -32,11 +32,13 @@ void OpTrace::add(const TensorView& view) {
   add(view.row_stride);
 }
 
-// The address of a stack stands for its format and shape as well: they never change.
+// A stack has one allocation, of which its format and shape give the places of the planes. It ends
+// where the next one begins, the last one with the matrix.
 void OpTrace::add(const WeightMatrix& matrix) {
   if (!as_cuda(matrix).is_quantized()) return add(as_cuda(matrix).view());
   add(matrix.rows());
   add(matrix.columns());
+  add(as_cuda(matrix).stacks().size());
   for (const StripStack& stack : as_cuda(matrix).stacks()) {
     add(static_cast<const void*>(stack.low));
     add(static_cast<uint64_t>(stack.shape.dtype));
