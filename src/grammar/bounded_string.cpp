@@ -1,12 +1,15 @@
 #include "grammar/bounded_string.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "grammar/counted_run.h"
 #include "grammar/regex_grammar.h"
 
 namespace droidspeak {
 namespace {
 
-// What a place where nearly all tokens fit costs; others cost one state.
-constexpr size_t kStatesOfPlace = 16;
 constexpr const char* kQuote = "\"\\\"\"";
 
 std::string character() {
@@ -20,7 +23,7 @@ GrammarText::RuleId BoundedStrings::ending(size_t most) {
   std::vector<GrammarText::Alternative> ways = {{kQuote}};
   if (most > 0) {
     ways.push_back(GrammarText::sequence({character(), ending(most - 1)}));
-    grammar_.charge(kStatesOfPlace);
+    grammar_.charge_run(fmt::format("the last {}", most), kStatesOfWidePlace);
   }
   return endings_[most] = grammar_.add(std::move(ways));
 }
@@ -29,7 +32,6 @@ GrammarText::Alternative BoundedStrings::short_one(size_t low, size_t high) {
   std::vector<GrammarText::Part> parts = {kQuote};
   parts.insert(parts.end(), low, character());
   parts.emplace_back(ending(high - low));
-  grammar_.charge(low * kStatesOfPlace);
   return GrammarText::sequence(parts);
 }
 
@@ -37,6 +39,7 @@ GrammarText::RuleId BoundedStrings::get(size_t low, size_t high) {
   if (auto known = strings_.find({low, high}); known != strings_.end()) return known->second;
   const std::pair bounds(low, high);
   std::vector<GrammarText::Alternative> ways;
+  size_t places = std::min(low, kUnrolledCharacters);
   if (high <= kUnrolledCharacters) {
     ways.push_back(short_one(low, high));
   } else {
@@ -44,11 +47,14 @@ GrammarText::RuleId BoundedStrings::get(size_t low, size_t high) {
     if (is_counted && low < kUnrolledCharacters) {
       ways.push_back(short_one(low, kUnrolledCharacters - 1));
       low = kUnrolledCharacters;
+      places += kUnrolledCharacters + 1;
+    } else if (is_counted) {
+      places = kUnrolledCharacters + 1;
     }
-    size_t places = is_counted ? kUnrolledCharacters + 1 : low;
-    grammar_.charge(places * kStatesOfPlace);
     ways.push_back({kQuote + (" " + repeated_text(character(), low, high)) + " " + kQuote});
   }
+  grammar_.charge_run(fmt::format("{} to {}", bounds.first, bounds.second),
+                      places * kStatesOfWidePlace);
   return strings_[bounds] = grammar_.add(std::move(ways));
 }
 

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "grammar/counted_run.h"
 #include "grammar/grammar_test_support.h"
+#include "grammar/schema_grammar.h"
 
 namespace droidspeak {
 namespace {
@@ -24,10 +27,34 @@ std::string bounded(size_t low, size_t high) {
 
 class BoundedStringTest : public testing::Test {
  protected:
-  std::shared_ptr<const CompiledGrammar> compile(const std::string& schema) {
-    auto grammar = compiler_.compile({OutputFormat::Kind::kJsonSchema, schema});
-    EXPECT_TRUE(grammar) << schema << ": " << (grammar ? "" : grammar.error().message);
+  std::shared_ptr<const CompiledGrammar> compile(const OutputFormat& format) {
+    auto grammar = compiler_.compile(format);
+    EXPECT_TRUE(grammar) << format.text << ": " << (grammar ? "" : grammar.error().message);
     return grammar ? *grammar : nullptr;
+  }
+
+  std::shared_ptr<const CompiledGrammar> compile(const std::string& schema) {
+    return compile({OutputFormat::Kind::kJsonSchema, schema});
+  }
+
+  // Masks behind `before` and up to `most` letters against what the grammar takes byte by byte, for
+  // tokens of at most `longest` bytes; longer ones never fit.
+  void check_masks(const std::shared_ptr<const CompiledGrammar>& grammar,
+                   const std::string& before,
+                   size_t most,
+                   size_t longest) {
+    for (size_t length = 0; length <= most; length += length + 3 < most ? 3 : 1) {
+      std::string text = before + repeat(kLetter, length);
+      GrammarMatcher matcher(grammar);
+      ASSERT_TRUE(takes(matcher, text));
+      for (int32_t token = 0; token < tokenizer_.vocab_size(); ++token) {
+        std::string_view bytes = tokenizer_.bytes_of(token);
+        if (tokenizer_.is_special(token)) continue;
+        GrammarMatcher one(grammar);
+        bool fits = bytes.size() <= longest && takes(one, text) && takes(one, bytes);
+        EXPECT_EQ(matcher.allows(token), fits) << "behind " << length << ": " << bytes;
+      }
+    }
   }
 
   // Byte by byte.
@@ -69,27 +96,35 @@ TEST_F(BoundedStringTest, HoldsEveryBoundExactly) {
   }
 }
 
-// The masks against what the grammar takes byte by byte, in front of, at and behind each bound.
+constexpr size_t kAnyLength = 1000;
+
+std::string object_with(const std::string& member) {
+  return fmt::format(R"({{"type":"object","required":["a"],"properties":{{"a":{}}}}})", member);
+}
+
+// In front of, at and behind each bound. Long tokens are left out where runs are counted.
 TEST_F(BoundedStringTest, AllowsTheTokensWhoseBytesFit) {
   for (auto [low, high] : std::vector<std::pair<size_t, size_t>>{
-           {0, 18}, {2, 20}, {0, 23}, {7, 60}, {21, 45}, {22, kUnbounded}}) {
-    std::string schema = fmt::format(
-        R"({{"type":"object","required":["a"],"properties":{{"a":{}}}}})", bounded(low, high));
-    auto grammar = compile(schema);
+           {0, 18}, {2, 20}, {5, kUnbounded}, {0, 23}, {7, 60}, {21, 45}, {22, kUnbounded}}) {
+    SCOPED_TRACE(bounded(low, high));
+    auto grammar = compile(object_with(bounded(low, high)));
     ASSERT_TRUE(grammar);
-    size_t most = high == kUnbounded ? low + 10 : high;
-    for (size_t length = 0; length <= most; ++length) {
-      std::string text = R"({"a":")" + repeat(kLetter, length);
-      GrammarMatcher matcher(grammar);
-      ASSERT_TRUE(takes(matcher, text));
-      for (int32_t token = 0; token < tokenizer_.vocab_size(); ++token) {
-        if (tokenizer_.is_special(token)) continue;
-        GrammarMatcher one(grammar);
-        bool fits = takes(one, text) && takes(one, tokenizer_.bytes_of(token));
-        EXPECT_EQ(matcher.allows(token), fits)
-            << schema << " behind " << length << ": " << tokenizer_.bytes_of(token);
-      }
-    }
+    bool is_counted = high == kUnbounded ? low > kUnrolledCharacters : high > kUnrolledCharacters;
+    check_masks(grammar, R"({"a":")", high == kUnbounded ? low + 45 : high,
+                is_counted ? kUnrolledCharacters : kAnyLength);
+  }
+}
+
+// Free text beside them may hold any token, so that none are left out.
+TEST_F(BoundedStringTest, TagsAllowLongTokensWhoseBytesFit) {
+  for (auto [low, high] : std::vector<std::pair<size_t, size_t>>{{0, 45}, {22, 44}}) {
+    SCOPED_TRACE(bounded(low, high));
+    std::string tag = R"({"type":"structural_tag","format":{"type":"tag","begin":"<c>",)"
+                      R"("content":{"type":"json_schema","json_schema":)" +
+                      object_with(bounded(low, high)) + R"(},"end":"</c>"}})";
+    auto grammar = compile({OutputFormat::Kind::kStructuralTag, tag});
+    ASSERT_TRUE(grammar);
+    check_masks(grammar, R"(<c>{"a":")", high, kAnyLength);
   }
 }
 
@@ -99,12 +134,71 @@ TEST_F(BoundedStringTest, LongerOnesCompileToNoMore) {
 }
 
 TEST_F(BoundedStringTest, CountedRunsAreSeen) {
-  EXPECT_TRUE(has_counted_run("root ::= [a-z]{0,21}"));
-  EXPECT_TRUE(has_counted_run("root ::= ([a-z]){21,}"));
-  EXPECT_TRUE(has_counted_run("root ::= \"a\"{1,2} [a]{3} [a-z]{400}"));
-  EXPECT_FALSE(has_counted_run("root ::= [a-z]{0,20} \"a\"{0,100} ({"));
-  EXPECT_FALSE(has_counted_run("root ::= [a-z]* x{3"));
-  EXPECT_FALSE(has_counted_run("{"));
+  for (const char* grammar :
+       {"root ::= [a-z]{0,21}", "root ::= ([a-z]){21,}", "root ::= ( ( [a-z] ) ){ 0 , 500 }",
+        "root ::= \"a\"{1,2} [a]{3} [a-z]{400}", "root ::= a{0,500}\na ::= [a-z]\n",
+        "a ::= ([a-z]) # a letter\nroot ::= \"x\" (a){21}", "root ::= [\"]{21} \"",
+        "root ::= [a]{99999999999999999999999}"})
+    EXPECT_TRUE(has_counted_run(grammar)) << grammar;
+  for (const char* grammar :
+       {"root ::= [a-z]{0,20} \"a\"{0,100} ({", "root ::= [a-z]* x{3", "{", "){21}", "",
+        "root ::= a{0,500}\na ::= [a-z] \"b\"", "root ::= a{0,500}\na ::= [a-z] | \"b\"",
+        "root ::= ([a-z] \"b\"){21}", "root ::= a{20}\na ::= [a-z]"})
+    EXPECT_FALSE(has_counted_run(grammar)) << grammar;
+}
+
+TEST_F(BoundedStringTest, QuotedTextHasNoRuns) {
+  EXPECT_FALSE(has_counted_run(R"(root ::= "[a]{21}")"));
+  EXPECT_FALSE(has_counted_run(R"(root ::= "\"[a]{21}")"));
+  EXPECT_FALSE(has_counted_run(R"(root ::= [a\]{21}])"));
+  EXPECT_FALSE(has_counted_run("root ::= \"a\" # [a]{21}"));
+}
+
+// A text that is read anew from each of its half a million brackets keeps a server busy for hours.
+TEST_F(BoundedStringTest, BoundsEndAtTheFirstOtherCharacter) {
+  EXPECT_FALSE(has_counted_run("root ::= [a]{x21}"));
+  EXPECT_FALSE(has_counted_run(repeat("]{", 1 << 19)));
+  EXPECT_FALSE(has_counted_run(repeat("[]{", 1 << 19)));
+}
+
+std::string schema_of_lengths(size_t num) {
+  std::string members;
+  for (size_t i = 0; i < num; ++i)
+    members += fmt::format(R"({}"p{}":{})", i > 0 ? "," : "", i, bounded(0, 21 + i));
+  return R"({"type":"object","properties":{)" + members + "}}";
+}
+
+TEST_F(BoundedStringTest, DifferentBoundsCountTogether) {
+  EXPECT_TRUE(compile(schema_of_lengths(24)));
+  EXPECT_FALSE(compiler_.compile({OutputFormat::Kind::kJsonSchema, schema_of_lengths(40)}));
+}
+
+// A pattern's run costs what a string of these lengths costs, and the same run nothing more.
+TEST_F(BoundedStringTest, RunsOfPatternsCostWhatTheyUnroll) {
+  auto states = [](const std::string& schema) {
+    size_t most = 0;
+    for (size_t step = 4096; step > 0; step /= 2) {
+      GrammarBudget budget({.states = most + step});
+      try {
+        schema_to_grammar(schema, budget);
+      } catch (const Failure&) {
+        most += step;
+      }
+    }
+    return most;
+  };
+  auto pattern = [](const std::string& text) {
+    return R"({"type":"string","pattern":")" + text + R"("})";
+  };
+  for (auto [low, high] : std::vector<std::pair<size_t, size_t>>{{0, 20}, {0, 1000}, {30, 1000}}) {
+    std::string run = fmt::format("^.{{{},{}}}$", low, high);
+    size_t as_length = states(bounded(low, high));
+    size_t as_pattern = states(pattern(run));
+    EXPECT_LE(as_pattern, as_length + 40) << run;
+    EXPECT_GE(as_pattern + 60, as_length) << run;
+    EXPECT_LE(states(pattern(run + "|" + run)), as_pattern + 20) << run;
+  }
+  EXPECT_LT(states(pattern("^[0-9]{0,20}$")), states(pattern("^.{0,20}$")) / 2);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "grammar/counted_run.h"
 #include "grammar/ebnf_check.h"
 #include "grammar/grammar_cache.h"
 #include "grammar/grammar_text.h"

@@ -1,5 +1,5 @@
-// For tests: a tokenizer of bytes and a few longer tokens, and a walk through a grammar that takes
-// any allowed token.
+// For tests: a tokenizer of bytes and a few tokens of up to 40 characters, and a walk through a
+// grammar that takes any allowed token.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,7 @@ class ByteTokenizer final : public Tokenizer {
     for (const char* text : {"<|end|>", "<|mark|>", "\": ", "{\"", "\"}", "tru", "null", ", ", "12",
                              "0.", "name", "\\u00", "],[", "e-0", "  "})
       texts_.emplace_back(text);
+    for (size_t characters : {20, 21, 40}) texts_.emplace_back(characters, 'x');
     eos_id = kEnd;
     end_of_turn_ids = {kEnd};
   }

@@ -1,7 +1,6 @@
 #include "grammar/grammar_text.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
@@ -32,6 +31,10 @@ void GrammarBudget::take_bytes(size_t bytes) {
 void GrammarBudget::take_eighths(size_t eighths) {
   eighths_ += eighths;
   if (eighths_ / 8 > limits_.states) too_large("states", limits_.states);
+}
+
+void GrammarBudget::take_run(const std::string& run, size_t states) {
+  if (runs_.insert(run).second) take_states(states);
 }
 
 CharacterSet normalized(CharacterSet set) {
@@ -98,20 +101,6 @@ std::string repeated_text(const std::string& item, size_t low, size_t high) {
   if (low == 1 && high == kUnbounded) return item + "+";
   if (high == kUnbounded) return fmt::format("{}{{{},}}", item, low);
   return fmt::format("{}{{{},{}}}", item, low, high);
-}
-
-bool has_counted_run(std::string_view grammar) {
-  for (size_t at = grammar.find('{'); at != std::string_view::npos;
-       at = grammar.find('{', at + 1)) {
-    size_t repeated = grammar.substr(0, at).find_last_not_of(')');
-    bool is_class = repeated != std::string_view::npos && grammar[repeated] == ']';
-    for (size_t i = at + 1; is_class && i < grammar.size() && grammar[i] != '}'; ++i) {
-      size_t bound = 0;
-      std::from_chars(grammar.data() + i, grammar.data() + grammar.size(), bound);
-      if (bound > kUnrolledCharacters) return true;
-    }
-  }
-  return false;
 }
 
 GrammarText::Alternative GrammarText::sequence(const std::vector<Part>& parts) {

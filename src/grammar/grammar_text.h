@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,6 +15,7 @@ namespace droidspeak {
 // How large the grammars of one answer may become together. A state stands for a place in a run of
 // characters of a class: with a vocabulary of 50,000 tokens one costs some 10 KB and a quarter of a
 // millisecond when the grammar is compiled. Where nearly all tokens fit it is some 5 ms.
+// Equal rules are compiled once, whichever schema of an answer they come from.
 struct GrammarLimits {
   size_t rules = 32768;
   size_t bytes = size_t{2} << 20;
@@ -30,6 +32,9 @@ class GrammarBudget {
 
   void take_states(size_t states) { take_eighths(states * 8); }
 
+  // Once for all grammars that have this run of characters.
+  void take_run(const std::string& run, size_t states);
+
   // Fixed characters allow few tokens each: they cost an eighth of a state.
   void take_literal(size_t bytes) { take_eighths(bytes); }
 
@@ -40,6 +45,7 @@ class GrammarBudget {
   size_t rules_ = 0;
   size_t bytes_ = 0;
   size_t eighths_ = 0;  // of states
+  std::set<std::string> runs_;
 };
 
 // Characters as ascending, disjoint, inclusive ranges of code points.
@@ -63,11 +69,8 @@ std::string literal_text(std::string_view text);
 inline constexpr size_t kUnbounded = static_cast<size_t>(-1);
 std::string repeated_text(const std::string& item, size_t low, size_t high);
 
-// More often than this a repeated character is counted, which cmake/build_xgrammar.cmake says. What
-// fits in a counted run is known beforehand for tokens of at most as many characters.
-inline constexpr size_t kUnrolledCharacters = 20;
-// Whether a grammar's text has such a run.
-bool has_counted_run(std::string_view grammar);
+// What a place where nearly all tokens fit costs.
+inline constexpr size_t kStatesOfWidePlace = 12;
 
 class GrammarText {
  public:
@@ -94,6 +97,8 @@ class GrammarText {
 
   // Counts states that the texts' sizes do not show: those of repetitions.
   void charge(size_t states) { budget_.take_states(states); }
+
+  void charge_run(const std::string& run, size_t states) { budget_.take_run(run, states); }
 
   void charge_literal(size_t bytes) { budget_.take_literal(bytes); }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "grammar/counted_run.h"
 #include "grammar/regex_classes.h"
 
 namespace droidspeak {
@@ -18,16 +19,28 @@ constexpr size_t kMostRepeats = 1024;
 constexpr int kMostNested = 64;
 constexpr size_t kMostBefore = 32;    // characters before a match that may begin anywhere
 constexpr size_t kStatesOfPiece = 4;  // classes that differ cost more than one that is repeated
+constexpr size_t kPiecesOfWidePlace = kStatesOfWidePlace / kStatesOfPiece;
 
-// A part of the pattern, with the number of states that it takes once repetitions are unrolled.
+// A part of the pattern, with what it takes once repetitions are unrolled, kStatesOfPiece each.
 struct Piece {
   std::string text = {};
-  size_t states = 0;
+  size_t pieces = 0;
+  bool is_class = false;
 };
+
+// Most tokens are words with a blank in front.
+bool is_wide(const CharacterSet& set) {
+  auto has = [&](uint32_t character) {
+    return !intersection(set, {{character, character}}).empty();
+  };
+  return has(' ') && has('e');
+}
 
 class RegexReader {
  public:
-  RegexReader(std::string_view pattern, RegexPlace place) : pattern_(pattern), place_(place) {}
+  // `grammar`, which pays for runs, outlives this.
+  RegexReader(std::string_view pattern, RegexPlace place, GrammarText& grammar)
+      : pattern_(pattern), place_(place), grammar_(grammar) {}
 
   Piece read() {
     Piece all = read_choice();
@@ -58,7 +71,7 @@ class RegexReader {
     do {
       Piece sequence = depth_ == 0 ? read_outer_sequence() : read_sequence();
       choice.text += (choice.text.empty() ? "" : " | ") + sequence.text;
-      choice.states += sequence.states;
+      choice.pieces += sequence.pieces;
     } while (take("|"));
     return choice;
   }
@@ -71,19 +84,24 @@ class RegexReader {
     Piece sequence = read_sequence();
     // Bounded, so that the match comes at last.
     if (may_match_inside && !is_anchored)
-      sequence.text = repeated_text(anything, 0, kMostBefore) + " " + sequence.text;
-    if (!take("$") && may_match_inside) sequence.text += " " + anything + "*";
+      sequence.text = wide_run(anything, 0, kMostBefore) + " " + sequence.text;
+    if (!take("$") && may_match_inside) sequence.text += " " + wide_run(anything, 0, kUnbounded);
     if (!is_at_end_of_sequence()) fail("has a $ that is not at its end");
-    sequence.states += kMostBefore;
     return sequence;
+  }
+
+  std::string wide_run(const std::string& characters, size_t low, size_t high) {
+    std::string text = repeated_text(characters, low, high);
+    grammar_.charge_run(text, num_places_of_run(low, high) * kStatesOfWidePlace);
+    return text;
   }
 
   Piece read_sequence() {
     Piece sequence{"\"\"", 0};
     while (!is_at_end_of_sequence() && !is_at("$")) {
       Piece item = read_repeated();
-      sequence.text = sequence.states == 0 ? item.text : sequence.text + " " + item.text;
-      sequence.states += std::max<size_t>(item.states, 1);
+      sequence.text = sequence.pieces == 0 ? item.text : sequence.text + " " + item.text;
+      sequence.pieces += std::max<size_t>(item.pieces, 1);
     }
     if (depth_ > 0 && is_at("$")) fail("has a $ inside a group");
     return sequence;
@@ -98,10 +116,16 @@ class RegexReader {
       fail("has a possessive quantifier, which is not supported");
     }
     if (is_at("*") || is_at("{") || is_at("?")) fail("repeats a repetition; expected a group");
-    size_t unrolled = high == kUnbounded ? low + 1 : high;
-    if (item.states > GrammarLimits{}.states / std::max<size_t>(unrolled, 1))
+    size_t unrolled = item.is_class        ? num_places_of_run(low, high)
+                      : high == kUnbounded ? low + 1
+                                           : high;
+    if (item.pieces > GrammarLimits{}.states / std::max<size_t>(unrolled, 1))
       fail("takes too many states");
-    return {repeated_text("(" + item.text + ")", low, high), item.states * unrolled};
+    Piece run = {repeated_text("(" + item.text + ")", low, high), item.pieces * unrolled};
+    bool is_paid_once = item.is_class && depth_ == 0;
+    if (!is_paid_once) return run;
+    grammar_.charge_run(run.text, run.pieces * kStatesOfPiece);
+    return {run.text, 1};
   }
 
   std::pair<size_t, size_t> read_quantifier() {
@@ -149,7 +173,7 @@ class RegexReader {
     Piece inner = read_choice();
     if (!take(")")) fail("has a ( without a )");
     --depth_;
-    return {"(" + inner.text + ")", inner.states};
+    return {"(" + inner.text + ")", inner.pieces};
   }
 
   uint32_t read_character() {
@@ -248,7 +272,7 @@ class RegexReader {
                                ? intersection(set, plain_json_characters())
                                : intersection(set, complement({}));
     if (allowed.empty()) fail("has a class of which no character can stand in a JSON string");
-    return {class_text(allowed), 1};
+    return {class_text(allowed), is_wide(allowed) ? kPiecesOfWidePlace : 1, true};
   }
 
   Piece literal(uint32_t character) {
@@ -260,6 +284,7 @@ class RegexReader {
 
   const std::string_view pattern_;
   const RegexPlace place_;
+  GrammarText& grammar_;
   size_t position_ = 0;
   int depth_ = 0;
 };
@@ -272,8 +297,8 @@ std::string regex_to_grammar(std::string_view pattern, RegexPlace place, Grammar
                   fmt::format("the regular expression has {} bytes; expected at most {}",
                               pattern.size(), kMostBytes));
   }
-  Piece piece = RegexReader(pattern, place).read();
-  grammar.charge(piece.states * kStatesOfPiece);
+  Piece piece = RegexReader(pattern, place, grammar).read();
+  grammar.charge(piece.pieces * kStatesOfPiece);
   return piece.text;
 }
 
