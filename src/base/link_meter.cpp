@@ -42,6 +42,11 @@ void LinkMeter::take_sample(Time now) {
   bool is_long = is_first_window_ ? elapsed > 2 * round_trip_ : elapsed >= seconds(kSampleTime);
   bool is_sample = is_long && arrived_ >= kLeastBytes;
   if (!is_sample && queued_ > 0) return;  // the window goes on
+  if (!is_sample && arrived_ >= kLeastBytes && bandwidth_ == 0 && elapsed > 0) {
+    // Better than nothing, and not more than the link carries: waiting is counted in.
+    bandwidth_ = static_cast<double>(arrived_) / elapsed;
+    carried_bandwidth_ = static_cast<double>(carried_) / elapsed;
+  }
   if (is_sample) {
     double carrying = std::max(is_first_window_ ? elapsed - round_trip_ : elapsed, 1e-6);
     double weight = has_loaded_ ? kWeight : 1;

@@ -93,6 +93,10 @@ TierSet PromptReader::resting_tiers(const Sequence& sequence) const {
   return resting;
 }
 
+std::chrono::milliseconds PromptReader::stall_of(Tier tier) const {
+  return is_behind_link(tier) ? std::min(parts_.load_stall, kLinkStall) : parts_.load_stall;
+}
+
 LoadLimits PromptReader::limits_of(const Sequence& sequence) const {
   const PlanChoice& choice = sequence.choice;
   auto resident = static_cast<int32_t>(choice.num_resident) * kBlockTokens;
@@ -103,7 +107,7 @@ LoadLimits PromptReader::limits_of(const Sequence& sequence) const {
     return costs.compute_seconds(resident, tokens, saved_layers);
   };
   if (!is_behind_link(sequence.load_tier)) return limits;
-  limits.stall = std::min(parts_.load_stall, kLinkStall);
+  limits.stall = stall_of(sequence.load_tier);
   limits.judged_after = std::min(parts_.load_stall, kLinkJudged);
   limits.lost_seconds = sequence.lost_load_seconds;
   limits.most_lost_seconds = kMostLostSeconds;
@@ -280,7 +284,7 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   Tier stalled = failure->tier != Tier::kHost ? failure->tier : sequence.load_tier;
   if (has_stalled && stalled != Tier::kHost && sequence.lost_load_seconds == 0) {
     rests_until_[index_of(stalled)] =
-        std::chrono::steady_clock::now() + kRestStalls * limits_of(sequence).stall;
+        std::chrono::steady_clock::now() + kRestStalls * stall_of(stalled);
   }
   if (is_behind_link(sequence.load_tier))
     sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
@@ -379,7 +383,9 @@ void PromptReader::finish_reuse(Sequence& sequence) {
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;
   });
-  parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
+  // Of one that was cut, most of the time was waiting for what did not come.
+  if (!reuse.is_cut())
+    parts_.costs.observe_load(reuse.loaded_bytes(), reuse.slowest_tier(), reuse.load_ms() * 1e-3);
   sequence.reuse.reset();
 }
 

@@ -63,6 +63,7 @@ class PromptReader {
   void start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
   TierSet resting_tiers(const Sequence& sequence) const;
+  std::chrono::milliseconds stall_of(Tier tier) const;
   LoadLimits limits_of(const Sequence& sequence) const;
   size_t blocks_together(const PlanChoice& choice, Tier tier) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);

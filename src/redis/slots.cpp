@@ -81,7 +81,7 @@ Result<std::vector<RedisSlotRange>> parse_cluster_slots(const RedisReply& reply,
   Error bad{ErrorCode::kDataCorrupt, "the answer to CLUSTER SLOTS is none"};
   if (reply.kind != RedisReply::Kind::kArray) return bad;
   std::vector<RedisSlotRange> ranges;
-  size_t slots_left = kRedisSlots;  // no two servers have the same
+  std::vector<bool> is_taken(kRedisSlots);  // no two servers have the same
   for (const RedisReply& item : reply.items) {
     using Kind = RedisReply::Kind;
     if (item.kind != Kind::kArray || item.items.size() < 3) return bad;
@@ -95,9 +95,10 @@ Result<std::vector<RedisSlotRange>> parse_cluster_slots(const RedisReply& reply,
     bool is_range = first.integer >= 0 && first.integer <= last.integer &&
                     last.integer < static_cast<int64_t>(kRedisSlots);
     if (!is_range || port < 1 || port > 65535) return bad;
-    auto count = static_cast<size_t>(last.integer - first.integer + 1);
-    if (count > slots_left) return bad;
-    slots_left -= count;
+    for (int64_t slot = first.integer; slot <= last.integer; ++slot) {
+      if (is_taken[static_cast<size_t>(slot)]) return bad;
+      is_taken[static_cast<size_t>(slot)] = true;
+    }
     RedisAddress master{node.items[0].text, static_cast<uint16_t>(port)};
     if (master.host.empty()) master.host = from.host;
     if (!parse_redis_address(master.text())) return bad;

@@ -57,6 +57,8 @@ TEST(RedisClusterSlots, Parse) {
         "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:70000\r\n",
         "*2\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n"
         "*3\r\n:0\r\n:0\r\n*2\r\n$1\r\nb\r\n:1\r\n",
+        "*2\r\n*3\r\n:0\r\n:100\r\n*2\r\n$1\r\na\r\n:1\r\n"
+        "*3\r\n:100\r\n:200\r\n*2\r\n$1\r\nb\r\n:1\r\n",
         "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$3\r\na b\r\n:1\r\n",
         "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$2\r\n\x1b[\r\n:1\r\n"}) {
     EXPECT_FALSE(parse_cluster_slots(slots_reply(bad), from)) << bad;

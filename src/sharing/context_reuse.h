@@ -89,6 +89,8 @@ class ContextReuse {
   // Ends the load: the context is those blocks from now on, and nothing fails any more.
   void cut_to_whole_blocks();
 
+  bool is_cut() const { return is_cut_; }
+
   double load_ms() const { return load_->load_ms(); }
 
   double elapsed_seconds() const { return load_->elapsed_seconds(); }

@@ -22,20 +22,22 @@ std::string_view tier_name(Tier tier) {
 
 std::optional<LinkCost> link_cost(const TierReport& tier) {
   LinkCost cost;
-  uint64_t num_links = 0;
-  double byte_seconds = 0;
+  std::vector<double> rates;
+  uint64_t longest_queue = 0;
   for (const LinkReport& link : tier.links) {
     if (!link.is_up || link.bytes_per_second <= 0) continue;
-    ++num_links;
-    byte_seconds += 1 / link.bytes_per_second;
+    rates.push_back(link.bytes_per_second);
+    longest_queue = std::max(longest_queue, link.queued_bytes);
     cost.round_trip_seconds = std::max(cost.round_trip_seconds, link.round_trip_seconds);
     cost.bytes_per_second += link.bytes_per_second;
     cost.queued_bytes += link.queued_bytes;
   }
-  if (num_links == 0) return std::nullopt;
+  if (rates.empty()) return std::nullopt;
   if (tier.tier == Tier::kPeer) {
-    cost.bytes_per_second = static_cast<double>(num_links) / byte_seconds;
-    cost.queued_bytes /= num_links;
+    // Which of them has the blocks is not known here; one slow peer says nothing of the others.
+    std::ranges::sort(rates);
+    cost.bytes_per_second = rates[rates.size() / 2];
+    cost.queued_bytes = longest_queue;
   }
   return cost;
 }

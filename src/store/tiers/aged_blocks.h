@@ -1,5 +1,5 @@
 // Something for each of a limited number of blocks: the oldest are forgotten first, those that are
-// kept after all others. Not thread-safe.
+// kept, up to half of the number, after all others. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +78,8 @@ class AgedBlocks {
   // The newest is one of passing_, and stays.
   void forget_oldest() {
     if (places_.size() <= kMaxBlocks) return;
-    erase(places_.find(passing_.size() > 1 ? passing_.front() : kept_.front()));
+    bool is_passing = kept_.size() <= kMaxBlocks / 2 && passing_.size() > 1;
+    erase(places_.find(is_passing ? passing_.front() : kept_.front()));
   }
 
   Places places_;

@@ -57,6 +57,10 @@ TEST(AgedBlocks, WhatIsKeptGoesLast) {
   EXPECT_EQ(blocks.size(), 4u);
   EXPECT_EQ(blocks.find(test_key(0)), nullptr) << "of kept ones the oldest goes";
   EXPECT_NE(blocks.find(test_key(59)), nullptr);
+  blocks.get(test_key(60));
+  blocks.get(test_key(61));
+  EXPECT_NE(blocks.find(test_key(60)), nullptr) << "half of the room is the others'";
+  EXPECT_NE(blocks.find(test_key(61)), nullptr);
   blocks.clear();
   EXPECT_EQ(blocks.size(), 0u);
 }

@@ -47,8 +47,10 @@ RemoteNodes::Node RemoteNodes::follow(const RedisRedirect& redirect) {
   {
     MutexLock lock(mutex_);
     bool is_known = servers_.contains(redirect.address);
-    if (!is_known && num_named() >= kMostNamed) left = take_those_that_left();
-    if (is_known || num_named() < kMostNamed) {
+    // Where slots are not told, redirects are all there is.
+    const size_t most = by_slot_.empty() ? kMostNodes : kMostNamed;
+    if (!is_known && num_named() >= most) left = take_those_that_left();
+    if (is_known || num_named() < most) {
       Server* server = get(redirect.address);
       if (server != nullptr) {
         server->named = std::chrono::steady_clock::now();
@@ -97,7 +99,6 @@ bool RemoteNodes::stays(const RedisAddress& address, const Server& server, Time 
 std::vector<RemoteNodes::Node> RemoteNodes::take_those_that_left() {
   std::vector<Node> left;
   std::vector<std::string> names;
-  if (by_slot_.empty()) return left;
   auto now = std::chrono::steady_clock::now();
   for (auto item = servers_.begin(); item != servers_.end();) {
     if (stays(item->first, item->second, now)) {
