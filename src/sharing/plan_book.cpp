@@ -57,11 +57,19 @@ std::optional<double> read_optional(const json& in, const char* name, const Numb
                 fmt::format("{} is {}: expected {}", name, value.dump(), range.expected));
 }
 
+// One that may not. As above.
+double read_number(const json& in, const char* name, const NumberRange& range) {
+  in.at(name);  // throws when it is missing
+  return *read_optional(in, name, range);
+}
+
+constexpr double kMost = std::numeric_limits<double>::max();
+constexpr NumberRange kShare = {0, 1, "a number from 0 to 1"};
+constexpr NumberRange kNotNegative = {0, kMost, "a number that is not negative"};
+
 void read_gold(const json& in, PlanQuality& quality) {
-  constexpr double kMost = std::numeric_limits<double>::max();
   quality.gold_lost = read_optional(in, "gold_lost", {-kMost, 1, "a number of at most 1"});
-  quality.gold_lost_error =
-      read_optional(in, "gold_lost_se", {0, kMost, "a number that is not negative"});
+  quality.gold_lost_error = read_optional(in, "gold_lost_se", kNotNegative);
   if (quality.gold_lost.has_value() != quality.gold_lost_error.has_value()) {
     throw Failure(
         ErrorCode::kInvalidArgument,
@@ -74,14 +82,14 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
   PlanEntry entry;
   entry.plan = parse_plan(in.at("plan").get<std::string>(), num_layers);
   entry.translated = in.at("translated").get<bool>();
-  entry.relative_cost = in.at("relative_cost").get<double>();
-  entry.quality_index = in.at("quality_index").get<double>();
+  entry.relative_cost = read_number(in, "relative_cost", kNotNegative);
+  entry.quality_index = read_number(in, "quality_index", kShare);
   PlanQuality& q = entry.quality;
-  q.kl = in.at("kl").get<double>();
+  q.kl = read_number(in, "kl", kNotNegative);
   q.kl_low = in.at("kl_ci95").at(0).get<double>();
   q.kl_high = in.at("kl_ci95").at(1).get<double>();
-  q.agreement = in.at("agreement").get<double>();
-  if (in.contains("score")) q.score = in["score"].get<double>();
+  q.agreement = read_number(in, "agreement", kShare);
+  q.score = read_optional(in, "score", kShare);
   if (in.contains("score_difference_ci95")) {
     q.score_low = in["score_difference_ci95"].at(0).get<double>();
     q.score_high = in["score_difference_ci95"].at(1).get<double>();
@@ -184,8 +192,9 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
     book.frontier.push_back(entry_from_json(entry, book.num_layers));
   for (const json& cell : in.at("heat_map")) {
     book.heat_map.push_back({cell.at("b").get<int32_t>(), cell.at("c").get<int32_t>(),
-                             cell.at("translated").get<bool>(), cell.at("kl").get<double>(),
-                             cell.at("agreement").get<double>()});
+                             cell.at("translated").get<bool>(),
+                             read_number(cell, "kl", kNotNegative),
+                             read_number(cell, "agreement", kShare)});
   }
   for (const json& layer : in.at("sensitivity")) {
     book.sensitivity.push_back({layer.at("layer").get<int32_t>(), layer.at("kl").get<double>(),

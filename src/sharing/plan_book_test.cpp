@@ -133,6 +133,34 @@ TEST_F(PlanBookTest, GoldFiguresOutOfRangeAreRefusedByName) {
   }
 }
 
+// They would win every choice.
+TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
+  PlanBook book = example();
+  book.heat_map = {{.b = 1, .c = 2}};
+  const json good = saved(book);
+  EXPECT_EQ(failure_of(good), "no failure");
+  const std::vector<std::pair<const char*, json>> wrong = {
+      {"quality_index", 5},  {"quality_index", -0.1}, {"quality_index", nullptr},
+      {"relative_cost", -1}, {"relative_cost", "1"},  {"kl", -3},
+      {"agreement", 1.5},    {"agreement", -0.5},     {"score", 2},
+      {"score", -1},         {"score", nullptr}};
+  for (const auto& [field, value] : wrong) {
+    json bad = good;
+    bad["frontier"][0][field] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr(std::string(field) + " is " + value.dump()));
+  }
+  for (const auto& [field, value] : {std::pair{"kl", -1.0}, {"agreement", 2.0}}) {
+    json bad = good;
+    bad["heat_map"][0][field] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr(std::string(field) + " is "));
+  }
+  for (const char* field : {"quality_index", "relative_cost", "kl", "agreement"}) {
+    json bad = good;
+    bad["frontier"][0].erase(field);
+    EXPECT_THAT(failure_of(bad), HasSubstr(field));
+  }
+}
+
 TEST_F(PlanBookTest, TheCheapestPlanNeedsNoOrder) {
   PlanBook book = example();
   book.frontier = {entry({0, 2, 4}, 0.4, 0.99), entry(ReusePlan::reuse_all(), 0.1, 0.9),

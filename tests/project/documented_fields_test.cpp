@@ -49,30 +49,52 @@ const std::map<std::string, Json>& bodies() {
 }
 
 struct DocumentedFields {
-  std::set<std::string> taken;
+  std::map<std::string, std::vector<Json>>
+      taken;  // with the only values that pass, where it says so
   std::set<std::string> refused;
 };
 
-// "`a`, `b` (`c`, 7), `d.e`": a, b, d.e.
-std::set<std::string> names_in(const std::string& cell) {
-  static const std::regex kRemarks(R"(\([^)]*\))");
-  static const std::regex kName("`([a-z_.]+)`");
-  std::string plain = std::regex_replace(cell, kRemarks, "");
-  std::set<std::string> names;
-  for (std::sregex_iterator i(plain.begin(), plain.end(), kName), end; i != end; ++i)
-    names.insert((*i)[1]);
+// "(`a`, `["b"]`)": "a", ["b"]. Brackets without quoted values are remarks.
+std::vector<Json> values_in(const std::string& brackets) {
+  static const std::regex kValue("`([^`]+)`");
+  std::vector<Json> values;
+  for (std::sregex_iterator i(brackets.begin(), brackets.end(), kValue), end; i != end; ++i) {
+    Json value = Json::parse((*i)[1].str(), nullptr, false);
+    values.push_back(value.is_discarded() ? Json((*i)[1].str()) : value);
+  }
+  return values;
+}
+
+// "`a`, `b` (`c`, `d`), `d.e`": a, b with "c" and "d", d.e.
+std::map<std::string, std::vector<Json>> names_in(const std::string& cell) {
+  static const std::regex kName(R"(`([a-z_.]+)`(?: \(([^)]*)\))?)");
+  static const std::set<std::string> kRemarks = {"as `n`"};
+  std::map<std::string, std::vector<Json>> names;
+  for (std::sregex_iterator i(cell.begin(), cell.end(), kName), end; i != end; ++i) {
+    std::string brackets = (*i)[2];
+    names[(*i)[1]] = kRemarks.contains(brackets) ? std::vector<Json>{} : values_in(brackets);
+  }
   return names;
 }
 
-std::map<std::string, DocumentedFields> documented() {
+// By call; "" are those of each call.
+std::map<std::string, DocumentedFields> rows() {
   std::string text = document();
   size_t begin = text.find("### Fields by call");
   EXPECT_NE(begin, std::string::npos);
   text = text.substr(begin, text.find("\n### ", begin + 1) - begin);
   static const std::regex kRow(R"(\n\| (?:`([^`]+)`|each of these) \| ([^|]*) \| ([^|]*) \|)");
   std::map<std::string, DocumentedFields> fields;
-  for (std::sregex_iterator i(text.begin(), text.end(), kRow), end; i != end; ++i)
-    fields[(*i)[1]] = {names_in((*i)[2]), names_in((*i)[3])};
+  for (std::sregex_iterator i(text.begin(), text.end(), kRow), end; i != end; ++i) {
+    DocumentedFields& row = fields[(*i)[1]];
+    row.taken = names_in((*i)[2]);
+    for (const auto& [name, values] : names_in((*i)[3])) row.refused.insert(name);
+  }
+  return fields;
+}
+
+std::map<std::string, DocumentedFields> documented() {
+  std::map<std::string, DocumentedFields> fields = rows();
   DocumentedFields of_all = fields[""];
   fields.erase("");
   for (auto& [call, own] : fields) {
@@ -100,6 +122,49 @@ const std::vector<Json>& some_values() {
   return kValues;
 }
 
+// Values of fields that take none of some_values().
+Json good_value(const std::string& call, const std::string& field) {
+  static const Json kTool = Json::parse(
+      R"({"type": "function", "name": "f", "parameters": {}, "input_schema": {}, "function": {"name": "f"}})");
+  static const Json kSchema = Json::parse(
+      R"({"type": "json_schema", "name": "n", "schema": {}, "json_schema": {"name": "n", "schema": {}}})");
+  static const std::map<std::string, Json> kValues = {
+      {"messages", bodies().at("/v1/messages")["messages"]},
+      {"temperature", 1},
+      {"top_p", 1},
+      {"min_p", 1},
+      {"presence_penalty", 1},
+      {"frequency_penalty", 1},
+      {"repetition_penalty", 1},
+      {"min_quality", 1},
+      {"n", 1},
+      {"best_of", 1},
+      {"logit_bias", {{"5", 1}}},
+      {"metadata", {{"a", "b"}}},
+      {"sharing", "off"},
+      {"response_format", kSchema},
+      {"structured_outputs", {{"regex", "a"}}},
+      {"text.format", kSchema},
+      {"output_config.format", kSchema},
+      {"stop_sequences", {"x"}}};
+  if (field == "tools" && call == "/v1/messages")
+    return Json::array({{{"name", "f"}, {"input_schema", {{"type", "object"}}}}});
+  if (field == "tools") return Json::array({kTool});
+  if (field == "top_logprobs") return 7;
+  if (field == "tool_choice") return call == "/v1/messages" ? Json{{"type", "auto"}} : Json("auto");
+  auto found = kValues.find(field);
+  return found == kValues.end() ? Json() : found->second;
+}
+
+// Alone some say nothing.
+Json whole_body(const std::string& call, const std::string& field, const Json& value) {
+  Json body = body_with(call, field, value);
+  bool needs_tools = field == "tool_choice" || field == "parallel_tool_calls";
+  if (needs_tools) body["tools"] = good_value(call, "tools");
+  if (field == "top_logprobs") body["logprobs"] = true;
+  return body;
+}
+
 TEST(DocumentedFields, BodiesWithoutThemAreTaken) {
   EXPECT_EQ(documented().size(), bodies().size());
   for (const auto& [call, body] : bodies()) EXPECT_EQ(wrong_field(call, body), "") << call;
@@ -108,7 +173,7 @@ TEST(DocumentedFields, BodiesWithoutThemAreTaken) {
 // Every field is of some type: one that is taken and read refuses values of the others.
 TEST(DocumentedFields, AreRead) {
   for (const auto& [call, fields] : documented()) {
-    for (const std::string& field : fields.taken) {
+    for (const auto& [field, only] : fields.taken) {
       bool is_read = false;
       for (const Json& value : some_values()) {
         std::string wrong = wrong_field(call, body_with(call, field, value));
@@ -116,6 +181,55 @@ TEST(DocumentedFields, AreRead) {
                   wrong.starts_with(field + "[");
       }
       EXPECT_TRUE(is_read) << call << " does not look at " << field;
+    }
+  }
+}
+
+TEST(DocumentedFields, AreTakenWithSomeValue) {
+  for (const auto& [call, fields] : documented()) {
+    for (const auto& [field, only] : fields.taken) {
+      std::vector<Json> values = only.empty() ? some_values() : only;
+      if (Json good = good_value(call, field); !good.is_null()) values = {good};
+      bool is_taken = false;
+      for (const Json& value : values)
+        is_taken = is_taken || wrong_field(call, whole_body(call, field, value)).empty();
+      EXPECT_TRUE(is_taken) << call << " takes no value of " << field;
+    }
+  }
+}
+
+TEST(DocumentedFields, TakeTheValuesInBracketsAlone) {
+  size_t num_values = 0;
+  for (const auto& [call, fields] : documented()) {
+    for (const auto& [field, only] : fields.taken) {
+      if (only.empty()) continue;
+      num_values += only.size();
+      for (const Json& value : only)
+        EXPECT_EQ(wrong_field(call, body_with(call, field, value)), "") << call << field << value;
+      for (const Json& value :
+           {Json("x"), Json("24h"), Json("flex"), Json{{"type", "x"}}, Json({"x"})}) {
+        EXPECT_TRUE(wrong_field(call, body_with(call, field, value)).starts_with(field))
+            << call << ' ' << field << " = " << value.dump();
+      }
+    }
+  }
+  EXPECT_GE(num_values, 20u);
+}
+
+// Those that another call takes are held to that call's type first.
+TEST(DocumentedFields, PassWhenTheyAskForNothing) {
+  static const std::map<std::string, Json> kTyped = {
+      {"tools", Json::array()}, {"stop", Json::array()}, {"prompt_logprobs", 0}};
+  for (const auto& [call, fields] : documented()) {
+    for (const std::string& field : fields.refused) {
+      std::vector<Json> values = {Json(), false, 0, "", Json::array(), Json::object()};
+      if (auto typed = kTyped.find(field); typed != kTyped.end()) values = {Json(), typed->second};
+      for (const Json& value : values) {
+        Json body = body_with(call, field, value);
+        // What the object must have.
+        if (field.starts_with("structured_outputs.")) body["structured_outputs"]["regex"] = "a";
+        EXPECT_EQ(wrong_field(call, body), "") << call << ' ' << field << " = " << value.dump();
+      }
     }
   }
 }
@@ -131,12 +245,18 @@ TEST(DocumentedFields, AreRefusedByName) {
   }
 }
 
-// Names that readers ask for, found in their text.
-std::set<std::string> names_read(const std::string& file) {
-  static const std::regex kAsked(
-      R"((?:\.|->)(?:find|boolean|integer|number|string|required_string|array|object|reject)\(\s*"([a-z_]+)\")");
-  static const std::regex kList(R"(reject_unsupported\(\s*[^{}]*\{([^}]*)\})");
-  static const std::regex kAccepted(R"regex(accept_only\(\*?[a-z]+, "([a-z_]+)")regex");
+enum class Depth { kBody, kAny };
+
+// Names that readers ask for, found in their text: of the body itself, or of what stands in it too.
+std::set<std::string> names_read(const std::string& file, Depth depth) {
+  const std::string object = depth == Depth::kBody ? "fields" : R"(\*?[a-z]+)";
+  const std::regex asked(
+      (depth == Depth::kBody ? "fields" : "") +
+      std::string(
+          R"((?:\.|->)(?:find|boolean|integer|number|string|required_string|array|object|reject)\(\s*"([a-z_]+)\")"));
+  const std::regex list(R"(reject_unsupported\(\s*)" + object + R"(,\s*\{([^}]*)\})");
+  const std::regex one("(?:accept_only|reject_with|asks_for_something)\\(" + object +
+                       ",\\s*\"([a-z_]+)\"");
   static const std::regex kQuoted("\"([a-z_]+)\"");
   std::string text = read_file(source("src/server/" + file));
   std::set<std::string> names;
@@ -144,9 +264,9 @@ std::set<std::string> names_read(const std::string& file) {
     for (std::sregex_iterator i(from.begin(), from.end(), wanted), end; i != end; ++i)
       names.insert((*i)[1]);
   };
-  collect(text, kAsked);
-  collect(text, kAccepted);
-  for (std::sregex_iterator i(text.begin(), text.end(), kList), end; i != end; ++i)
+  collect(text, asked);
+  collect(text, one);
+  for (std::sregex_iterator i(text.begin(), text.end(), list), end; i != end; ++i)
     collect((*i)[1], kQuoted);
   return names;
 }
@@ -158,13 +278,32 @@ TEST(DocumentedFields, AreAllThatReadersAskFor) {
         "openai/embedding_request.cpp", "openai/generation_fields.cpp", "openai/other_requests.cpp",
         "openai/output_format.cpp", "openai/responses_request.cpp", "openai/tool_fields.cpp",
         "anthropic/messages_request.cpp"}) {
-    std::set<std::string> names = names_read(file);
+    std::set<std::string> names = names_read(file, Depth::kAny);
     EXPECT_GE(names.size(), 4u) << file;
     for (const std::string& name : names) {
       bool is_named = text.find('`' + name + '`') != std::string::npos ||
                       text.find('.' + name + '`') != std::string::npos ||
                       text.find('"' + name + '"') != std::string::npos;
       EXPECT_TRUE(is_named) << file << " reads '" << name << "', which docs/http_api.md leaves out";
+    }
+  }
+}
+
+// What a call's own reader asks of the body stands in the table, in the row of that call.
+TEST(DocumentedFields, StandInTheRowOfTheirCall) {
+  const std::map<std::string, DocumentedFields> fields = documented();
+  for (const auto& [file, call] : {std::pair{"openai/chat_request.cpp", "/v1/chat/completions"},
+                                   {"openai/chat_messages.cpp", "/v1/chat/completions"},
+                                   {"openai/completion_request.cpp", "/v1/completions"},
+                                   {"openai/responses_request.cpp", "/v1/responses"},
+                                   {"anthropic/messages_request.cpp", "/v1/messages"},
+                                   {"openai/generation_fields.cpp", "/v1/chat/completions"}}) {
+    const DocumentedFields& row = fields.at(call);
+    std::set<std::string> names = names_read(file, Depth::kBody);
+    EXPECT_GE(names.size(), 1u) << file;
+    for (const std::string& name : names) {
+      EXPECT_TRUE(row.taken.contains(name) || row.refused.contains(name))
+          << file << " reads '" << name << "', which is not in the row of " << call;
     }
   }
 }

@@ -248,7 +248,7 @@ void read_output_config(Fields& fields, openai::GenerationFields& generation) {
 
 // Clients that would keep the conversation on the server send all of it when they read this code.
 void reject_thread(Fields& fields) {
-  if (!fields.find("thread")) return;
+  if (!openai::asks_for_something(fields, "thread")) return;
   fields.fail(bad_field(
       "'thread' is not supported by this server: conversations are not stored; send all messages.",
       "thread", kNoThreads));

@@ -134,6 +134,10 @@ TEST(MessagesRequest, TellsClientsThatThreadsAreNotStored) {
                                  R"("unsupported":["thread"]})"));
 }
 
+TEST(MessagesRequest, AThreadThatSaysNothingPasses) {
+  EXPECT_EQ(param(std::string(kUser) + R"("thread":{})"), "accepted");
+}
+
 TEST(MessagesRequest, NeedsMaxTokensUnlessItOnlyCounts) {
   std::string body = R"({"model":"m",)" + std::string(kUser) + R"("temperature":1})";
   EXPECT_EQ(parse_messages_request(body).error().param, "max_tokens");

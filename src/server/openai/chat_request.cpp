@@ -62,8 +62,7 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   reject_verbosity(fields);
   fields.boolean("store");  // nothing is
   accept_only(fields, "service_tier", {"auto", "default"});
-  if (fields.find("max_output_tokens"))
-    fields.reject("max_output_tokens", "is not supported here: use 'max_completion_tokens'");
+  reject_with(fields, "max_output_tokens", "is not supported here: use 'max_completion_tokens'");
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   auto max_tokens = fields.integer("max_tokens", {1, kMax});
   auto max_completion_tokens = fields.integer("max_completion_tokens", {1, kMax});

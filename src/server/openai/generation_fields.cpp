@@ -224,11 +224,18 @@ ApiResult<JsonDocument> parse_object(std::string_view body) {
   return document;
 }
 
+bool asks_for_something(const Fields& fields, const std::string& name) {
+  auto value = fields.find(name);
+  return value && !asks_for_nothing(*value);
+}
+
+void reject_with(Fields& fields, const std::string& name, const std::string& why) {
+  if (asks_for_something(fields, name)) fields.reject(name, why);
+}
+
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    auto value = fields.find(name);
-    if (value && !asks_for_nothing(*value)) fields.reject(name, "is not supported by this server");
-  }
+  for (const std::string& name : names)
+    reject_with(fields, name, "is not supported by this server");
 }
 
 void accept_only(Fields& fields,
@@ -241,8 +248,8 @@ void accept_only(Fields& fields,
 
 void reject_other_limits(Fields& fields, std::string_view right) {
   for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
-    if (name != right && fields.find(name))
-      fields.reject(name, fmt::format("is not supported here: use '{}'", right));
+    if (name != right)
+      reject_with(fields, name, fmt::format("is not supported here: use '{}'", right));
   }
 }
 

@@ -44,6 +44,10 @@ std::string read_content(Fields& message, const std::vector<std::string_view>& t
 
 ApiError unsupported_content(std::string_view type, const std::string& where);
 
+// Whether the field is there with another value than null, false, 0 or something empty.
+bool asks_for_something(const Fields& fields, const std::string& name);
+// 400 that says why, when the field is there with a value that asks for something.
+void reject_with(Fields& fields, const std::string& name, const std::string& why);
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);
 // 400 for any other value than `values`.

@@ -78,9 +78,8 @@ std::optional<OutputFormat> read_structured_outputs(Fields& fields) {
 // Of earlier versions of vLLM.
 void reject_former_fields(Fields& fields) {
   for (const char* kind : kKinds) {
-    std::string name = fmt::format("guided_{}", kind);
-    if (!fields.find(name)) continue;
-    fields.reject(name, fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
+    reject_with(fields, fmt::format("guided_{}", kind),
+                fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
   }
   reject_unsupported(fields, {"guided_decoding_backend", "guided_whitespace_pattern"});
 }

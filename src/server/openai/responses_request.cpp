@@ -173,10 +173,8 @@ void read_text_format(Fields& fields, ResponsesRequest& request) {
 }
 
 void reject_what_needs_more(Fields& fields) {
-  if (fields.find("previous_response_id")) {
-    fields.reject("previous_response_id",
-                  "is not supported: responses are not stored; send the conversation in 'input'");
-  }
+  reject_with(fields, "previous_response_id",
+              "is not supported: responses are not stored; send the conversation in 'input'");
   reject_other_limits(fields, "max_output_tokens");
   fields.boolean("store");  // the clients' default is true; the answer says false
   reject_unsupported(

@@ -123,6 +123,11 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
             "text.format.schema");
 }
 
+TEST(ResponsesRequest, FieldsThatAskForNothingPass) {
+  EXPECT_EQ(param(R"("input":"x","max_tokens":0)"), "accepted");
+  EXPECT_EQ(param(R"("input":"x","previous_response_id":"")"), "accepted");
+}
+
 TEST(ResponsesRequest, RefusesAShortestAnswerBesideAFormat) {
   EXPECT_EQ(param(R"("input":"x","min_tokens":3)"), "accepted");
   for (const char* format :
