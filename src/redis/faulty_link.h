@@ -10,15 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "base/mutex.h"
-#include "redis/address.h"
+#include "redis/loopback_listener.h"
 
 namespace droidspeak {
 
@@ -26,28 +19,9 @@ class FaultyLink {
  public:
   enum class Fault { kNone, kSlow, kStalled, kReset, kFlipped };
 
-  explicit FaultyLink(uint16_t server_port) : server_port_(server_port) {
-    listener_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = loopback(0);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    port_ = ntohs(address.sin_port);
-    acceptor_ = std::thread([this] { accept_all(); });
-  }
+  explicit FaultyLink(uint16_t server_port) : server_port_(server_port) {}
 
-  ~FaultyLink() {
-    is_ending_ = true;
-    acceptor_.join();
-    for (std::thread& thread : carriers_) thread.join();
-    close(listener_);
-  }
-
-  FaultyLink(const FaultyLink&) = delete;
-  FaultyLink& operator=(const FaultyLink&) = delete;
-
-  RedisServers servers() const { return {.addresses = {{"127.0.0.1", port_}}}; }
+  RedisServers servers() const { return {.addresses = {listener_.address()}}; }
 
   // From the server, all connections together; for Fault::kSlow.
   void set_slow_rate(double bytes_per_second) { slow_rate_ = bytes_per_second; }
@@ -66,35 +40,18 @@ class FaultyLink {
   uint64_t carried() const { return carried_; }
 
  private:
-  static constexpr int kLookMs = 20;
+  static constexpr int kLookMs = LoopbackListener::kLookMs;
   static constexpr size_t kSlowBytes = 512;
   static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-  static sockaddr_in loopback(uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    return address;
-  }
-
   bool has_failed(Fault fault) const { return fault_ == fault && has_failed(); }
-
-  void accept_all() {
-    while (!is_ending_) {
-      pollfd wanted{listener_, POLLIN, 0};
-      if (poll(&wanted, 1, kLookMs) <= 0) continue;
-      int client = accept(listener_, nullptr, nullptr);
-      if (client >= 0) carriers_.emplace_back([this, client] { carry(client); });
-    }
-  }
 
   void carry(int client) {
     int server = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = loopback(server_port_);
+    sockaddr_in address = LoopbackListener::loopback(server_port_);
     bool is_open = connect(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
     std::vector<char> bytes(65536);
-    while (is_open && !is_ending_ && !has_failed(Fault::kReset)) {
+    while (is_open && !listener_.is_ending() && !has_failed(Fault::kReset)) {
       pollfd ends[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
       if (has_failed(Fault::kStalled) || poll(ends, 2, kLookMs) <= 0) {
         if (has_failed(Fault::kStalled))
@@ -105,7 +62,6 @@ class FaultyLink {
       if (is_open && ends[1].revents != 0) is_open = carry_from_server(server, client, bytes);
     }
     close(server);
-    close(client);
   }
 
   // What is left before the fault first, so that it comes where it was meant to.
@@ -131,7 +87,8 @@ class FaultyLink {
       free_from_ = std::max(free_from_, std::chrono::steady_clock::now()) + time;
       until = free_from_;
     }
-    while (!is_ending_ && has_failed(Fault::kSlow) && std::chrono::steady_clock::now() < until)
+    while (!listener_.is_ending() && has_failed(Fault::kSlow) &&
+           std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(
           until - std::chrono::steady_clock::now(), std::chrono::milliseconds(kLookMs)));
   }
@@ -145,17 +102,13 @@ class FaultyLink {
   }
 
   const uint16_t server_port_;
-  int listener_ = -1;
-  uint16_t port_ = 0;
   std::atomic<double> slow_rate_ = 10;
   std::atomic<Fault> fault_ = Fault::kNone;
   std::atomic<uint64_t> fault_at_ = kNever;
   std::atomic<uint64_t> carried_ = 0;
-  std::atomic<bool> is_ending_ = false;
   Mutex mutex_;
   std::chrono::steady_clock::time_point free_from_ GUARDED_BY(mutex_){};
-  std::thread acceptor_;
-  std::vector<std::thread> carriers_;
+  LoopbackListener listener_{[this](int client) { carry(client); }};  // ends before the rest
 };
 
 }  // namespace droidspeak

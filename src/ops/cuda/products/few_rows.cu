@@ -1,6 +1,6 @@
 #include "device/cuda/cuda_check.h"
-#include "ops/cuda/device_code/cache_hints.cuh"
 #include "ops/cuda/device_code/chain.cuh"
+#include "ops/cuda/device_code/read_once.cuh"
 #include "ops/cuda/device_code/runs_here.h"
 #include "ops/cuda/products/few_rows.h"
 #include "ops/cuda/products/few_rows_input.cuh"
@@ -14,24 +14,6 @@ constexpr int kMostSharedBytes = 200 << 10;  // what four normed rows of so many
 
 // What a lane has of a chunk of columns, one access for each matrix row of the tile.
 using Chunk = uint4[kTileOutputs];
-
-// Zeros if it is not there. Past the nearest cache, and the first to leave the next one.
-__device__ inline uint4 load_weights(const __nv_bfloat16* from, bool is_there, uint64_t policy) {
-  uint4 value;
-  asm volatile(
-      "{\n"
-      ".reg .pred there;\n"
-      "setp.ne.s32 there, %5, 0;\n"
-      "mov.b32 %0, 0;\n"
-      "mov.b32 %1, 0;\n"
-      "mov.b32 %2, 0;\n"
-      "mov.b32 %3, 0;\n"
-      "@there ld.global.nc.L1::no_allocate.L2::cache_hint.v4.b32 {%0,%1,%2,%3}, [%4], %6;\n"
-      "}\n"
-      : "=&r"(value.x), "=&r"(value.y), "=&r"(value.z), "=&r"(value.w)
-      : "l"(from), "r"(static_cast<int>(is_there)), "l"(policy));
-  return value;
-}
 
 // Loads what a warp multiplies, in the same order: groups of columns of a tile, then the next tile.
 class Loader {
@@ -49,8 +31,8 @@ class Loader {
     const bool is_there = column < limit_;
 #pragma unroll
     for (int place = 0; place < kTileOutputs; ++place)
-      chunk[place] = load_weights(rows_[place / 2] + (place % 2) * steps_[place / 2] + column,
-                                  is_there, policy_);
+      read_once(chunk[place], rows_[place / 2] + (place % 2) * steps_[place / 2] + column, is_there,
+                policy_);
   }
 
   __device__ void next_group() {
