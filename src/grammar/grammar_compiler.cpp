@@ -109,8 +109,8 @@ struct GrammarCompiler::Library {
       : tokenizer(from), vocab_size(vocab), cache(bytes) {}
 
   xgrammar::GrammarCompiler& get(Vocabulary vocabulary) {
-    auto& [once, compiler] = compilers[static_cast<size_t>(vocabulary)];
-    std::call_once(once, [&] {
+    Compiler& found = compilers[static_cast<size_t>(vocabulary)];
+    std::call_once(found.once, [&] {
       std::vector<int32_t> stops;
       std::ranges::copy_if(tokenizer.end_of_turn_ids, std::back_inserter(stops),
                            [&](int32_t id) { return id >= 0 && id < vocab_size; });
@@ -118,9 +118,9 @@ struct GrammarCompiler::Library {
                                    xgrammar::VocabType::RAW, vocab_size, stops);
       constexpr int kThreads = 1;
       constexpr bool kCached = false;  // it would keep what is refused
-      compiler.emplace(info, kThreads, kCached);
+      found.compiler.emplace(info, kThreads, kCached);
     });
-    return *compiler;
+    return *found.compiler;
   }
 
   struct Compiler {
