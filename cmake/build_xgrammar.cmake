@@ -29,6 +29,28 @@ replace_in(grammar_functor.cc "static const int64_t kUnzipThreshold = 128;"
 # Of a class's bounds it keeps the low byte: [\uE000-\U0010FFFF] would hold every ASCII character where it looks ahead.
 replace_in(earley_parser.cc "static_cast<uint8_t>(sub_sequence[i]) <= ch" "sub_sequence[i] <= ch")
 replace_in(earley_parser.cc "ch <= static_cast<uint8_t>(sub_sequence[i + 1])" "ch <= sub_sequence[i + 1]")
+# Grammars with many ways to read one text keep it busy for ever. Its steps are counted, and a call that takes more of them
+# than it may ends with an exception (src/grammar/step_limit.h).
+replace_in(earley_parser.cc "#include <cctype>" "#include <cctype>\n#include <limits>\n#include <stdexcept>")
+replace_in(earley_parser.cc "bool EarleyParser::IsCompleted() const {"
+  "thread_local int64_t steps_left = std::numeric_limits<int64_t>::max();
+
+int64_t SetStepsLeft(int64_t steps) { return std::exchange(steps_left, steps); }
+
+static void TakeSteps(size_t steps) {
+  steps_left -= static_cast<int64_t>(steps);
+  if (steps_left < 0) throw std::length_error(\"it has too many ways to read a text\");
+}
+
+bool EarleyParser::IsCompleted() const {")
+replace_in(earley_parser.cc "  // Check if the rule has a corresponding FSM.\n" "  TakeSteps(1);\n")
+replace_in(earley_parser.cc "  // Scan all the scanable states.\n" "  TakeSteps(1 + latest_states.size());\n")
+replace_in(earley_parser.cc "  for (const auto& [ref_id, parent_state] : parent_states_map) {"
+  "  TakeSteps(parent_states_map.size() / 8);
+  for (const auto& [ref_id, parent_state] : parent_states_map) {")
+replace_in(earley_parser.cc "const auto in_vec = [&](const ParserState& state_) {"
+  "const auto in_vec = [&](const ParserState& state_) {
+        TakeSteps(rule_id_to_completable_states_.Back().size() / 8);")
 
 set(jobs $ENV{CMAKE_BUILD_PARALLEL_LEVEL})
 if(NOT jobs)

@@ -9,6 +9,9 @@ if(DROIDSPEAK_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND DROIDSPEAK_WARNINGS -Wno-restrict)  # false alarms of g++ 12 on string literals
+  if(CMAKE_UNITY_BUILD)
+    list(APPEND DROIDSPEAK_WARNINGS -Wno-subobject-linkage)  # takes a joined source for a header
+  endif()
 endif()
 set_property(GLOBAL PROPERTY DROIDSPEAK_MODULE_TABLE "")
 
@@ -35,9 +38,18 @@ if(DROIDSPEAK_DEBUG_CHECKS)
   target_compile_definitions(droidspeak_options INTERFACE DROIDSPEAK_DEBUG_CHECKS _GLIBCXX_ASSERTIONS)
 endif()
 
+# keep_apart(a.cpp b.cpp): files that are compiled alone also where files are joined (CMAKE_UNITY_BUILD), since they use
+# names of their own that others use too.
+function(keep_apart)
+  set_property(SOURCE ${ARGN} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 function(add_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;TESTS;LINKS;TEST_LINKS" ${ARGN})
   add_library(droidspeak_${name} STATIC ${ARG_SOURCES})
+  if(name IN_LIST DROIDSPEAK_APART)
+    set_target_properties(droidspeak_${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   list(TRANSFORM ARG_DEPENDS PREPEND droidspeak_ OUTPUT_VARIABLE libraries)
   target_link_libraries(droidspeak_${name} PUBLIC droidspeak_options ${libraries} ${ARG_LINKS})
   target_compile_options(droidspeak_${name} PRIVATE
@@ -56,7 +68,7 @@ add_custom_target(compiled_tests)
 function(add_test_binary name)
   cmake_parse_arguments(ARG "" "" "LABEL;SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} droidspeak_test_limit GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DROIDSPEAK_WARNINGS}>)
   # Half the time to compile; what is tested keeps its level, and so do the tests that compute slow references.
   if(NOT name MATCHES "^(codec|ops|ops_cuda|parity|profiler)_test$")

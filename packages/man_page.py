@@ -1,5 +1,6 @@
 """droidspeak(1) from the program's own --help."""
 
+import re
 import time
 
 import help_pages
@@ -35,6 +36,13 @@ def example(command):
     return [".PP", "Example:", ".PP", ".RS 4", ".nf", escape(command.footer.removeprefix("Example:").strip()), ".fi", ".RE"]
 
 
+def environment(root):
+    """Options that the environment gives, too: (Env:NAME) in their help."""
+    found = {match[1]: option.names[-1] for command in root.all() for option in command.options
+             if (match := re.search(r"\(Env:(\w+)\)", option.value))}
+    return [line for name, option in sorted(found.items()) for line in entry(f"\\fB{escape(name)}\\fR", f"As {option}.")]
+
+
 def write(program):
     root = help_pages.read_program(program)
     date = time.strftime("%Y-%m-%d", time.gmtime(staging.timestamp()))
@@ -51,6 +59,7 @@ def write(program):
     lines += [".SH EXIT STATUS", "0 on success, 1 when the command failed, 2 when its arguments are wrong.",
               ".SH ENVIRONMENT",
               *entry("\\fBDROIDSPEAK_API_KEY\\fR, \\fBDROIDSPEAK_ADMIN_KEY\\fR", "Keys of serve, as with --api-key and --admin-key."),
+              *environment(root),
               ".SH FILES", *entry("\\fI/etc/droidspeak/droidspeak.conf\\fR", "Family and options of the service."),
               *entry("\\fI/var/lib/droidspeak\\fR", "Models of the service, if nothing else is said."),
               *entry("\\fI/var/cache/droidspeak\\fR", "Caches of the service that were put on disk.")]

@@ -11,7 +11,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,17 +18,12 @@ import time
 from pathlib import Path
 
 import demo
+from server_port import server_port
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_SERVERS = 3
 # Debian keeps it where only root's PATH looks.
 HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin") or "haproxy"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def get(port, path):
@@ -81,7 +75,7 @@ class Cluster:
 
     def start_redis(self):
         """The flags that let servers use it."""
-        port = free_port()
+        port = server_port()
         self.run("redis", ["redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", self.out, "--save", "", "--appendonly", "no",
                            "--maxmemory", "2gb", "--maxmemory-policy", "allkeys-lru"])
         ping = ["redis-cli", "-h", "127.0.0.1", "-p", str(port), "ping"]
@@ -103,7 +97,7 @@ class Cluster:
         sys.exit(f"{name} did not start: {(self.out / f'{name}.log').read_text().strip()[-500:]}")
 
     def start_haproxy(self):
-        self.port, stats = free_port(), free_port()
+        self.port, stats = server_port(), server_port()
         servers = {f"DROIDSPEAK_SERVER_{i + 1}": f"127.0.0.1:{self.ports[f'server-{i + 1}']}" for i in range(NUM_SERVERS)}
         environment = {**os.environ, "DROIDSPEAK_BIND": f"127.0.0.1:{self.port}", "DROIDSPEAK_STATS": f"127.0.0.1:{stats}", **servers}
         self.run("haproxy", [HAPROXY, "-db", "-f", ROOT / "deploy" / "haproxy" / "haproxy.cfg"], environment)

@@ -147,21 +147,34 @@ def add_rope(writer, config, architecture):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "beta_fast" in rope:
+            writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        if "beta_slow" in rope:
+            writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
     elif rope["rope_type"] == "longrope":
         original = rope["original_max_position_embeddings"]
         stretch = config.max_position_embeddings / original
+        factor = rope.get("attention_factor") or math.sqrt(1 + math.log(stretch) / math.log(original))
         writer.add_rope_scaling_orig_ctx_len(original)
-        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
+        writer.add_rope_scaling_attn_factors(factor)
         for kind in ("long", "short"):
             writer.add_tensor(f"rope_factors_{kind}.weight", numpy.array(rope[f"{kind}_factor"], dtype=numpy.float32))
+
+
+def has_odd_windows(config):
+    """Whether they are on other layers than where readers expect them."""
+    period = 6 if config.model_type == "gemma3_text" else 4
+    return any((kind == "full_attention") != ((i + 1) % period == 0) for i, kind in enumerate(config.layer_types))
 
 
 def add_factors(writer, config, architecture):
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+        if architecture in ("gemma3", "olmo2") and has_odd_windows(config):
+            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if architecture == "gemma2":
-        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
-        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping or 0)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping or 0)
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     if experts:
         writer.add_expert_count(experts)
@@ -177,19 +190,20 @@ def add_factors(writer, config, architecture):
         writer.add_logit_scale(config.logits_scaling)
 
 
-def add_experts(writer, name, values, dtype):
+def add_experts(writer, name, stored, dtype):
     """All experts of a layer are one tensor, with gate and up apart."""
     layer = name.split(".")[2]
-    half = values.shape[1] // 2
-    parts = {"down": values} if "down" in name else {"gate": values[:, :half], "up": values[:, half:]}
+    half = stored.shape[1] // 2
+    parts = {"down": stored} if "down" in name else {"gate": stored[:, :half], "up": stored[:, half:]}
     for part, of_all in parts.items():
-        stored = gguf.quants.quantize(numpy.ascontiguousarray(of_all), dtype)
-        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", stored, raw_dtype=dtype)
+        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", numpy.ascontiguousarray(of_all), raw_dtype=dtype)
 
 
-def write_gguf(model, architecture, dtype, path):
+def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, split=0):
+    """encode(name, values): a matrix as it is stored, row by row, and its type. `split`: tensors of one file."""
     config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    add_more(writer)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -208,19 +222,17 @@ def write_gguf(model, architecture, dtype, path):
         values = parameter.numpy()
         if "Gemma" in type(model).__name__ and "norm" in name:
             values = values + 1
+        stays = values.ndim == 1 or "shared_expert_gate" in name or "mlp.gate." in name
+        stored, dtype = (values, None) if stays else encode(name, values)
         if architecture in ("llama", "granite", "smollm3") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
-            values = adjacent_pairs(values, heads)
+            stored = adjacent_pairs(stored, heads)
         if "shared_expert_gate" in name:
-            writer.add_tensor(gguf_name(name, architecture), values[0])
-        elif "mlp.gate." in name:
-            writer.add_tensor(gguf_name(name, architecture), values)
+            writer.add_tensor(gguf_name(name, architecture), stored[0])
         elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            add_experts(writer, name, values, dtype)
-        elif values.ndim == 2:
-            writer.add_tensor(gguf_name(name, architecture), gguf.quants.quantize(values, dtype), raw_dtype=dtype)
+            add_experts(writer, name, stored, dtype)
         else:
-            writer.add_tensor(gguf_name(name, architecture), values)
+            writer.add_tensor(gguf_name(name, architecture), stored, raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -246,7 +258,7 @@ def main():
         architecture, config = MODELS[name]
         dtype = FORMATS.get(name, gguf.GGMLQuantizationType.F16)
         model = make_model(config, dtype)
-        write_gguf(model, architecture, dtype, out / f"{name}.gguf")
+        write_gguf(model, architecture, lambda _, values: (gguf.quants.quantize(values, dtype), dtype), out / f"{name}.gguf")
         write_golden(model, out / f"{name}.json")
         print(name, (out / f"{name}.gguf").stat().st_size // 1024, "KiB")
 

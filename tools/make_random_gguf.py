@@ -2,6 +2,7 @@
 """Makes a random GGUF model of a real shape, for speed alone, and the family.json that names it.
 
     python3 tools/make_random_gguf.py --shape 8b --type q4_k_m --out /dev/shm/8b-q4
+    python3 tools/make_random_gguf.py --shape mixtral --type q4_0 --vocab-size 32000 --out /dev/shm/mixtral-q4  # 26 GB
 
 A matrix is the same few random blocks over and over. The tokenizer has a token for each byte: only token ids matter
 here. Needs nothing but Python."""
@@ -9,21 +10,27 @@ import argparse
 import json
 import random
 import struct
+import time
+from collections import namedtuple
 from pathlib import Path
 
 import own_folder
 
-SHAPES = {  # layers, width, heads, heads of K and V, head size, width of the FFN
-    "70b": (80, 8192, 64, 8, 128, 28672),
-    "8b": (32, 4096, 32, 8, 128, 14336),
-    "1b": (16, 2048, 32, 8, 64, 8192),
-    "tiny": (2, 256, 4, 2, 64, 512),
+# ffn: width of the FFN, or of each of the experts, of which a token has per_token.
+Shape = namedtuple("Shape", "layers width heads kv_heads head_dim ffn experts per_token", defaults=(0, 0))
+SHAPES = {
+    "70b": Shape(80, 8192, 64, 8, 128, 28672),
+    "8b": Shape(32, 4096, 32, 8, 128, 14336),
+    "1b": Shape(16, 2048, 32, 8, 64, 8192),
+    "tiny": Shape(2, 256, 4, 2, 64, 512),
+    "mixtral": Shape(32, 4096, 32, 8, 128, 14336, 8, 2),
+    "tiny-experts": Shape(2, 256, 4, 2, 64, 512, 4, 2),
 }
 TYPES = {"f32": 0, "q4_0": 2, "q4_1": 3, "q8_0": 8, "q4_k": 12, "q6_k": 14, "bf16": 30}  # numbers in the file
 BLOCKS = {"f32": (1, 4), "bf16": (1, 2), "q4_0": (32, 18), "q4_1": (32, 20), "q8_0": (32, 34), "q4_k": (256, 144),
           "q6_k": (256, 210)}  # elements, bytes
 ALIGNMENT = 32
-PATTERN_BLOCKS = 4096
+PATTERN_BLOCKS = 4099  # a prime: rows differ
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 
 
@@ -41,18 +48,20 @@ def block_of(kind, deviation, source):
         return half(unit) + half(4 * unit) + b"\xa0" * 4 + b"\xfc" * 4 + b"\xc0" * 4 + source.randbytes(128)
     if kind == "q6_k":
         return source.randbytes(192) + bytes([32] * 16) + half(deviation / (32 * 18.5))
-    bits, = struct.unpack("<I", struct.pack("<f", source.gauss(0, deviation)))
-    return struct.pack("<H", bits >> 16)
+    value = struct.pack("<f", source.gauss(0, deviation))
+    return value if kind == "f32" else value[2:]
 
 
 class Tensor:
-    def __init__(self, name, kind, columns, rows=None, gain=1.0):
-        self.name, self.kind, self.columns, self.rows, self.gain = name, kind, columns, rows, gain
+    """A matrix, `count` of them one behind the other, or without rows a norm."""
+
+    def __init__(self, name, kind, columns, rows=None, gain=1.0, count=None):
+        self.name, self.kind, self.columns, self.rows, self.gain, self.count = name, kind, columns, rows, gain, count
         elements, size = BLOCKS[kind]
-        self.bytes = columns * (rows or 1) // elements * size
+        self.bytes = columns * (rows or 1) * (count or 1) // elements * size
 
     def header(self, offset):
-        sizes = [self.columns] + ([self.rows] if self.rows else [])
+        sizes = [size for size in (self.columns, self.rows, self.count) if size]
         return (text(self.name) + struct.pack("<I", len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
                 + struct.pack("<IQ", TYPES[self.kind], offset))
 
@@ -94,10 +103,12 @@ def byte_tokens():
 
 
 def metadata(shape):
-    layers, width, heads, kv_heads, head_dim, ffn = shape
-    sizes = {"block_count": layers, "embedding_length": width, "attention.head_count": heads,
-             "attention.head_count_kv": kv_heads, "attention.key_length": head_dim, "attention.value_length": head_dim,
-             "feed_forward_length": ffn, "context_length": 131072, "rope.dimension_count": head_dim}
+    sizes = {"block_count": shape.layers, "embedding_length": shape.width, "attention.head_count": shape.heads,
+             "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_dim,
+             "attention.value_length": shape.head_dim, "feed_forward_length": shape.ffn, "context_length": 131072,
+             "rope.dimension_count": shape.head_dim}
+    if shape.experts:
+        sizes |= {"expert_count": shape.experts, "expert_used_count": shape.per_token}
     tokens = byte_tokens()
     return ([pair("general.architecture", STRING, "llama"), pair("tokenizer.ggml.model", STRING, "gpt2"),
              pair("tokenizer.ggml.pre", STRING, "llama-bpe")]
@@ -112,7 +123,7 @@ def metadata(shape):
 
 
 def tensors_of(shape, kind, vocab_size):
-    layers, width, heads, kv_heads, head_dim, ffn = shape
+    layers, width, heads, kv_heads, head_dim, ffn, experts, _ = shape
     is_mixed = kind == "q4_k_m"  # as such files are: a part of the matrices is finer
     kind = "q4_k" if is_mixed else kind
     finer = "q6_k" if is_mixed else kind
@@ -125,11 +136,21 @@ def tensors_of(shape, kind, vocab_size):
                     Tensor(prefix + "attn_q.weight", kind, width, heads * head_dim),
                     Tensor(prefix + "attn_k.weight", kind, width, kv_heads * head_dim),
                     Tensor(prefix + "attn_v.weight", of_some, width, kv_heads * head_dim),
-                    Tensor(prefix + "attn_output.weight", kind, heads * head_dim, width, 0.2),
-                    Tensor(prefix + "ffn_gate.weight", kind, width, ffn),
-                    Tensor(prefix + "ffn_up.weight", kind, width, ffn),
-                    Tensor(prefix + "ffn_down.weight", of_some, ffn, width, 0.2)]
+                    Tensor(prefix + "attn_output.weight", kind, heads * head_dim, width, 0.2)]
+        if experts:
+            tensors += [Tensor(prefix + "ffn_gate_inp.weight", "f32", width, experts)]
+        suffix = "_exps.weight" if experts else ".weight"
+        tensors += [Tensor(prefix + "ffn_gate" + suffix, kind, width, ffn, count=experts),
+                    Tensor(prefix + "ffn_up" + suffix, kind, width, ffn, count=experts),
+                    Tensor(prefix + "ffn_down" + suffix, of_some, ffn, width, 0.2, count=experts)]
     return tensors
+
+
+def read_share(tensor, shape, tokens):
+    """What a step of so many tokens reads of a tensor, if routers choose evenly: experts that no token has stay unread."""
+    if tensor.name == "token_embd.weight":
+        return 0.0
+    return 1 - (1 - shape.per_token / shape.experts) ** tokens if "_exps" in tensor.name else 1.0
 
 
 def write_model(path, shape, kind, vocab_size):
@@ -157,11 +178,13 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vocab-size", type=int, default=128256)
     options = parser.parse_args()
+    begin = time.monotonic()
     own_folder.take(options.out, ["base.gguf", "family.json"])
     total = write_model(options.out / "base.gguf", SHAPES[options.shape], options.type, options.vocab_size)
     family = {"name": f"random-{options.shape}", "base": {"name": "base", "path": "base.gguf"}, "variants": []}
     (options.out / "family.json").write_text(json.dumps(family, indent=2) + "\n")
-    print(f"{options.out}: {total / 1e9:.1f} GB, {options.type}, vocabulary {options.vocab_size}")
+    print(f"{options.out}: {total / 1e9:.1f} GB, {options.type}, vocabulary {options.vocab_size}, "
+          f"{time.monotonic() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -78,6 +78,12 @@ MODELS = {
         layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
     "granite": lambda: transformers.GraniteConfig(**small(
         embedding_multiplier=6.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=3.0)),
+    "granite-bias": lambda: transformers.GraniteConfig(**small(
+        attention_multiplier=0.2, residual_multiplier=0.4, attention_bias=True, mlp_bias=True)),
+    # Sizes that no vector is a multiple of.
+    "llama-odd": lambda: transformers.LlamaConfig(**{**small(
+        head_dim=10, attention_bias=True, mlp_bias=True), "vocab_size": 131, "hidden_size": 42, "intermediate_size": 43,
+        "num_attention_heads": 6}),
     "olmo2": lambda: transformers.Olmo2Config(**small(head_dim=24)),
     "mixtral": lambda: transformers.MixtralConfig(**served(num_local_experts=5, num_experts_per_tok=2,
                                                           sliding_window=40)),
@@ -167,12 +173,25 @@ def add_expert_adapter(model, folder):
     (folder / "adapter" / "adapter_config.json").write_text(json.dumps(config, indent=2))
 
 
+def add_parameter_adapter(model, folder):
+    """LoRA on attention and on all experts, which are two parameters of a layer."""
+    import peft
+    torch.manual_seed(5)
+    config = peft.LoraConfig(r=3, lora_alpha=6, target_modules=["q_proj", "v_proj"], init_lora_weights=False,
+                             target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
+    adapted = peft.get_peft_model(model, config)
+    write_golden(adapted, folder, "golden_adapter.json")
+    adapted.save_pretrained(folder / "adapter", safe_serialization=True)
+    (folder / "adapter" / "README.md").unlink(missing_ok=True)
+
+
 def rope_cases():
     """RoPE objects of config.json, and their frequencies and attention factor."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
     yarn = {"rope_type": "yarn", "factor": 8.0, "rope_theta": 1000000.0, "original_max_position_embeddings": 4096}
     objects = {
         "linear": {"rope_type": "linear", "factor": 2.5, "rope_theta": 10000.0},
+        "dynamic": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0},
         "llama3": llama3_rope(),
         "yarn": yarn,
         "yarn-betas": {**yarn, "beta_fast": 16.0, "beta_slow": 2.0},
@@ -215,6 +234,8 @@ def main():
             add_adapter(model, folder)
         if name == "mixtral":
             add_expert_adapter(model, folder)
+        if name == "qwen3-moe":
+            add_parameter_adapter(model, folder)
         print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) // 1024, "KiB")
 
 

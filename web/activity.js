@@ -11,14 +11,14 @@ const activity = (() => {
   const agoText = (seconds) => seconds > -1 ? 'now' : seconds > -120 ? `${Math.round(-seconds)} s ago`
       : seconds > -7200 ? `${Math.round(-seconds / 60)} min ago` : `${Math.round(-seconds / 3600)} h ago`;
 
-  function options(title, text) {
+  function options(title, text, numTicks) {
     const muted = dom.themeColour('muted');
     const line = dom.themeColour('line');
     const grid = {color: line, borderColor: line};
     return {
       responsive: true, maintainAspectRatio: false, animation: false,
       scales: {
-        x: {type: 'linear', max: 0, suggestedMin: -60, grid, ticks: {color: muted, callback: agoText, maxTicksLimit: 6, maxRotation: 0}},
+        x: {type: 'linear', max: 0, suggestedMin: -60, grid, ticks: {color: muted, callback: agoText, maxTicksLimit: numTicks, maxRotation: 0}},
         y: {beginAtZero: true, grid, title: {display: true, text: title, color: muted}, ticks: {color: muted, callback: text}},
       },
       plugins: {
@@ -39,14 +39,16 @@ const activity = (() => {
     byId('activity-no-charts').hidden = Boolean(window.Chart);
     if (!window.Chart) return;
     const shown = datasets.filter(({data}) => data.length);
+    byId(`${id}-empty`).hidden = shown.length > 0;
+    const look = options(title, text, byId(id).parentElement.clientWidth < 420 ? 4 : 6);
     if (charts[id]) {
-      Object.assign(charts[id], {options: options(title, text)});
+      Object.assign(charts[id], {options: look});
       charts[id].data.datasets = shown;
       charts[id].update();
       return;
     }
     Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-    charts[id] = new Chart(byId(id), {type: 'scatter', data: {datasets: shown}, options: options(title, text)});
+    charts[id] = new Chart(byId(id), {type: 'scatter', data: {datasets: shown}, options: look});
   }
 
   function drawCharts() {
@@ -55,14 +57,16 @@ const activity = (() => {
     const secondsAgo = (at) => (at - now) / 1000;
     const points = (name) => intervals.filter((one) => one[name] !== null)
         .map((one) => ({x: secondsAgo(one.at), y: one[name]}));
+    const turns = chatHistory.turns().filter((turn) => dom.isNumber(turn.report?.ttft_ms));
+    const pointOf = (turn, y) => ({x: secondsAgo(turn.at), y, label: `${turn.variant}, ${turnViews.planText(turn)}`});
+    const found = turns.filter(({promptTokens}) => promptTokens > 0)
+        .map((turn) => pointOf(turn, turn.cachedTokens / turn.promptTokens));
     drawChart('hit-chart', [
       series('found in caches', points('hitRate'), 'accent', {showLine: true}),
       series('of it from other variants', points('sharedRate'), 'droidspeak', {showLine: true, pointStyle: 'rect'}),
+      series('turns here', found, 'reuse', {pointRadius: 5, pointStyle: 'triangle'}),
     ], 'Share of prompt tokens', (value) => percent(value, 0));
-    const turns = chatHistory.turns().filter((turn) => dom.isNumber(turn.report?.ttft_ms));
-    const turnPoint = (turn) => ({
-      x: secondsAgo(turn.at), y: turn.report.ttft_ms, label: `${turn.variant}, ${turnViews.planText(turn)}`,
-    });
+    const turnPoint = (turn) => pointOf(turn, turn.report.ttft_ms);
     const isShared = (turn) => Boolean(turn.report.sender);
     drawChart('ttft-chart', [
       series('all requests, mean', points('ttftMs'), 'full', {showLine: true}),
@@ -72,10 +76,14 @@ const activity = (() => {
     fillSamples(intervals);
   }
 
-  const row = (cells) => element('tr', {}, cells.map((cell, index) => index === 0
-      ? element('th', {scope: 'row'}, cell) : element('td', {class: index > 1 ? 'number' : null}, cell)));
-  const fillRows = (id, rows, whenEmpty) => byId(id).tBodies[0].replaceChildren(...(rows.length
-      ? rows.map(row) : [element('tr', {}, element('td', {colspan: byId(id).tHead.rows[0].cells.length, class: 'empty'}, whenEmpty))]));
+  // Cells look like the heads of their columns.
+  function fillRows(id, rows, whenEmpty) {
+    const heads = [...byId(id).tHead.rows[0].cells];
+    const row = (cells) => element('tr', {}, cells.map((cell, index) => index === 0
+        ? element('th', {scope: 'row'}, cell) : element('td', {class: heads[index].className || null}, cell)));
+    const empty = () => element('tr', {}, element('td', {colspan: heads.length, class: 'empty'}, whenEmpty));
+    byId(id).tBodies[0].replaceChildren(...(rows.length ? rows.map(row) : [empty()]));
+  }
 
   function fillSamples(intervals) {
     fillRows('samples', intervals.slice(-50).reverse().map((one) => [

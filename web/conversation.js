@@ -166,7 +166,7 @@ const conversation = (() => {
   function showSize(counted) {
     let text = '';
     if (counted?.isTooLong) text = 'Longer than the context: the server will refuse it.';
-    else if (counted) text = `${count(counted.count)} of ${count(counted.limit)} tokens with this question`;
+    else if (counted) text = `${count(counted.count)} of ${count(counted.limit)} tokens`;
     byId('chat-size').textContent = text;
   }
 

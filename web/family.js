@@ -11,11 +11,12 @@ const family = (() => {
     if (history[name].length > kHistory) history[name].shift();
   }
 
-  // The last two minutes as a line that ends at the right.
-  function sparkline(values) {
+  // The last two minutes as a line that ends at the right; before the first sample as after it.
+  function sparkline(known) {
+    const values = [...Array(kHistory - known.length).fill(known[0]), ...known];
     const top = Math.max(1, ...values);
     const points = values.map((value, index) => {
-      const x = 100 * (kHistory - values.length + index) / (kHistory - 1);
+      const x = 100 * index / (kHistory - 1);
       return `${x.toFixed(1)},${(23 - 22 * value / top).toFixed(1)}`;
     });
     const line = svg('polyline', {points: points.join(' ')});

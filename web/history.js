@@ -14,7 +14,7 @@ const chatHistory = (() => {
   const isText = (value) => typeof value === 'string';
 
   function isTurn(turn) {
-    return turn && isText(turn.question) && isText(turn.answer) && isText(turn.variant) && isText(turn.state);
+    return turn && ['question', 'answer', 'variant', 'state', 'system'].every((name) => isText(turn[name]));
   }
 
   // What another version or a person has left there does no harm.

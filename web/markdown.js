@@ -270,7 +270,7 @@ const markdown = (() => {
 
     startsBlock() {
       const line = this.lines[this.at];
-      if (kFence.test(line) || kHeading.test(line) || kRule.test(line)) return true;
+      if (kFence.test(line) || kHeading.test(line) || kRule.test(line) || isTable(this.lines, this.at)) return true;
       return this.depth < kMaxDepth && (line.trimStart().startsWith('>') || kItem.test(line));
     }
 

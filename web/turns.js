@@ -45,8 +45,9 @@ const turnViews = (() => {
       ['Layers recomputed', report.sender ? count(report.recomputed_layers) : null],
       ['Tokens looked at', count(report.looked_at_tokens || 0)],
       ['First token', duration(report.ttft_ms)],
-      ['Full prefill', againstFull(turn, books)],
+      ['Without its cache', report.fallback?.after_tokens ? `behind token ${count(report.fallback.after_tokens)}` : null],
       ['Answer', `${count(turn.completionTokens)} ${turn.completionTokens === 1 ? 'token' : 'tokens'}`],
+      ['Full prefill', againstFull(turn, books)],
     ].filter(([, value]) => value !== null);
   }
 

@@ -108,10 +108,10 @@ void add_bench_decode(CLI::App& bench) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--tokens", options->tokens, "Tokens decoded per sequence")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command->add_option("--context-tokens", options->context_tokens, "Prompt tokens before")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Measurements; the median counts")
       ->check(CLI::Range(1, 1000))

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "bench.h"
+#include "paced_files.h"
 #include "profiler/data.h"
 #include "workspace.h"
 
@@ -19,6 +20,7 @@ struct ReuseOptions {
   int32_t suffix_tokens = 32;
   int32_t repeats = 3;
   std::string data;
+  double disk_gbit = 0;
 };
 
 struct Measurement {
@@ -51,9 +53,10 @@ class ReuseBench {
       measure_length(tokens, plans, *workspace_.store, "host", rows, progress);
       if (options_.common.cache_dir.empty()) continue;
       workspace_.store->flush();
-      StoreOptions disk_only = store_options(options_.common, *workspace_.device);
-      disk_only.host_bytes = 0;
-      CacheStore store(disk_only, workspace_.clock);
+      PacedFiles files(options_.disk_gbit * 1e9 / 8);
+      StoreOptions from_disk = workspace_.stored;
+      from_disk.file_system = &files;
+      CacheStore store(from_disk, workspace_.clock);
       measure_length(tokens, plans, store, "disk", rows, progress);
     }
     return rows;
@@ -114,6 +117,7 @@ class ReuseBench {
     std::vector<std::vector<double>> ttfts(plans.size());
     for (int32_t i = 0; i <= options_.repeats; ++i) {
       for (size_t p = 0; p < plans.size(); ++p) {
+        if (tier == "disk") store.clear_host();
         PromptTimings timing;
         double ttft = measure(runner, prompt, plans[p], tokens, timing);
         if (i == 0) continue;
@@ -211,11 +215,16 @@ void add_bench_reuse(CLI::App& bench) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--suffix-tokens", options->suffix_tokens, "Length of the question")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command->add_option("--data", options->data,
                       "Documents and a question of this file (.jsonl, .jsonl.gz) instead of random "
                       "tokens, of which the last ones are looked at most");
+  command
+      ->add_option("--disk-gbit", options->disk_gbit,
+                   "With --cache-dir: read from there as over a link of so many Gbit/s (0: as fast "
+                   "as it goes)")
+      ->check(not_negative());
   command->add_option("--repeats", options->repeats, "Measurements; the median counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -182,20 +182,20 @@ void add_trace_options(CLI::App& command, TraceOptions& trace) {
                   "Variants that answer (default: those with a plan book for the sender)")
       ->delimiter(',');
   command.add_option("--contexts", trace.num_workflows, "Contexts read per trial")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command
       .add_option("--answers", trace.answers_per_context,
                   "Answers per context, one after another (0: one of each receiver)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command.add_option("--min-context", trace.min_context_tokens, "Shortest context in tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--max-context", trace.max_context_tokens, "Longest context in tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--max-tokens", trace.max_tokens, "Length of an answer")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--seed", trace.seed, "Of arrivals and lengths")->capture_default_str();
 }
@@ -207,11 +207,11 @@ void add_options(CLI::App& command, BenchServeOptions& options) {
       .add_option("--rates", options.rates,
                   "Answers asked for per second (default: find the highest that meets the target)")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_flag("--find-rate", options.finds_rate,
                    "Find the highest rate of each arm that meets the target");
   command.add_option("--minutes", options.minutes, "Time for the search; no trial begins after it")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--arms", options.arms, "What to compare")
       ->delimiter(',')
@@ -226,7 +226,7 @@ void add_options(CLI::App& command, BenchServeOptions& options) {
   command
       .add_option("--slo-ms", options.slo_ms,
                   "TTFT target (default: 3 times the unloaded full prefill)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--min-quality", options.min_quality, "Quality floor of plans")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

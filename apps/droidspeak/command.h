@@ -33,6 +33,10 @@ struct CommonOptions {
   std::string kv_dtype = "auto";
 };
 
+// Bounds of options; those of CLI11 tell the largest double, digit by digit.
+CLI::Validator above_zero();
+CLI::Validator not_negative();
+
 // Flags of every command that runs a model.
 void add_model_options(CLI::App& command, CommonOptions& options);
 // Flags of every command.

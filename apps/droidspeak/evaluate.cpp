@@ -135,8 +135,7 @@ void add_evaluate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--data", flags->data, "Questions on documents, .jsonl or .jsonl.gz")
       ->required();
-  command->add_option("--limit", flags->limit, "Rows at most (0: all)")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--limit", flags->limit, "Rows at most (0: all)")->check(not_negative());
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer in tokens")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -228,7 +228,7 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
       ->check(CLI::Range(0.0, 2.0))
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Keep the k most likely tokens (0: all)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       .add_option("--top-p", sampling.top_p,
                   "Keep the most likely tokens with this much probability")
@@ -240,7 +240,7 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   command
       .add_option("--repetition-penalty", sampling.repetition_penalty,
                   "Above 1: tokens seen before become less likely")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       .add_option("--presence-penalty", sampling.presence_penalty,
                   "Subtracted once from the logit of tokens already in the answer")

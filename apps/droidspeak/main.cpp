@@ -1,5 +1,7 @@
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include <fmt/format.h>
@@ -11,6 +13,28 @@
 #include "version.h"
 
 namespace droidspeak {
+
+namespace {
+
+CLI::Validator bounded(const char* name, const char* expected, bool (*fits)(double)) {
+  auto describe = [expected, fits](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool is_number = !text.empty() && *end == '\0' && std::isfinite(value);
+    return is_number && fits(value) ? "" : fmt::format("{} is not {}", text, expected);
+  };
+  return {describe, name};
+}
+
+}  // namespace
+
+CLI::Validator above_zero() {
+  return bounded("POSITIVE", "a number above 0", [](double value) { return value > 0; });
+}
+
+CLI::Validator not_negative() {
+  return bounded("NONNEGATIVE", "0 or a number above it", [](double value) { return value >= 0; });
+}
 
 void add_output_options(CLI::App& command, CommonOptions& options) {
   command.add_flag("--json", options.wants_json, "One JSON document on stdout; logs on stderr");
@@ -68,7 +92,7 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
   command
       .add_option("--max-model-len", options.max_model_len,
                   "Longest prompt plus answer in tokens (0: what the model allows)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       .add_option("--kv-memory", options.kv_memory,
                   "Paged K/V memory (auto: 1GiB; on a GPU what its memory leaves)")
@@ -104,6 +128,20 @@ std::string failure_message(const CLI::App* app, const CLI::Error& error) {
   return fmt::format("\"{}\" is not known here. {}", rest.front(), message);
 }
 
+// Every comparison with it is false, so it passes all bounds.
+const CLI::Validator kNotNan(
+    [](const std::string& value) {
+      return std::isnan(std::strtod(value.c_str(), nullptr)) ? value + " is not a number" : "";
+    },
+    "");
+
+void refuse_nan(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_name().starts_with("FLOAT")) option->check(kNotNan);
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_nan(*command);
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "DroidSpeak serves the fine-tuned variants of one base model and lets each start from the "
@@ -123,6 +161,7 @@ int run(int argc, char** argv) {
   add_inspect(app);
   add_family(app);
   add_supported(app);
+  refuse_nan(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

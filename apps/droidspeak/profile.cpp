@@ -151,7 +151,7 @@ void add_profile(CLI::App& app) {
       ->add_option("--fit-contexts", options.fit_contexts,
                    "Rows that maps are fitted on, those measured among them (default: as many "
                    "as the work budget has room for)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--group", options.group, "Layers per step of the heat map")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

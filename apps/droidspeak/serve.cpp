@@ -87,20 +87,20 @@ void add_options(CLI::App& command, ServeOptions& options) {
                      "Site whose pages may call this server; may be repeated, * for all");
   command.add_option("--max-body", options.max_body, "Largest request body")->capture_default_str();
   command.add_option("--max-connections", server.max_connections, "Clients at the same time")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--max-queue", options.max_queue, "Waiting requests before 429")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--max-batch", options.max_batch, "Requests computed at the same time")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command.add_option("--max-adapters", options.max_adapters, "Adapters loaded at the same time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command
       .add_option("--ttft-slo-ms", options.ttft_slo_ms, "Time to first token to aim for (0: none)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       .add_option("--min-quality", options.min_quality, "Quality floor of plans, 1 is full prefill")
       ->check(CLI::Range(0.0, 1.0))
@@ -117,7 +117,7 @@ void add_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str();
   command
       .add_option("--drain-s", options.drain_s, "Seconds that running requests have after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--protect-metrics", options.protects_metrics,
                    "Ask for a key on /metrics too: the admin key where there is one");

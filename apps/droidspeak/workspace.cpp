@@ -124,7 +124,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   kv = std::make_unique<KvCache>(
       *device, layout,
       kv_budget(*device, layout, max_positions, parse_kv_memory(options.kv_memory)));
-  StoreOptions stored = store_options(options, *device);
+  stored = store_options(options, *device);
   stored.kv_layout = layout;
   stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
   stored.coded_model = coded_model_of(*family);

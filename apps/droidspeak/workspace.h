@@ -46,6 +46,7 @@ class Workspace {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<KvCache> kv;
   SteadyClock clock;
+  StoreOptions stored;  // what `store` was made with
   std::unique_ptr<CacheStore> store;
   std::unique_ptr<PromptRunner> runner;
   std::unique_ptr<PlanBooks> books;

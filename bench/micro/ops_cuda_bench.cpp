@@ -1,283 +1,25 @@
 // What the fast paths of decoding are worth: steps of a model of random weights, each path
 // ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
 // operations of a prompt's chunks.
-//   ops_cuda_bench [8b|70b|small] [batch] [context] [step|paths|parts|products|prefill]
+//   ops_cuda_bench [8b|70b|small] [batch] [context] [step|paths|parts|products|prefill|sampling]
 //   [bf16|q4_0|...]
+// "sampling": steps with each way to sample and with adapters and batches that change.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <random>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "kv/kv_cache.h"
+#include "cuda_model.h"
 #include "ops/cuda/products/few_rows.h"
-#include "ops/cuda/steps/fast_paths.h"
 #include "ops/cuda/stopwatch.h"
+#include "sampling_bench.h"
 
 namespace droidspeak::cuda {
 namespace {
 
 constexpr double kPeakBandwidth = 4.8e12;  // bytes a second, H200
-
-struct ModelShape {
-  std::string_view name;
-  int32_t layers;
-  int64_t dim;
-  int32_t heads;
-  int32_t kv_heads;
-  int32_t head_dim;
-  int64_t ffn;
-  int64_t vocab;
-
-  int64_t q_columns() const { return int64_t{heads} * head_dim; }
-
-  int64_t qkv_columns() const { return int64_t{heads + 2 * kv_heads} * head_dim; }
-};
-
-constexpr ModelShape kShapes[] = {{"8b", 32, 4096, 32, 8, 128, 14336, 128256},
-                                  {"70b", 80, 8192, 64, 8, 128, 28672, 128256},
-                                  {"small", 30, 576, 9, 3, 64, 1536, 49152}};
-constexpr int32_t kRank = 16;
-
-// Random weights as a file holds them, for matrices of any shape of up to `count` elements.
-class Values {
- public:
-  Values(DType dtype, int64_t count) : dtype_(dtype), bytes_(bytes_of(dtype, count)) {
-    std::minstd_rand random(1);
-    if (dtype == DType::kBF16) {
-      for (size_t i = 0; i < bytes_.size(); i += 2)  // of magnitude 2^-8 to 2^-7
-        store(i, static_cast<uint16_t>(0x3b80 | (random() & 0x807f)));
-      return;
-    }
-    for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random() >> 8);
-    const auto step = static_cast<size_t>(traits(dtype).block_bytes);
-    const uint16_t scale = strip_format(dtype).has_supers ? 0x0400 : 0x1000;  // f16, 2^-14, 2^-11
-    for (size_t at = 0; at < bytes_.size(); at += step) {
-      store(at + (dtype == DType::kQ6_K ? 208 : 0), scale);
-      if (strip_format(dtype).has_minimum) store(at + 2, scale);
-    }
-  }
-
-  std::unique_ptr<WeightMatrix> matrix(Ops& ops, int64_t rows, int64_t columns) const {
-    const MatrixPart part{.dtype = dtype_,
-                          .rows = rows,
-                          .columns = columns,
-                          .bytes = std::span(bytes_).first(bytes_of(dtype_, rows * columns)),
-                          .row_order = {}};
-    return ops.pack({&part, 1}, Precision::kFast);
-  }
-
- private:
-  void store(size_t at, uint16_t bits) { std::memcpy(bytes_.data() + at, &bits, sizeof bits); }
-
-  DType dtype_;
-  std::vector<std::byte> bytes_;
-};
-
-struct Layer {
-  std::unique_ptr<WeightMatrix> qkv, output, gate_up, down;
-  LoraLinear qkv_lora, output_lora, gate_up_lora, down_lora;
-};
-
-LoraLinear make_lora(Ops& ops,
-                     const Values& values,
-                     int64_t in_columns,
-                     std::vector<int64_t> part_columns) {
-  LoraLinear lora;
-  int32_t ranks = 0;
-  int64_t first = 0;
-  for (int64_t columns : part_columns) {
-    lora.parts.push_back({.up = values.matrix(ops, columns, kRank),
-                          .first_rank = ranks,
-                          .rank = kRank,
-                          .first_column = static_cast<int32_t>(first)});
-    ranks += kRank;
-    first += columns;
-  }
-  lora.down = values.matrix(ops, ranks, in_columns);
-  return lora;
-}
-
-enum class Adapters { kNone, kOne };
-
-// Operations of a step.
-struct Parts {
-  bool norms = true;
-  bool rotation = true;
-  bool attention = true;
-  bool activation = true;
-  bool small_products = true;  // qkv and output
-  bool large_products = true;  // gate and up, down
-  bool logits = true;
-};
-
-class Model {
- public:
-  struct Options {
-    ModelShape shape;
-    int32_t batch = 1;
-    int32_t context = 1024;
-    DType dtype = DType::kBF16;  // of the weights
-  };
-
-  Model(CudaDevice& device, Ops& ops, const Options& options)
-      : shape_(options.shape),
-        batch_(options.batch),
-        context_(options.context),
-        kv_(device,
-            {.num_layers = shape_.layers,
-             .num_kv_heads = shape_.kv_heads,
-             .head_dim = shape_.head_dim,
-             .dtype = DType::kBF16},
-            kv_bytes()),
-        norm_(device, DType::kF32, 1, shape_.dim),
-        rope_(device, DType::kF32, max_positions(), shape_.head_dim),
-        hidden_(device, DType::kBF16, batch_, shape_.dim),
-        normed_(device, DType::kBF16, batch_, shape_.dim),
-        qkv_(device, DType::kBF16, batch_, shape_.qkv_columns()),
-        attended_(device, DType::kBF16, batch_, shape_.q_columns()),
-        gate_up_(device, DType::kBF16, batch_, 2 * shape_.ffn),
-        activated_(device, DType::kBF16, batch_, shape_.ffn),
-        low_(device, DType::kBF16, batch_, 3 * kRank),
-        logits_(device, DType::kF32, batch_, shape_.vocab),
-        tokens_(static_cast<size_t>(batch_), 1) {
-    const Values values(options.dtype, std::max(shape_.vocab, 2 * shape_.ffn) * shape_.dim);
-    const Values corrections(DType::kBF16, 3 * kRank * std::max(shape_.ffn, shape_.dim));
-    for (int32_t i = 0; i < shape_.layers; ++i)
-      layers_.push_back(make_layer(ops, values, corrections));
-    table_ = values.matrix(ops, shape_.vocab, shape_.dim);
-    const int32_t blocks = blocks_for(max_positions());
-    for (int32_t i = 0; i < batch_ * blocks; ++i) blocks_.push_back(i);
-  }
-
-  int32_t batch() const { return batch_; }
-
-  // Bytes that a step of the base model reads.
-  double bytes() const {
-    double total = static_cast<double>(table_->bytes());
-    for (const Layer& layer : layers_) {
-      for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-        total += static_cast<double>((*matrix)->bytes());
-    }
-    const double positions = static_cast<double>(batch_) * context_;
-    return total + positions * 4.0 * shape_.layers * shape_.kv_heads * shape_.head_dim;
-  }
-
-  // The fastest of three runs.
-  double ms_of_step(Ops& ops, Adapters adapters, const Parts& parts = {}) {
-    parts_ = parts;
-    for (int32_t i = 0; i < kWarmUp; ++i) step(ops, adapters, i);
-    double best = INFINITY;
-    for (int32_t run = 0; run < 3; ++run) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (int32_t i = 0; i < kSteps; ++i) step(ops, adapters, kWarmUp + i);
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - begin;
-      best = std::min(best, took.count() / kSteps);
-    }
-    return best;
-  }
-
- private:
-  static constexpr int32_t kWarmUp = 4;
-  static constexpr int32_t kSteps = 40;
-
-  int32_t max_positions() const { return context_ + kWarmUp + kSteps; }
-
-  size_t kv_bytes() const {
-    const KvLayout layout{.num_layers = shape_.layers,
-                          .num_kv_heads = shape_.kv_heads,
-                          .head_dim = shape_.head_dim,
-                          .dtype = DType::kBF16};
-    return layout.block_bytes() * static_cast<size_t>(batch_) *
-           static_cast<size_t>(blocks_for(max_positions()));
-  }
-
-  Layer make_layer(Ops& ops, const Values& values, const Values& corrections) const {
-    const ModelShape& s = shape_;
-    const int64_t kv_columns = int64_t{s.kv_heads} * s.head_dim;
-    Layer layer;
-    layer.qkv = values.matrix(ops, s.qkv_columns(), s.dim);
-    layer.output = values.matrix(ops, s.dim, s.q_columns());
-    layer.gate_up = values.matrix(ops, 2 * s.ffn, s.dim);
-    layer.down = values.matrix(ops, s.dim, s.ffn);
-    layer.qkv_lora = make_lora(ops, corrections, s.dim, {s.q_columns(), kv_columns, kv_columns});
-    layer.output_lora = make_lora(ops, corrections, s.q_columns(), {s.dim});
-    layer.gate_up_lora = make_lora(ops, corrections, s.dim, {s.ffn, s.ffn});
-    layer.down_lora = make_lora(ops, corrections, s.ffn, {s.dim});
-    return layer;
-  }
-
-  void step(Ops& ops, Adapters adapters, int32_t number) {
-    const auto blocks = static_cast<size_t>(blocks_for(max_positions()));
-    slices_.clear();
-    for (int32_t i = 0; i < batch_; ++i)
-      slices_.push_back({i, 1, context_ + number,
-                         std::span(blocks_).subspan(static_cast<size_t>(i) * blocks, blocks)});
-    ops.embed(*table_, tokens_, hidden_.view());
-    ops.repeat([&] {
-      for (int32_t i = 0; i < shape_.layers; ++i)
-        queue_layer(ops, layers_[static_cast<size_t>(i)], kv_.layer(i), adapters);
-    });
-    ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
-    if (parts_.logits) ops.linear(*table_, normed_.view(), logits_.view());
-    if (parts_.logits) return ops.argmax(logits_.view(), tokens_);
-    ops.device().synchronize();
-  }
-
-  void queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, Adapters adapters) {
-    auto correct = [&](const LoraLinear& lora, const Tensor& in, const Tensor& out) {
-      if (adapters == Adapters::kNone) return;
-      const LoraRows rows{0, batch_, &lora};
-      ops.add_lora({&rows, 1}, in.view(), low_.view(), out.view());
-    };
-    const RopeOptions rope{.num_heads = shape_.heads,
-                           .num_kv_heads = shape_.kv_heads,
-                           .head_dim = shape_.head_dim,
-                           .rotary_dim = shape_.head_dim,
-                           .table = rope_.view().f32(),
-                           .q_norm = nullptr,
-                           .k_norm = nullptr,
-                           .norm_epsilon = 1e-5f};
-    const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    auto norm = [&] {
-      if (parts_.norms) ops.rms_norm(hidden_.view(), norm_.view().f32(), 1e-5f, normed_.view());
-    };
-    norm();
-    if (parts_.small_products) ops.linear(*layer.qkv, normed_.view(), qkv_.view());
-    correct(layer.qkv_lora, normed_, qkv_);
-    if (parts_.rotation) ops.rotate_and_store(qkv_.view(), rope, slices_, kv);
-    if (parts_.attention)
-      ops.attention(qkv_.view(), {shape_.heads, scale, 0}, slices_, kv, attended_.view());
-    if (parts_.small_products)
-      ops.linear(*layer.output, attended_.view(), hidden_.view(), Accumulate::kAdd);
-    correct(layer.output_lora, attended_, hidden_);
-    norm();
-    if (parts_.large_products) ops.linear(*layer.gate_up, normed_.view(), gate_up_.view());
-    correct(layer.gate_up_lora, normed_, gate_up_);
-    if (parts_.activation)
-      ops.gated_activation(gate_up_.view(), Activation::kSilu, activated_.view());
-    if (parts_.large_products)
-      ops.linear(*layer.down, activated_.view(), hidden_.view(), Accumulate::kAdd);
-    correct(layer.down_lora, activated_, hidden_);
-  }
-
-  ModelShape shape_;
-  Parts parts_;
-  int32_t batch_;
-  int32_t context_;
-  KvCache kv_;
-  Tensor norm_, rope_, hidden_, normed_, qkv_, attended_, gate_up_, activated_, low_, logits_;
-  std::vector<Layer> layers_;
-  std::unique_ptr<WeightMatrix> table_;  // embedding and output
-  std::vector<int32_t> blocks_;
-  std::vector<int32_t> tokens_;
-  std::vector<SequenceSlice> slices_;
-};
 
 struct NamedPaths {
   std::string_view name;
@@ -303,8 +45,8 @@ void bench_paths(CudaDevice& device, Model& model, size_t num_paths) {
              "LoRA ms", "LoRA tok/s");
   for (const NamedPaths& named : std::span(kPaths).first(num_paths)) {
     auto ops = make_ops(device, Precision::kFast, named.paths);
-    const double ms = model.ms_of_step(*ops, Adapters::kNone);
-    const double lora_ms = model.ms_of_step(*ops, Adapters::kOne);
+    const double ms = model.ms_of_step(*ops, model.fixed_plan(Model::kNoAdapter));
+    const double lora_ms = model.ms_of_step(*ops, model.fixed_plan(0));
     fmt::print("{:<24} {:>10.3f} {:>10.1f} {:>7.1f}% {:>12.3f} {:>12.1f}\n", named.name, ms,
                batch * 1000 / ms, 100 * model.bytes() / (ms * 1e-3) / kPeakBandwidth, lora_ms,
                batch * 1000 / lora_ms);
@@ -316,7 +58,7 @@ void bench_products(CudaDevice& device, const ModelShape& s, DType dtype) {
   FastPaths library_only;
   library_only.few_row_products = false;
   auto ops = make_ops(device, Precision::kFast, library_only);
-  const Values values(dtype, std::max(s.vocab, 2 * s.ffn) * s.dim);
+  const RandomWeights values(dtype, std::max(s.vocab, 2 * s.ffn) * s.dim);
   Tensor sweep(device, DType::kF32, 1, int64_t{32} << 20);
   StreamStopwatch watch(device.stream());
   fmt::print("{:>5} {:>8} {:>8} {:>10} {:>10} {:>12}\n", "rows", "outputs", "columns", "own us",
@@ -372,8 +114,8 @@ void bench_parts(CudaDevice& device, Model& model) {
   auto library = make_ops(device, Precision::kFast, {.few_row_products = false});
   for (const NamedParts& named : kParts)
     fmt::print("{:<24} {:>12.3f} {:>12.3f}\n", named.name,
-               model.ms_of_step(*all, Adapters::kNone, named.parts),
-               model.ms_of_step(*library, Adapters::kNone, named.parts));
+               model.ms_of_step(*all, model.fixed_plan(Model::kNoAdapter, named.parts)),
+               model.ms_of_step(*library, model.fixed_plan(Model::kNoAdapter, named.parts)));
 }
 
 // Milliseconds of the operations of one layer for chunks of a long prompt.
@@ -394,7 +136,7 @@ class PrefillBench {
 
   void run() {
     for (int32_t first = 0; first < kTokens; first += kRows) attention(first);
-    const Values values(dtype_, 2 * s_.ffn * s_.dim);
+    const RandomWeights values(dtype_, 2 * s_.ffn * s_.dim);
     product("qkv", values, s_.qkv_columns(), s_.dim);
     product("output", values, s_.dim, s_.q_columns());
     product("gate/up", values, 2 * s_.ffn, s_.dim);
@@ -436,7 +178,10 @@ class PrefillBench {
                operations / ms * 1e-9);
   }
 
-  void product(std::string_view name, const Values& values, int64_t outputs, int64_t columns) {
+  void product(std::string_view name,
+               const RandomWeights& values,
+               int64_t outputs,
+               int64_t columns) {
     const auto matrix = values.matrix(*ops_, outputs, columns);
     Tensor in(device_, DType::kBF16, kRows, columns);
     Tensor out(device_, DType::kBF16, kRows, outputs);
@@ -508,10 +253,18 @@ int run(int count, char** arguments) {
     return EXIT_SUCCESS;
   }
   auto packer = make_ops(device, Precision::kFast, {});
+  const bool samples = what == "sampling";
   Model model(device, *packer,
-              {.shape = *shape, .batch = batch, .context = context, .dtype = dtype});
+              {.shape = *shape,
+               .batch = batch,
+               .context = context,
+               .dtype = dtype,
+               .num_adapters = samples ? kMixedAdapters : 1});
   fmt::print("{} {} batch {} context {}\n", name, format, batch, context);
-  if (what == "parts") {
+  if (samples) {
+    bench_sampling(device, *packer, model);
+    bench_mixture(device, *packer, model);
+  } else if (what == "parts") {
     bench_parts(device, model);
   } else {
     bench_paths(device, model, what == "step" ? 1 : std::size(kPaths));

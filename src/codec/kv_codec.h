@@ -50,6 +50,12 @@ TablesName name_of_tables(const Digest& digest);
 // Which tables a piece was coded with; nothing when it is none.
 std::optional<TablesName> tables_of_piece(std::span<const std::byte> piece);
 
+// Everything that decode() says of a piece of one block before it looks at the streams.
+Result<void> check_piece(const CodecTables& tables,
+                         const KvLayout& layout,
+                         const PieceLabel& label,
+                         std::span<const std::byte> piece);
+
 class PieceDecoder {
  public:
   explicit PieceDecoder(cpu::InstructionSet set = cpu::best_instruction_set());

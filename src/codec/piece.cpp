@@ -1,5 +1,6 @@
 #include "codec/piece.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -15,7 +16,25 @@ Error corrupt(std::string message) {
   return {ErrorCode::kDataCorrupt, "coded K/V: " + std::move(message)};
 }
 
+bool are_in_order(std::span<const std::byte> escapes, size_t num_symbols) {
+  size_t first = 0;  // that the next one may have
+  for (size_t i = 0; i < escapes.size() / sizeof(Escape); ++i) {
+    Escape escape = load_escape(escapes, i);
+    bool is_in_range = index_of_value(escape.value) == kEscape &&
+                       std::abs(int64_t{escape.value}) <= kLargestEscape;
+    if (!is_in_range || escape.index < first || escape.index >= num_symbols) return false;
+    first = escape.index + size_t{1};
+  }
+  return true;
+}
+
 }  // namespace
+
+Escape load_escape(std::span<const std::byte> escapes, size_t number) {
+  Escape escape{};
+  std::memcpy(&escape, escapes.data() + number * sizeof escape, sizeof escape);
+  return escape;
+}
 
 TablesName name_of_tables(const Digest& digest) {
   TablesName name{};
@@ -103,7 +122,18 @@ Result<PieceParts> parse_piece(const CodecTables& tables,
   parts.scales = cut(shape.scale_bytes);
   parts.escapes = cut(escape_bytes);
   parts.exact = cut(exact_bytes);
+  if (!are_in_order(parts.escapes, 2 * shape.half_symbols))
+    return corrupt("an escape is out of order, in a wrong place or has a value out of range");
   return parts;
+}
+
+Result<void> check_piece(const CodecTables& tables,
+                         const KvLayout& layout,
+                         const PieceLabel& label,
+                         std::span<const std::byte> piece) {
+  Result<PieceParts> parts = parse_piece(tables, layout, label, piece, layout.layer_bytes());
+  if (!parts) return parts.error();
+  return {};
 }
 
 }  // namespace droidspeak

@@ -40,6 +40,7 @@ struct Escape {
 };
 
 inline constexpr int32_t kLargestEscape = 32767;
+Escape load_escape(std::span<const std::byte> escapes, size_t number);
 
 // A piece cut into its parts, which lie inside the bytes they were cut from.
 struct PieceParts {
@@ -68,6 +69,7 @@ struct PieceShape {
 uint32_t exact_tokens_at(uint32_t first_position);
 // The number that a piece has for a float dtype.
 uint8_t dtype_code(DType dtype);
+// Checks everything but the streams: places, sizes, and that escapes are in order and in range.
 Result<PieceParts> parse_piece(const CodecTables& tables,
                                const KvLayout& layout,
                                const PieceLabel& label,

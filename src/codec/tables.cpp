@@ -31,7 +31,7 @@ struct TablesHeader {
 
 static_assert(sizeof(TablesHeader) == 32);
 
-Error corrupt(std::string message) {
+Error bad_tables(std::string message) {
   return {ErrorCode::kDataCorrupt, "codec tables: " + std::move(message)};
 }
 
@@ -55,17 +55,17 @@ class ArrayReader {
 Result<TablesHeader> parse_header(std::span<const std::byte> bytes) {
   TablesHeader header{};
   if (bytes.size() < sizeof header)
-    return corrupt(fmt::format("{} bytes, a header has {}", bytes.size(), sizeof header));
+    return bad_tables(fmt::format("{} bytes, a header has {}", bytes.size(), sizeof header));
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic) return corrupt("do not start as tables do");
+  if (header.magic != kMagic) return bad_tables("do not start as tables do");
   if (header.version != kVersion)
-    return corrupt(fmt::format("version {}, this program reads {}", header.version, kVersion));
+    return bad_tables(fmt::format("version {}, this program reads {}", header.version, kVersion));
   bool is_in_range = header.num_layers - 1 < kMaxLayers && header.num_kv_heads - 1 < kMaxChannels &&
                      header.head_dim - 1 < kMaxChannels &&
                      uint64_t{header.num_kv_heads} * header.head_dim <= kMaxChannels &&
                      header.num_frequencies <= header.head_dim / 2 && header.reserved == 0;
   if (!is_in_range) {
-    return corrupt(fmt::format(
+    return bad_tables(fmt::format(
         "{} layers, {} heads of {} channels, {} frequencies are out of range", header.num_layers,
         header.num_kv_heads, header.head_dim, header.num_frequencies));
   }
@@ -95,12 +95,12 @@ bool all_positive(std::span<const float> values) {
 }
 
 Result<void> check_contents(const TableContents& contents) {
-  if (!all_finite(contents.rope_frequencies)) return corrupt("a frequency is not finite");
+  if (!all_finite(contents.rope_frequencies)) return bad_tables("a frequency is not finite");
   for (size_t i = 0; i < contents.distributions.size(); ++i) {
     const Distribution& distribution = contents.distributions[i];
     bool is_right =
         i == kZeros ? distribution == Distribution::of_zeros() : distribution.is_valid();
-    if (!is_right) return corrupt(fmt::format("frequencies of distribution {} are wrong", i));
+    if (!is_right) return bad_tables(fmt::format("frequencies of distribution {} are wrong", i));
   }
   auto channels =
       static_cast<size_t>(contents.num_kv_heads) * static_cast<size_t>(contents.head_dim);
@@ -112,7 +112,7 @@ Result<void> check_contents(const TableContents& contents) {
                           (half.distributions[c] == kZeros) == (c >= channels);
     }
     if (!all_in_range(half.means) || !has_steps || !has_distributions)
-      return corrupt("a channel's mean, step, distribution or spread is out of range");
+      return bad_tables("a channel's mean, step, distribution or spread is out of range");
   }
   return {};
 }
@@ -182,7 +182,7 @@ Result<CodecTables> CodecTables::parse(std::span<const std::byte> bytes) {
   Result<TablesHeader> header = parse_header(bytes);
   if (!header) return header.error();
   if (bytes.size() != bytes_of_tables(*header)) {
-    return corrupt(
+    return bad_tables(
         fmt::format("{} bytes, the header says {}", bytes.size(), bytes_of_tables(*header)));
   }
   TableContents contents;

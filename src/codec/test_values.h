@@ -12,6 +12,10 @@
 
 namespace droidspeak {
 
+inline KvLayout layout_of(int32_t heads, int32_t dim, DType dtype) {
+  return {.num_layers = 2, .num_kv_heads = heads, .head_dim = dim, .dtype = dtype};
+}
+
 inline std::vector<float> test_frequencies(size_t pairs) {
   std::vector<float> frequencies(pairs);
   for (size_t i = 0; i < pairs; ++i)

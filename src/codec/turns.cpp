@@ -13,15 +13,19 @@ Turns::Turns(std::vector<float> frequencies) : frequencies_(std::move(frequencie
   }
 }
 
+void Turns::of_position(uint32_t position, std::span<float> turns) const {
+  for (size_t i = 0; i < num_pairs(); ++i) {
+    double angle = double{frequencies_[i]} * position;
+    turns[i] = static_cast<float>(std::cos(angle));
+    turns[num_pairs() + i] = static_cast<float>(std::sin(angle));
+  }
+}
+
 void Turns::of_block(uint32_t first_position, std::vector<float>& turns) const {
   size_t pairs = num_pairs();
   turns.resize(steps_.size());
   std::vector<float> first(2 * pairs);
-  for (size_t i = 0; i < pairs; ++i) {
-    double angle = double{frequencies_[i]} * first_position;
-    first[i] = static_cast<float>(std::cos(angle));
-    first[pairs + i] = static_cast<float>(std::sin(angle));
-  }
+  of_position(first_position, first);
   for (size_t row = 0; row < steps_.size(); row += 2 * pairs) {
     for (size_t i = 0; i < pairs; ++i) {
       float c = steps_[row + i];

@@ -26,7 +26,13 @@ class Turns {
 
   size_t num_pairs() const { return frequencies_.size(); }
 
-  // Of kBlockTokens rows: [kBlockTokens, 2, num_pairs], cosines then sines.
+  // Of one position: [2, num_pairs], cosines then sines.
+  void of_position(uint32_t position, std::span<float> turns) const;
+
+  // Of positions 0, 1, ... of a block: [kBlockTokens, 2, num_pairs].
+  std::span<const float> within_block() const { return steps_; }
+
+  // Of kBlockTokens rows: [kBlockTokens, 2, num_pairs].
   void of_block(uint32_t first_position, std::vector<float>& turns) const;
   RowTurn row(std::span<const float> turns, size_t token) const;
 

@@ -30,7 +30,17 @@ std::set<int32_t> stops_of(const Batch& batch) {
   return stops;
 }
 
-bool samples_on_device(const Sequence& sequence) {
+// Whether Transformer::forward_layers() may repeat what it did for other batches.
+bool can_repeat(const Batch& batch) {
+  return batch.transformer->config().experts.count == 0 &&
+         std::ranges::all_of(batch.slices, [](const BatchSlice& slice) {
+           return slice.sequence.num_rows == 1 && slice.mass == nullptr;
+         });
+}
+
+// What the row gives is its best logit, whatever came before.
+bool takes_best(const Sequence& sequence) {
+  if (sequence.request.max_tokens == 0 || sequence.is_looking(Looking::Stage::kScout)) return true;
   return sequence.sampler.is_plain_greedy() && sequence.request.num_top_logprobs < 0 &&
          !sequence.is_restricted();
 }
@@ -80,9 +90,13 @@ BatchRunner::Sampled BatchRunner::finish(const Batch& batch, TensorView hidden) 
 
 TensorView BatchRunner::forward(const Batch& batch) {
   Transformer& transformer = *batch.transformer;
-  TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), batch.num_rows(),
-                                      transformer.config().d_model);
-  transformer.embed(batch.tokens, hidden);
+  const int64_t rows =
+      can_repeat(batch) ? ops_.repeated_rows(batch.num_rows()) : int64_t{batch.num_rows()};
+  TensorView hidden =
+      hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
+  std::vector<int32_t> tokens = batch.tokens;
+  tokens.resize(static_cast<size_t>(rows));  // what is behind the batch's is of any token
+  transformer.embed(tokens, hidden);
   int32_t done = 0;
   for (int32_t stop : stops_of(batch)) {
     if (stop > done) transformer.forward_layers({done, stop}, batch.slices, kv_, hidden);
@@ -157,64 +171,88 @@ bool BatchRunner::add_prompt_logprobs(const Batch& batch, size_t index, TensorVi
 std::vector<BatchRunner::Row> BatchRunner::token_rows(const Batch& batch, const Sampled& sampled) {
   std::vector<Row> rows;
   size_t slice = batch.work.size();
+  auto add = [&](Row row) {
+    row.place = std::ssize(rows);
+    rows.push_back(row);
+  };
   for (size_t i = 0; i < batch.work.size(); ++i) {
     size_t num_drafts = batch.work[i].sequence->drafts.size();
     if (batch.gives_token(i) && !sampled[i].has_overflown) {
-      rows.push_back({.work = i, .slice = i});
+      add({.work = i, .slice = i});
       for (size_t j = 0; j < num_drafts; ++j)
-        rows.push_back({.work = i, .slice = slice + j, .num_before = j + 1});
+        add({.work = i, .slice = slice + j, .num_before = j + 1});
     }
     slice += num_drafts;
   }
   return rows;
 }
 
-// Logits that nobody asked for tell whether what was read is worth keeping. A draft's row counts
-// only if everything before it was drafted rightly.
+// Logits that nobody asked for tell whether what was read is worth keeping. In one go for the whole
+// batch; but what a draft's token depends on is known when the one before it is.
 void BatchRunner::sample(const Batch& batch, TensorView hidden, Sampled& sampled) {
-  std::vector<Row> rows = token_rows(batch, sampled);
+  const std::vector<Row> rows = token_rows(batch, sampled);
   if (rows.empty()) return;
   TensorView logits = logits_of(*batch.transformer, last_rows(batch, rows, hidden));
   // The device still computes: time to find out what may come next.
   for (const Row& row : rows) batch.work[row.work].sequence->allowed_tokens();
-  std::vector<int32_t> best(rows.size());
-  ops_.argmax(logits, best);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Sequence& sequence = *batch.work[rows[i].work].sequence;
-    Sample& sample = sampled[rows[i].work];
-    size_t drafted = rows[i].num_before;
-    bool is_right = drafted == 0 || (sample.tokens.size() == drafted &&
-                                     sample.tokens.back().token == sequence.drafts[drafted - 1]);
-    if (!is_right) continue;
-    if (drafted > 0 && sequence.matcher && sequence.matcher->is_finished()) continue;
-    if (best[i] < 0) {
-      sample.has_overflown = drafted == 0;  // a draft's is met again by the step that comes to it
-      continue;
+  for (size_t round = 0;; ++round) {
+    std::vector<Row> asked;
+    std::vector<RowSampling> how;
+    for (const Row& row : rows) {
+      auto sampling = sampling_of(*batch.work[row.work].sequence, row, round, sampled[row.work]);
+      if (!sampling) continue;
+      asked.push_back(row);
+      how.push_back(*sampling);
     }
-    if (sequence.request.max_tokens == 0) continue;
-    const bool is_scout = sequence.is_looking(Looking::Stage::kScout);
-    if (is_scout || samples_on_device(sequence)) {
-      if (!is_scout) sequence.sampler.accept(best[i]);
-      sample.tokens.push_back({.token = best[i]});
-      continue;
-    }
-    auto row = static_cast<int64_t>(i);
-    sample_on_host(sequence, logits.row_range(row, row + 1), sample);
+    if (asked.empty()) return;
+    std::vector<SampledToken> tokens(asked.size());
+    ops_.sample(logits, how, tokens);
+    for (size_t i = 0; i < asked.size(); ++i)
+      take(*batch.work[asked[i].work].sequence, asked[i], std::move(tokens[i]),
+           sampled[asked[i].work]);
   }
 }
 
-void BatchRunner::sample_on_host(Sequence& sequence, TensorView logits, Sample& sample) {
+bool BatchRunner::counts(Sequence& sequence, const Row& row, const Sample& sample) {
+  if (row.num_before == 0) return true;
+  return sample.tokens.size() == row.num_before &&
+         sample.tokens.back().token == sequence.drafts[row.num_before - 1] &&
+         !(sequence.matcher && sequence.matcher->is_finished());
+}
+
+std::optional<RowSampling> BatchRunner::sampling_of(Sequence& sequence,
+                                                    const Row& row,
+                                                    size_t round,
+                                                    Sample& sample) {
+  if (takes_best(sequence)) {
+    if (round > 0) return std::nullopt;
+    return RowSampling{.row = row.place};
+  }
+  if (row.num_before != round || !counts(sequence, row, sample)) return std::nullopt;
   std::span<const uint32_t> allowed = sequence.allowed_tokens();
   sample.is_stuck =
       !allowed.empty() && std::ranges::all_of(allowed, [](uint32_t tokens) { return tokens == 0; });
-  if (sample.is_stuck) return;
-  SampledToken token =
-      sequence.sampler.sample(host_rows(logits), sequence.request.num_top_logprobs, allowed);
-  if (sequence.matcher) sample.is_stuck = !sequence.matcher->accept(token.token);
+  if (sample.is_stuck) return RowSampling{.row = row.place};  // only whether it is finite
+  return sequence.sampler.next(row.place, sequence.request.num_top_logprobs, allowed);
+}
+
+void BatchRunner::take(Sequence& sequence, const Row& row, SampledToken token, Sample& sample) {
+  if (!counts(sequence, row, sample)) return;
+  if (token.token < 0) {
+    sample.has_overflown = row.num_before == 0;  // a draft's is met again by the step that comes
+    sample.is_stuck = false;
+    return;
+  }
+  if (sequence.request.max_tokens == 0 || sample.is_stuck) return;
+  if (!sequence.is_looking(Looking::Stage::kScout)) {
+    sequence.sampler.accept(token.token);
+    if (sequence.matcher) sample.is_stuck = !sequence.matcher->accept(token.token);
+  }
   if (!sample.is_stuck) sample.tokens.push_back(std::move(token));
 }
 
-// The last row of each of these slices. Decode steps have no other rows.
+// The last row of each of these slices. Decode steps have no others, but for those that are
+// computed for nothing.
 TensorView BatchRunner::last_rows(const Batch& batch,
                                   std::span<const Row> rows,
                                   TensorView hidden) {
@@ -223,7 +261,7 @@ TensorView BatchRunner::last_rows(const Batch& batch,
     const SequenceSlice& slice = batch.slices[rows[static_cast<size_t>(i)].slice].sequence;
     return slice.first_row + slice.num_rows - 1;
   };
-  bool is_all = count == hidden.rows;
+  bool is_all = count == batch.num_rows();
   for (int64_t i = 0; is_all && i < count; ++i) is_all = row_of(i) == i;
   if (is_all) return hidden;
   TensorView last = last_rows_.reshape(ops_.device(), hidden.dtype, count, hidden.columns);

@@ -32,6 +32,7 @@ class BatchRunner {
 
  private:
   Sampled finish(const Batch& batch, TensorView hidden);
+  // Has at least the batch's rows.
   TensorView forward(const Batch& batch);
   void prepare_layer(const Batch& batch, int32_t layer, TensorView hidden);
   // False when logits are not finite.
@@ -44,11 +45,19 @@ class BatchRunner {
   struct Row {
     size_t work = 0;
     size_t slice = 0;
-    size_t num_before = 0;  // rows of the work's drafts in front of it
+    size_t num_before = 0;  // the work's rows in front of it
+    int64_t place = 0;      // among the logits
   };
 
   static std::vector<Row> token_rows(const Batch& batch, const Sampled& sampled);
-  void sample_on_host(Sequence& sequence, TensorView logits, Sample& sample);
+  // A draft's row counts only if everything before it was drafted rightly.
+  static bool counts(Sequence& sequence, const Row& row, const Sample& sample);
+  // How the row gives a token; nothing where it must wait for those before it, or gives none.
+  static std::optional<RowSampling> sampling_of(Sequence& sequence,
+                                                const Row& row,
+                                                size_t round,
+                                                Sample& sample);
+  static void take(Sequence& sequence, const Row& row, SampledToken token, Sample& sample);
   TensorView last_rows(const Batch& batch, std::span<const Row> rows, TensorView hidden);
   TensorView logits_of(Transformer& transformer, TensorView rows);
   std::span<float> host_rows(TensorView logits);

@@ -11,7 +11,6 @@ void EmbeddingPool::add(std::span<const float> state) {
   if (sum_.empty()) sum_.resize(state.size());
   check(sum_.size() == state.size(), "states of one model have one size");
   for (size_t i = 0; i < state.size(); ++i) sum_[i] += state[i];
-  ++num_states_;
 }
 
 bool EmbeddingPool::is_finite() const {

@@ -1,7 +1,6 @@
 // A prompt's embedding on its way: the final hidden states of its tokens, summed as they come.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,8 +13,6 @@ class EmbeddingPool {
   // One token's final state; all of a prompt's are of one size.
   void add(std::span<const float> state);
 
-  int64_t num_states() const { return num_states_; }
-
   bool is_finite() const;
 
   // Their mean, scaled to length 1; zeros stay zeros.
@@ -23,7 +20,6 @@ class EmbeddingPool {
 
  private:
   std::vector<double> sum_;
-  int64_t num_states_ = 0;
 };
 
 }  // namespace droidspeak

@@ -11,7 +11,7 @@
 namespace droidspeak {
 namespace {
 
-Error invalid(std::string message) {
+Error invalid_request(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
 
@@ -81,27 +81,28 @@ EngineMetrics Engine::metrics() const {
 
 Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
   auto length = static_cast<int64_t>(request.prompt->size());
-  if (length == 0) return invalid("prompt: it is empty; give at least one token");
+  if (length == 0) return invalid_request("prompt: it is empty; give at least one token");
   if (request.max_tokens < 0)
-    return invalid(fmt::format("max_tokens is {}: give 0 or more", request.max_tokens));
+    return invalid_request(fmt::format("max_tokens is {}: give 0 or more", request.max_tokens));
   if (request.wants_embedding && request.max_tokens > 0)
-    return invalid(fmt::format("max_tokens is {}: give 0 with an embedding", request.max_tokens));
+    return invalid_request(
+        fmt::format("max_tokens is {}: give 0 with an embedding", request.max_tokens));
   int64_t needed = length + (request.max_tokens > 0 ? 1 : 0);
   if (needed > max_model_len_) {
-    return invalid(
+    return invalid_request(
         fmt::format("prompt: {} tokens, and the context length is {}", length, max_model_len_));
   }
   int32_t vocab_size = family_.config().vocab_size;
   if (request.grammar && request.grammar->vocab_size() != vocab_size) {
-    return invalid(fmt::format("grammar: it is for {} tokens, and the vocabulary has {}",
-                               request.grammar->vocab_size(), vocab_size));
+    return invalid_request(fmt::format("grammar: it is for {} tokens, and the vocabulary has {}",
+                                       request.grammar->vocab_size(), vocab_size));
   }
   if (request.min_tokens < 0 || (request.min_tokens > 0 && request.grammar))
-    return invalid(
+    return invalid_request(
         fmt::format("min_tokens is {}: give 0 or more, and 0 with a grammar", request.min_tokens));
   for (int32_t token : *request.prompt) {
     if (token < 0 || token >= vocab_size) {
-      return invalid(
+      return invalid_request(
           fmt::format("prompt: token {} is not in the vocabulary of {}", token, vocab_size));
     }
   }
@@ -118,8 +119,8 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
   }
   if (Result<void> valid = validate(request); !valid) return valid.error();
   if (request.wants_embedding && variant->pooling == Pooling::kNone) {
-    return invalid(fmt::format("model \"{}\" is not for embeddings: the family declares no pooling",
-                               variant->name));
+    return invalid_request(fmt::format(
+        "model \"{}\" is not for embeddings: the family declares no pooling", variant->name));
   }
   if (Result<void> valid = chooser_.validate(request.sharing, *variant); !valid)
     return valid.error();

@@ -9,7 +9,7 @@
 namespace droidspeak {
 namespace {
 
-void damage(const std::filesystem::path& folder) {
+void damage_every_file(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file() || entry.file_size() < 4096) continue;
     std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
@@ -28,7 +28,7 @@ TEST(Sharing, DamagedCacheMeansFullPrefillWithTheRightAnswer) {
     Engine engine(family.ops(), family.file(), options);
     generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 1});
   }
-  damage(disk.path());
+  damage_every_file(disk.path());
   Engine engine(family.ops(), family.file(), options);
   Outcome outcome = generate(engine, by_name("alpha", prompt, "reuse"));
   EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
@@ -48,7 +48,7 @@ TEST(Sharing, DamageBehindBlocksOnTheDeviceCostsTheRestOnly) {
     Engine engine(family.ops(), family.file(), options);
     generate(engine, whole);
   }
-  damage(disk.path());
+  damage_every_file(disk.path());
   Engine engine(family.ops(), family.file(), options);
   auto front = [&](int32_t tokens) {
     return std::vector<int32_t>(prompt.begin(), prompt.begin() + tokens);

@@ -12,7 +12,7 @@
 namespace droidspeak {
 namespace {
 
-constexpr int32_t kContext = 256;
+constexpr int32_t kErasedContext = 256;
 
 class Erasure : public testing::Test {
  protected:
@@ -55,7 +55,7 @@ class Erasure : public testing::Test {
 
   TinyFamily family_;
   EngineOptions options_ = tiny_options();
-  std::vector<int32_t> prompt_ = random_prompt(1, kContext + 10);
+  std::vector<int32_t> prompt_ = random_prompt(1, kErasedContext + 10);
 };
 
 TEST_F(Erasure, OwnersAreVariants) {
@@ -68,7 +68,7 @@ TEST_F(Erasure, OwnersAreVariants) {
 
 TEST_F(Erasure, UnloadingRemovesTheCachesOfEarlierProcesses) {
   read_with_all(*start());
-  size_t blocks = kContext / kBlockTokens;
+  size_t blocks = kErasedContext / kBlockTokens;
   EXPECT_EQ(num_files("alpha"), blocks);
   EXPECT_EQ(num_files("base"), blocks);
   EXPECT_EQ(num_files("beta"), blocks) << "mixed caches are the receiver's";
@@ -87,12 +87,13 @@ TEST_F(Erasure, ReplacingRemovesTheCachesOfEarlierProcesses) {
   {
     auto engine = start();
     ASSERT_TRUE(engine->load_adapter("alpha", family_.folder() / "adapters/alpha"));
-    EXPECT_EQ(ask(*engine, "alpha").report.cached_tokens, kContext) << "the same adapter again";
+    EXPECT_EQ(ask(*engine, "alpha").report.cached_tokens, kErasedContext)
+        << "the same adapter again";
     ASSERT_TRUE(engine->load_adapter("alpha", family_.folder() / "other"));
     EXPECT_EQ(ask(*engine, "alpha").report.cached_tokens, 0);
   }
   EXPECT_EQ(num_files("alpha"), 0u);
-  EXPECT_EQ(num_files("base"), static_cast<size_t>(kContext / kBlockTokens));
+  EXPECT_EQ(num_files("base"), static_cast<size_t>(kErasedContext / kBlockTokens));
 }
 
 // A mixed cache holds the recomputed layers only; the others lie under the sender's keys.

@@ -206,6 +206,7 @@ TEST_F(EngineGrammarTest, WhereNoTokenFitsOnlyThatRequestEnds) {
   Outcome failed = collect(*first);
   ASSERT_TRUE(failed.error);
   EXPECT_NE(failed.error->message.find("no token"), std::string::npos) << failed.error->message;
+  EXPECT_EQ(failed.error->code, ErrorCode::kInvalidArgument) << "who asks for it can change it";
   EXPECT_TRUE(is_word(text_of(collect(*second)), 30, 30));
 }
 

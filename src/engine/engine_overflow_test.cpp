@@ -57,6 +57,21 @@ TEST_F(OverflowingAdapter, EndsItsRequestWithAnErrorOnEveryPath) {
   EXPECT_TRUE(engine->is_healthy());
 }
 
+TEST_F(OverflowingAdapter, GivesNoEmbedding) {
+  for (Pooling pooling : {Pooling::kMean, Pooling::kLast}) {
+    FamilyFile file = family_.file();
+    file.variants.push_back(
+        {.name = "hot", .path = {}, .adapter = family_.folder() / "hot", .pooling = pooling});
+    Engine engine(family_.ops(), file, tiny_options());
+    Outcome outcome = generate(engine, {.model = "hot",
+                                        .prompt = random_prompt(1, 200),
+                                        .max_tokens = 0,
+                                        .wants_embedding = true});
+    expect_overflow(outcome);
+    EXPECT_TRUE(outcome.embedding.values.empty());
+  }
+}
+
 TEST_F(OverflowingAdapter, IsNoticedWithRoundedActivationsAndKeys) {
   for (DType kv_dtype : {DType::kF16, DType::kI8}) {
     EngineOptions options = tiny_options();

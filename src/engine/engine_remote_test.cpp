@@ -5,9 +5,26 @@
 #include <gtest/gtest.h>
 
 #include "engine/remote_engine_fixture.h"
+#include "store/map_server.h"
 
 namespace droidspeak {
 namespace {
+
+TEST(RemoteSharing, OnesOwnCacheIsAskedForFirst) {
+  SharedFamily family;
+  MapServer server;
+  EngineOptions options = remote_engine(server.servers());
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  read_with_one_engine(family, options, prompt);
+  Engine engine(family.ops(), family.file(), options);
+  wait_for_link(engine);
+  Outcome outcome = generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 12});
+  EXPECT_EQ(outcome.report.cached_tokens, 256);
+  EXPECT_EQ(outcome.report.tier, "remote");
+  Engine alone(family.ops(), family.file(), tiny_options());
+  EXPECT_EQ(outcome.tokens,
+            generate(alone, {.model = "base", .prompt = prompt, .max_tokens = 12}).tokens);
+}
 
 TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
   SKIP_WITHOUT_REDIS();

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "engine/engine.h"
 #include "engine/shared_family.h"
 
@@ -91,6 +92,50 @@ TEST(Sharing, PreemptedReceiverKeepsItsPlan) {
   EXPECT_EQ(run(64), run(11));
 }
 
+// An answer that has to go on without its sender's cache says from which token on.
+TEST(Sharing, PreemptedReceiverWhoseCacheIsGoneSaysSo) {
+  SharedFamily family;
+  family.add_book("alpha", "beta", {{ReusePlan{0, 2, 3}, 1.0}});
+  auto run = [&](int32_t num_blocks) {
+    Engine engine(family.ops(), family.file(), tiny_options(num_blocks));
+    generate(engine, {.model = "alpha", .prompt = question(0, 128, 1), .max_tokens = 1});
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 4; ++i) {
+      GenerationRequest request = by_name("beta", question(i, 128, 20), "0,2,3");
+      request.sharing.sender = "alpha";
+      request.max_tokens = 220;
+      streams.push_back(std::move(engine.submit(request)).take_or_throw());
+    }
+    if (num_blocks < 64) {
+      EXPECT_TRUE(streams[0]->next(std::chrono::seconds(60))) << "it is being answered";
+      EXPECT_TRUE(engine.unload_adapter("alpha"));
+    }
+    std::vector<Outcome> outcomes;
+    for (auto& stream : streams) outcomes.push_back(collect(*stream));
+    return outcomes;
+  };
+  std::vector<Outcome> whole = run(64);
+  std::vector<Outcome> changed = run(11);
+  size_t num_changed = 0;
+  for (size_t i = 1; i < whole.size(); ++i) {
+    const PrefillReport& report = changed[i].report;
+    EXPECT_EQ(whole[i].report.fallback, "");
+    if (report.sender.empty()) continue;  // it began after the cache had gone
+    if (report.fallback.empty()) {
+      EXPECT_EQ(changed[i].tokens, whole[i].tokens);
+      continue;
+    }
+    ++num_changed;
+    EXPECT_EQ(report.plan, "0,2,3");
+    EXPECT_EQ(report.fallback_reason, "no_cache");
+    ASSERT_GT(report.fallback_after_tokens, 0);
+    auto kept = report.fallback_after_tokens;
+    EXPECT_TRUE(std::equal(whole[i].tokens.begin(), whole[i].tokens.begin() + kept,
+                           changed[i].tokens.begin()));
+  }
+  EXPECT_GT(num_changed, 0u);
+}
+
 TEST(Sharing, NothingIsSharedBelowTheQualityFloorOrWhenSwitchedOff) {
   SharedFamily family;
   EngineOptions options = tiny_options();
@@ -170,7 +215,7 @@ TEST(Sharing, RequestsThatWaitBuyThroughput) {
   ASSERT_TRUE((*running)->next(std::chrono::seconds(60)));
   auto first = engine.submit(from_sender("alpha", question(1, 1920, 10), "base"));
   auto second = engine.submit(from_sender("beta", question(2, 1920, 10), "base"));
-  while (engine.metrics().waiting < 2) std::this_thread::yield();
+  wait_until([&] { return engine.metrics().waiting >= 2; }, "two that wait behind the first");
   (*running)->cancel();
   EXPECT_EQ(collect(**first).report.plan, "0,2,3") << "one waits behind it";
   EXPECT_EQ(collect(**second).report.plan, "full");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
 #include "sharing/transfer_threads.h"
@@ -101,8 +102,8 @@ TEST_F(SlowDisk, IsLeftAloneForAWhileAfterAStall) {
   EXPECT_EQ(metrics.fallbacks["load_stalled"], 1u);
   EXPECT_EQ(metrics.fallbacks["disk_avoided"], 1u);
   files_.open_gate();
-  std::this_thread::sleep_for(10 * 150ms);
-  EXPECT_EQ(generate(engine, request("0,2,3")).tokens, shared_) << "the disk is back";
+  wait_until([&] { return generate(engine, request("0,2,3")).tokens == shared_; },
+             "the disk to be asked again");
 }
 
 // Of a block in host memory only what a plan loads has to be there.
@@ -165,10 +166,13 @@ TEST_F(SlowDisk, NeverTakesTheThreadsOfHostMemory) {
   for (size_t i = 0; i < TransferThreads::kMaxThreads + 4; ++i)
     hanging.push_back(std::move(engine.submit(request("0,2,3"))).take_or_throw());
   files_.wait_until_hanging();
-  while (engine.metrics().running < static_cast<int32_t>(hanging.size())) std::this_thread::yield();
+  wait_until([&] { return engine.metrics().running >= static_cast<int32_t>(hanging.size()); });
   Outcome outcome = generate(engine, own);
   EXPECT_EQ(outcome.report.cached_tokens, 192);
   EXPECT_EQ(outcome.tokens, other_computed_);
+  GenerationRequest receiver = request("0,2,3");
+  receiver.prompt = other_prompt_;
+  EXPECT_EQ(generate(engine, receiver).report.tier, "host");  // where the device has nothing for it
   files_.open_gate();
   for (auto& stream : hanging) EXPECT_EQ(collect(*stream).tokens, shared_);
 }
@@ -191,7 +195,7 @@ TEST_F(SlowDisk, NobodyWaitsForAnotherPastItsTarget) {
     files_.wait_until_hanging();
     if (is_hurried == 1) one.ttft_slo_ms = 1000;
     auto second = std::move(engine.submit(one)).take_or_throw();
-    while (is_hurried == 1 && engine.metrics().running < 2) std::this_thread::yield();
+    wait_until([&] { return is_hurried == 0 || engine.metrics().running >= 2; });
     files_.open_gate();
     int32_t recomputed = collect(*first).report.recomputed_layers;
     recomputed += collect(*second).report.recomputed_layers;

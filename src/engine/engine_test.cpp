@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "engine/engine_fixture.h"
 
 namespace droidspeak {
@@ -221,6 +222,16 @@ TEST(Engine, LogprobsComeWithSampledTokens) {
   EXPECT_EQ(outcome.sampled[0].top.front().token, outcome.sampled[0].token);
 }
 
+TEST(Engine, TellsApartWaitingAndReading) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  const PrefillReport report =
+      generate(engine, {.model = "base", .prompt = {1, 2, 3}, .max_tokens = 1}).report;
+  EXPECT_GE(report.queue_ms, 0);
+  EXPECT_GT(report.prefill_ms, 0);
+  EXPECT_NEAR(report.ttft_ms, report.queue_ms + report.prefill_ms, 1e-6);
+}
+
 TEST(Engine, RefusesWhatCannotBe) {
   TinyFamily family;
   Engine engine(family.ops(), family.file(), tiny_options(4));
@@ -308,7 +319,7 @@ TEST(Engine, ReplacedAdapterServesNewRequestsWhileOldOnesFinish) {
   auto old_alpha = family.models().get("alpha");
   auto stream = engine.submit({.model = "alpha", .prompt = prompt, .max_tokens = 60});
   ASSERT_TRUE((*stream)->next(seconds(60)));  // its prefill is done
-  while (engine.metrics().store.of(Tier::kHost).entries == 0) std::this_thread::yield();
+  spin_until([&] { return engine.metrics().store.of(Tier::kHost).entries > 0; });
   write_tiny_adapter(family.folder() / "other", {}, {.seed = 999});
   ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "other"));
   EXPECT_EQ(engine.metrics().store.of(Tier::kHost).entries, 0u)

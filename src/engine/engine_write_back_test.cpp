@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "device/late_device.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
@@ -104,7 +105,7 @@ TEST_F(LateCopies, HoldTheirBlocksWhenARequestIsCancelled) {
   device_.close();
   auto stream = engine_->submit({.model = "base", .prompt = prompt, .max_tokens = 100});
   ASSERT_TRUE(stream);
-  while (engine_->metrics().generation_tokens == 0) std::this_thread::yield();
+  spin_until([&] { return engine_->metrics().generation_tokens > 0; });
   (*stream)->cancel();
   device_.open();
   collect(**stream);

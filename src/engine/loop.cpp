@@ -56,9 +56,9 @@ Error overflow_of(const Sequence& sequence) {
 
 // Why the answer cannot go on within its grammar.
 Error misfit_of(const Sequence& sequence, const BatchRunner::Sample& sample) {
-  if (!sample.is_stuck)
+  if (!sample.is_stuck || sequence.matcher->is_too_slow())
     return {ErrorCode::kInvalidArgument, "the wanted format takes too long to follow"};
-  return {ErrorCode::kInternal,
+  return {ErrorCode::kInvalidArgument,
           fmt::format("after {} tokens of the answer no token of model \"{}\" fits the wanted "
                       "format",
                       sequence.num_generated(), sequence.variant->name)};

@@ -13,7 +13,7 @@ namespace {
 // Of plans for pairs without a book: enough for the default floor, and no better.
 constexpr double kUnmeasuredQuality = 0.99;
 
-Error invalid(std::string message) {
+Error invalid_plan(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
 
@@ -66,16 +66,16 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   if (sharing.sender.empty() && sharing.plan == "full") return {};
   auto sender = family_.find(sharing.sender);
   if (!sender)
-    return invalid(
+    return invalid_plan(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
   if (sharing.plan == "full") return {};
   if (std::string misuse = describe_activated_misuse(*sender, receiver, sharing.plan);
       !misuse.empty())
-    return invalid("sharing: " + misuse);
+    return invalid_plan("sharing: " + misuse);
   if (is_activated(receiver)) return {};
   const bool is_same = is_same_model(*sender, receiver);
   if (!is_same && !books_.may_share(*sender, receiver)) {
-    return invalid(fmt::format(
+    return invalid_plan(fmt::format(
         "sharing.sender \"{}\": no plan book was measured for it and receiver \"{}\" as they are "
         "loaded now",
         sender->name, receiver.name));
@@ -84,7 +84,7 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   try {
     ReusePlan plan = parse_plan_request(sharing.plan, costs_.num_layers()).plan;
     if (!is_same && plan.needs_layer_input() && books_.find(*sender, receiver) == nullptr) {
-      return invalid(fmt::format(
+      return invalid_plan(fmt::format(
           "sharing.plan \"{}\": there is no plan book for sender \"{}\" and receiver \"{}\"; "
           "without one, reuse and reuse+S% are possible",
           sharing.plan, sender->name, receiver.name));
@@ -92,13 +92,13 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
     std::vector<int32_t> layers = books_.captured_layers(*sender);
     bool has_input = std::find(layers.begin(), layers.end(), plan.b) != layers.end();
     if (plan.needs_layer_input() && !has_input) {
-      return invalid(
+      return invalid_plan(
           fmt::format("sharing.plan \"{}\": layer inputs of \"{}\" are not stored at layer {}; "
                       "they are at [{}]",
                       sharing.plan, sender->name, plan.b, fmt::join(layers, ", ")));
     }
   } catch (const Failure& failure) {
-    return invalid(fmt::format("sharing.plan: {}", failure.what()));
+    return invalid_plan(fmt::format("sharing.plan: {}", failure.what()));
   }
   return {};
 }

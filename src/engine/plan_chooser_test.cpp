@@ -98,6 +98,75 @@ TEST(CostModel, LearnsFromMeasurements) {
   EXPECT_NEAR(costs.load_seconds(1000000, Tier::kDisk), 0.1, 0.01);
 }
 
+TEST(CostModel, LearnsAFifthOfWhatIsMeasuredAndNoOddStepTurnsItOver) {
+  const CostCoefficients given{.token_seconds = 1, .attention_seconds = 0, .bandwidths = {1000}};
+  auto scale_after = [&](double predicted, double measured) {
+    CostModel costs(given, 1);
+    costs.observe_compute(predicted, measured);
+    return costs.compute_seconds(0, 1, 1);
+  };
+  EXPECT_NEAR(scale_after(1, 2), 1.2, 1e-12);
+  EXPECT_NEAR(scale_after(4, 2), 0.9, 1e-12);
+  EXPECT_NEAR(scale_after(1, 100), 1 + 0.2 * 4, 1e-12);
+  EXPECT_NEAR(scale_after(100, 1), 1 - 0.2 * 0.8, 1e-12);
+  EXPECT_NEAR(scale_after(0, 1), 1, 1e-12);
+  EXPECT_NEAR(scale_after(1, 0), 1, 1e-12);
+  auto rate_after = [&](uint64_t bytes, double seconds) {
+    CostModel costs(given, 1);
+    costs.observe_load(bytes, Tier::kHost, seconds);
+    return 1 / costs.load_seconds(1, Tier::kHost);
+  };
+  EXPECT_NEAR(rate_after(2000, 1), 1200, 1e-6);
+  EXPECT_NEAR(rate_after(1000000, 1), 1000 + 0.2 * 4000, 1e-6);
+  EXPECT_NEAR(rate_after(1, 1), 1000 - 0.2 * 800, 1e-6);
+  EXPECT_NEAR(rate_after(0, 1), 1000, 1e-6);
+  EXPECT_NEAR(rate_after(1000000, 0), 1000, 1e-6);
+}
+
+TEST(CostModel, FixedCostsAreNotLearnt) {
+  CostModel costs({.token_seconds = 1, .attention_seconds = 0, .bandwidths = {1000}}, 1,
+                  CostModel::Learning::kOff);
+  costs.observe_compute(1, 2);
+  costs.observe_load(2000, Tier::kHost, 1);
+  EXPECT_NEAR(costs.compute_seconds(0, 1, 1), 1, 1e-12);
+  EXPECT_NEAR(costs.load_seconds(1000, Tier::kHost), 1, 1e-12);
+}
+
+// Tokens of the suffix see all of the context, those that are looked at half of what is before.
+TEST(CostModel, CountsWhatTokensSee) {
+  CostModel costs({.token_seconds = 0, .attention_seconds = 1, .output_seconds = 0}, 1);
+  PrefillWork work{.context_tokens = 100, .recompute_work = 0.5, .suffix_tokens = 10};
+  const double plain = 0.5 * 5000 + (10 * 100 + 50);
+  EXPECT_NEAR(costs.prefill_seconds(work), plain, 1e-9);
+  work.looked_at_tokens = 20;
+  work.second_suffix_tokens = 30;
+  const double draft = 8 * 100 + 32;
+  EXPECT_NEAR(costs.prefill_seconds(work), plain + draft + (20 * 40 + 200) + (30 * 100 + 450),
+              1e-9);
+}
+
+TEST(CostModel, MeasuresWhatTheFreeBlocksAllow) {
+  TinyFamily family;
+  const std::shared_ptr<Transformer>& transformer = family.models().base()->transformer;
+  auto device = make_cpu_device();
+  KvLayout layout = transformer->config().kv_layout(DType::kF32);
+  auto measured = [&](size_t num_blocks) {
+    KvCache kv_memory(*device, layout, num_blocks * layout.block_bytes());
+    return calibrate(family.ops(), *transformer, kv_memory);
+  };
+  const CostCoefficients defaults;
+  const size_t host = index_of(Tier::kHost);
+  CostCoefficients one = measured(1);
+  EXPECT_EQ(one.token_seconds, defaults.token_seconds) << "two blocks are read at a time";
+  EXPECT_EQ(one.bandwidths[host], defaults.bandwidths[host]);
+  CostCoefficients two = measured(2);
+  EXPECT_NE(two.token_seconds, defaults.token_seconds);
+  EXPECT_NE(two.output_seconds, defaults.output_seconds);
+  EXPECT_NE(two.bandwidths[host], defaults.bandwidths[host]);
+  EXPECT_EQ(measured(9).attention_seconds, defaults.attention_seconds);
+  EXPECT_NE(measured(10).attention_seconds, defaults.attention_seconds);
+}
+
 // The time of an empty layer would be none: what is measured leaves its K/V in the blocks.
 TEST(CostModel, IsCalibratedByComputing) {
   TinyFamily family;
@@ -210,6 +279,121 @@ TEST_F(Choosing, APlanWithoutAnyInputIsNoChoice) {
   EXPECT_NE(choice.fallback, "");
 }
 
+// Two blocks: K/V of the two layers that are taken as they are, and E where the others begin.
+TEST_F(Choosing, PredictsTheLoadOfWhatAPlanTakes) {
+  store_blocks(4, 2);
+  CostModel slow({.token_seconds = 0,
+                  .attention_seconds = 0,
+                  .output_seconds = 0,
+                  .bandwidths = {1000, 1000, 1000, 1000}},
+                 4);
+  PlanChooser chooser(family_.models(), *books_, store_, pool_, slow, options_);
+  Sequence reading = sequence({SharingRequest::Mode::kExplicit, "base", "0,1,3"});
+  PlanChoice choice = chooser.choose(reading, 0);
+  ASSERT_EQ(choice.keys.size(), 2u);
+  size_t input_bytes =
+      kBlockTokens * sizeof(float) * static_cast<size_t>(family_.models().config().d_model);
+  size_t kv_bytes = options_.layout.layer_bytes();
+  EXPECT_NEAR(choice.predicted_seconds, 2e-3 * static_cast<double>(2 * kv_bytes + input_bytes),
+              1e-6);
+  EXPECT_EQ(chooser.load_bytes(choice), 2 * 3 * kv_bytes);
+  EXPECT_EQ(chooser.tier_of(choice), Tier::kHost);
+  EXPECT_EQ(chooser.tiers_of(choice), TierSet().set(index_of(Tier::kHost)));
+  EXPECT_EQ(chooser.num_in_memory(choice), 2u);
+}
+
+TEST_F(Choosing, QualityGoesFirstWhileThereIsTimeAndNobodyWaits) {
+  store_blocks(5, 5);
+  auto source = [&](std::optional<double> slo_ms, size_t num_waiting, double min_quality) {
+    Sequence reading = sequence({});
+    reading.submitted = std::chrono::steady_clock::now();
+    reading.request.ttft_slo_ms = slo_ms;
+    reading.request.min_quality = min_quality;
+    return chooser().choose(reading, num_waiting).source;
+  };
+  EXPECT_EQ(source({}, 0, 0.99), PlanChoice::Source::kSender);
+  EXPECT_EQ(source(1e7, 0, 0.99), PlanChoice::Source::kCompute) << "there is time";
+  EXPECT_EQ(source(1e7, 1, 0.99), PlanChoice::Source::kSender) << "others wait";
+  EXPECT_EQ(source(1, 0, 0.99), PlanChoice::Source::kSender) << "nothing is fast enough";
+  EXPECT_EQ(source({}, 0, 0.999), PlanChoice::Source::kCompute) << "the plan is not good enough";
+  options_.ttft_slo_ms = 1e7;
+  EXPECT_EQ(source({}, 0, 0.99), PlanChoice::Source::kCompute) << "the engine's target";
+}
+
+TEST_F(Choosing, OffMeansNothingOfOthersAndPlainReuseEveryLayer) {
+  store_blocks(4, 4);
+  Sequence off = sequence({SharingRequest::Mode::kOff, "", ""});
+  EXPECT_EQ(chooser().choose(off, 0).source, PlanChoice::Source::kCompute);
+  Sequence reading = sequence({});
+  options_.sharing = SharingMode::kPlainReuse;
+  options_.min_quality = 0;
+  PlanChoice plain = chooser().choose(reading, 0);
+  EXPECT_EQ(plain.source, PlanChoice::Source::kSender);
+  EXPECT_TRUE(plain.plan.is_reuse_all());
+  EXPECT_EQ(plain.keys.size(), 4u);
+  options_.sharing = SharingMode::kOff;
+  EXPECT_EQ(chooser().choose(reading, 0).source, PlanChoice::Source::kCompute);
+}
+
+TEST_F(Choosing, WhatIsWantedOfEveryRowTakesNoCache) {
+  store_blocks(4, 4);
+  for (bool embeds : {false, true}) {
+    Sequence reading = sequence({});
+    reading.request.wants_embedding = embeds;
+    reading.request.wants_prompt_logprobs = !embeds;
+    EXPECT_EQ(chooser().choose(reading, 0).source, PlanChoice::Source::kCompute);
+  }
+}
+
+TEST_F(Choosing, AvoidingATierLeavesTheOthers) {
+  store_blocks(4, 4);
+  const TierSet disk = TierSet().set(index_of(Tier::kDisk));
+  Sequence reading = sequence({});
+  PlanChoice choice = chooser().choose(reading, 0, disk);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kSender);
+  EXPECT_EQ(choice.avoided, disk);
+  EXPECT_EQ(choice.keys.size(), 4u);
+}
+
+TEST_F(Choosing, ThereIsTimeUntilTheTargetAndTheDeadline) {
+  Sequence reading = sequence({});
+  auto now = std::chrono::steady_clock::now();
+  reading.submitted = now;
+  EXPECT_TRUE(chooser().has_time(reading, 1e9)) << "nobody said how much";
+  reading.request.ttft_slo_ms = 3.6e6;
+  EXPECT_TRUE(chooser().has_time(reading, 1800));
+  EXPECT_FALSE(chooser().has_time(reading, 3601));
+  reading.submitted = now - std::chrono::minutes(40);
+  EXPECT_FALSE(chooser().has_time(reading, 1800)) << "it has waited before";
+  reading.request.ttft_slo_ms.reset();
+  reading.request.deadline = now + std::chrono::hours(1);
+  EXPECT_TRUE(chooser().has_time(reading, 1800));
+  EXPECT_FALSE(chooser().has_time(reading, 3601));
+}
+
+TEST_F(Choosing, RequestsThatCannotBeAreNamed) {
+  auto problem = [&](const std::string& sender, const std::string& plan,
+                     const std::string& receiver = "alpha") -> std::string {
+    Result<void> valid = chooser().validate({SharingRequest::Mode::kExplicit, sender, plan},
+                                            *family_.models().get(receiver));
+    return valid ? "" : valid.error().message;
+  };
+  EXPECT_EQ(problem("base", "0,1,3"), "");
+  EXPECT_EQ(problem("base", "auto"), "");
+  EXPECT_EQ(problem("base", "full"), "");
+  EXPECT_EQ(problem("", "full"), "");
+  EXPECT_EQ(problem("base", "reuse"), "");
+  EXPECT_EQ(problem("alpha", "auto"), "") << "its own";
+  EXPECT_NE(problem("nobody", "auto").find("\"nobody\": not a model"), std::string::npos);
+  EXPECT_NE(problem("nobody", "full").find("not a model"), std::string::npos);
+  EXPECT_NE(problem("base", "auto", "beta").find("no plan book was measured"), std::string::npos);
+  EXPECT_NE(problem("base", "0,2,3").find("not stored at layer 2; they are at [1]"),
+            std::string::npos);
+  EXPECT_NE(problem("base", "0,1,9").find("sharing.plan: plan \"0,1,9\""), std::string::npos);
+  EXPECT_TRUE(chooser().validate({SharingRequest::Mode::kAuto, "nobody", "nothing"},
+                                 *family_.models().get("alpha")));
+}
+
 // Rows behind a context that is still being loaded wait for it: their time says nothing.
 TEST_F(Choosing, ABatchWithALoadTeachesNothing) {
   Sequence reading = sequence({});
@@ -220,11 +404,12 @@ TEST_F(Choosing, ABatchWithALoadTeachesNothing) {
   KvCache kv_memory(family_.ops().device(), options_.layout, 8 * options_.layout.block_bytes());
   TransferThreads threads;
   ASSERT_TRUE(reading.blocks.reserve(kv_memory.pool(), kBlockTokens));
-  ReuseJob job{.receiver = reading.variant,
-               .context = std::vector<int32_t>(kBlockTokens, 1),
-               .sender_keys = {test_key(1)},
-               .plan = ReusePlan::reuse_all(),
-               .blocks = {reading.blocks.blocks().begin(), reading.blocks.blocks().end()}};
+  ReuseJob job{
+      .receiver = reading.variant,
+      .context = std::vector<int32_t>(kBlockTokens, 1),
+      .plan = ReusePlan::reuse_all(),
+      .stored = {.keys = {test_key(1)},
+                 .blocks = {reading.blocks.blocks().begin(), reading.blocks.blocks().end()}}};
   std::shared_ptr<CacheStore> store(std::shared_ptr<void>(), &store_);
   reading.reuse = std::make_unique<ContextReuse>(
       ContextReuse::Parts{family_.ops(), kv_memory, store, threads}, std::move(job));

@@ -1,5 +1,7 @@
 #include "engine/prompt_lookup.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
@@ -46,6 +48,41 @@ TEST(PromptLookup, RestsLongerAfterEveryFailure) {
   }
   lookup.judge(3);
   EXPECT_FALSE(lookup.draft(tokens, 4).empty()) << "at once after a success";
+}
+
+TEST(PromptLookup, DraftsGetLongerWhileTheyAreRight) {
+  PromptLookup lookup;
+  Tokens tokens;
+  for (int32_t i = 0; i < 60; ++i) tokens.push_back(i % 20);
+  auto length = [&] { return lookup.draft(tokens, 100).size(); };
+  EXPECT_EQ(length(), 3u);
+  lookup.judge(3);
+  EXPECT_EQ(length(), 6u);
+  lookup.judge(6);
+  EXPECT_EQ(length(), 8u);
+  lookup.judge(8);
+  EXPECT_EQ(length(), 8u);
+  lookup.judge(4);
+  EXPECT_EQ(length(), 8u) << "half of it was right";
+  lookup.judge(3);
+  EXPECT_EQ(length(), 3u) << "shorter, and at once: something was right";
+  lookup.judge(0);
+  for (int rest = 0; rest < 4; ++rest) EXPECT_EQ(length(), 0u) << rest;
+  EXPECT_EQ(length(), 3u);
+}
+
+TEST(PromptLookup, RestsForSoLongAtMost) {
+  PromptLookup lookup;
+  Tokens tokens{1, 2, 3, 4, 1, 2, 3};
+  int longest = 0;
+  for (int failures = 0, steps = 0; failures < 8; ++steps) {
+    if (lookup.draft(tokens, 4).empty()) continue;
+    lookup.judge(0);
+    longest = std::max(longest, steps);
+    steps = 0;
+    ++failures;
+  }
+  EXPECT_EQ(longest, 257);
 }
 
 std::vector<Outcome> answers_with(TinyFamily& family,

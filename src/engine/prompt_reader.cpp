@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds kLinkJudged{100};
 constexpr double kMostLostSeconds = 0.35;
 // Over a link so much is loaded together, by its rate: what is whole is of use when the rest fails.
 constexpr double kTogetherSeconds = 0.1;
+// Maps that take longer to read, once, are left to later requests.
+constexpr std::chrono::milliseconds kMapsPatience{2000};
 constexpr int32_t kMostFailedLoads = 8;  // of one sequence, before it is computed
 constexpr size_t kMostRefills = 4096;    // remembered
 
@@ -76,10 +78,12 @@ void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   if (resting.none()) return;
   TierSet avoided = resting & parts_.chooser.tiers_of(sequence.choice);
   if (avoided.none()) return;
+  sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
+  // An answer that has begun goes on as before when other tiers have all that it needs.
+  if (sequence.num_generated() > 0 && sequence.choice.fallback.empty()) return;
   Tier tier = *std::ranges::find_if(kAllTiers, [&](Tier t) { return avoided[index_of(t)]; });
   count_fallback(sequence, fmt::format("{}_avoided", tier_name(tier)),
                  fmt::format("a load from {} has stalled a moment ago", tier_name(tier)));
-  sequence.choice = parts_.chooser.choose(sequence, num_waiting, resting);
 }
 
 TierSet PromptReader::resting_tiers(const Sequence& sequence) const {
@@ -127,7 +131,7 @@ size_t PromptReader::blocks_together(const PlanChoice& choice, Tier tier) const 
 // Maps that turn out to be unusable are never offered again, so every new choice has fewer of them.
 std::shared_ptr<const Translator> PromptReader::read_maps(Sequence& sequence, size_t num_waiting) {
   while (sequence.choice.maps != nullptr) {
-    Result<std::shared_ptr<const Translator>> translator = sequence.choice.maps->get();
+    Result<std::shared_ptr<const Translator>> translator = sequence.choice.maps->get(kMapsPatience);
     if (translator) return *translator;
     std::string reason = translator.error().message;
     spdlog::error("maps of {} -> {} are not used: {}", sequence.choice.sender->name,
@@ -177,20 +181,21 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
   bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
   sequence.load_tier = parts_.chooser.tier_of(choice);
   std::span<const int32_t> blocks = sequence.blocks.blocks();
+  StoredContext stored{
+      .keys = is_mixed ? choice.sender_keys
+                       : std::vector(choice.keys.begin() + resident, choice.keys.end()),
+      .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
+      .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
+      .blocks_together = blocks_together(choice, sequence.load_tier),
+      .avoided = choice.avoided,
+      .limits = limits_of(sequence),
+      .on_progress = parts_.on_progress};
   ReuseJob job{.receiver = sequence.variant,
                .context = {sequence.tokens.begin() + resident * kBlockTokens,
                            sequence.tokens.begin() + context},
-               .sender_keys = is_mixed
-                                  ? choice.sender_keys
-                                  : std::vector(choice.keys.begin() + resident, choice.keys.end()),
-               .own_keys = is_mixed ? choice.keys : std::vector<Digest>(),
                .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
                .translator = std::move(translator),
-               .blocks = {blocks.begin() + resident, blocks.begin() + context / kBlockTokens},
-               .blocks_together = blocks_together(choice, sequence.load_tier),
-               .avoided = choice.avoided,
-               .limits = limits_of(sequence),
-               .on_progress = parts_.on_progress};
+               .stored = std::move(stored)};
   bool is_in_memory = sequence.load_tier == Tier::kHost;
   TransferThreads& threads = is_in_memory ? parts_.host_threads : parts_.slow_threads;
   sequence.reuse = std::make_unique<ContextReuse>(
@@ -370,7 +375,6 @@ void PromptReader::finish_looking(Sequence& sequence) {
   parts_.metrics.update(
       [&](EngineMetrics& metrics) { metrics.looked_at_tokens += sequence.looked_at.size(); });
   sequence.looking.reset();
-  sequence.writer.reset();
 }
 
 void PromptReader::finish_reuse(Sequence& sequence) {
@@ -482,6 +486,8 @@ void PromptReader::count_fallback(Sequence& sequence,
                                   const std::string& text) {
   if (!sequence.report.fallback.empty()) return;
   sequence.report.fallback = text;
+  sequence.report.fallback_reason = reason;
+  sequence.report.fallback_after_tokens = sequence.num_generated();
   if (sequence.num_generated() > 0) sequence.stream->push(sequence.report);
   parts_.metrics.update([&](EngineMetrics& metrics) { ++metrics.fallbacks[reason]; });
 }

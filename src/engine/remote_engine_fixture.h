@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <thread>
 #include <vector>
 
+#include "base/test_wait.h"
 #include "engine/engine.h"
 #include "engine/shared_family.h"
 #include "redis/redis_process.h"
@@ -28,7 +28,7 @@ inline bool is_up(const Engine& engine) {
 }
 
 inline void wait_for_link(const Engine& engine) {
-  while (!is_up(engine)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  wait_until([&] { return is_up(engine); }, "the link to Redis");
 }
 
 // The caches of the prompt, read by `base`, are with the server when this returns.

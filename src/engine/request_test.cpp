@@ -44,6 +44,18 @@ TEST(Histogram, CountsAValueInTheBucketWhoseBoundItDoesNotExceed) {
   EXPECT_DOUBLE_EQ(histogram.sum, 14.0);
 }
 
+// So that panels and alerts made for vLLM find the buckets they name.
+TEST(EngineMetrics, BucketBoundsAreThoseOfVllm) {
+  using Bounds = std::vector<double>;
+  EXPECT_EQ(first_token_bounds(),
+            (Bounds{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                    1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}));
+  EXPECT_EQ(output_token_bounds(), (Bounds{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                           0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}));
+  EXPECT_EQ(request_bounds(), (Bounds{0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                      30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}));
+}
+
 TEST(EngineMetrics, BucketBoundsAscend) {
   EngineMetrics metrics;
   for (const Histogram* histogram : {&metrics.ttft_seconds, &metrics.time_per_output_token_seconds,

@@ -125,6 +125,9 @@ TEST(Sampler, KeepsTheBestTokenWhateverTheFilters) {
     Sampler sampler({.temperature = 2, .top_p = 1e-9f, .seed = seed}, {}, 4);
     EXPECT_EQ(sampler.sample(row, -1).token, 1) << "the lower id wins a tie";
     row = logits;
+    Sampler none({.temperature = 2, .top_p = 0, .seed = seed}, {}, 4);
+    EXPECT_EQ(none.sample(row, -1).token, 1);
+    row = logits;
     Sampler single({.temperature = 2, .top_k = 1, .seed = seed}, {}, 4);
     EXPECT_EQ(single.sample(row, -1).token, 1);
   }

@@ -189,6 +189,25 @@ std::vector<uint64_t> order_of(WaitingLine& line) {
   return order;
 }
 
+// Every running sequence may need another block in the next step.
+TEST(Admission, LeavesABlockForEachThatRuns) {
+  BlockPool pool(8);
+  auto decision = [&](int32_t prompt_tokens, int32_t num_running) {
+    return decide_admission(*make_sequence(1, prompt_tokens, 1), pool, num_running, {10});
+  };
+  EXPECT_EQ(decision(63, 7), Admit::kNow);
+  EXPECT_EQ(decision(64, 7), Admit::kNow) << "all blocks are enough for anybody";
+  auto held = pool.take(1);
+  ASSERT_TRUE(held);
+  EXPECT_EQ(decision(63, 6), Admit::kNow);
+  EXPECT_EQ(decision(64, 6), Admit::kFull) << "the next token begins another block";
+  EXPECT_EQ(decision(63, 7), Admit::kFull);
+  EXPECT_EQ(decision(64, 5), Admit::kNow);
+  held.reset();
+  EXPECT_EQ(decision(1, 9), Admit::kNow);
+  EXPECT_EQ(decision(1, 10), Admit::kFull) << "so many may run";
+}
+
 TEST(WaitingLine, TakesVariantsInTurn) {
   WaitingLine line;
   for (uint64_t id = 1; id <= 4; ++id) line.push(make_sequence(id, 1, 1, "flood"));

@@ -218,8 +218,9 @@ struct Sequence {
   enum class Next { kRows, kRecompute, kFollow, kLoad };
 
   Next next() const {
-    // What is read would replace what is still being copied into the store.
-    if (is_looking(Looking::Stage::kRead) && writer && writer->has_copies()) return Next::kLoad;
+    // What is read would replace what is still being copied into the store. The writer leaves once
+    // nothing is: what follows is the request's own.
+    if (is_looking(Looking::Stage::kRead) && writer) return Next::kLoad;
     if (!reuse) return Next::kRows;
     if (!reuse->is_recomputed())
       return reuse->recomputable_tokens() > 0 ? Next::kRecompute : Next::kLoad;

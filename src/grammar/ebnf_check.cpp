@@ -19,6 +19,8 @@ constexpr size_t kMostRepeatsInAll = 8192;
 constexpr int kMostNested = 64;
 // The library copies the alternatives of a rule to where it is used: their number may be squared.
 constexpr int kMostAlternatives = 1000;
+// Behind each part that may be left out the next ones may follow: their number is squared as well.
+constexpr int kMostOptional = 1000;
 constexpr std::array<std::string_view, 6> kMacros = {
     "TagDispatch", "TokenTagDispatch", "Regex", "Substring", "Token", "ExcludeToken"};
 
@@ -45,9 +47,11 @@ class EbnfScanner {
       } else if (c == '(') {
         if (++nested_ > kMostNested) fail(fmt::format("nests deeper than {} groups", kMostNested));
       } else if (c == ')') {
-        --nested_;
+        if (--nested_ < 0) fail("has a ) without a (");
       } else if (c == '|' && ++alternatives_ > kMostAlternatives) {
         fail(fmt::format("has more than {} alternatives in all", kMostAlternatives));
+      } else if (c == '?' || c == '*') {
+        count_optional();
       }
       was_rule_name_ = false;
       ++position_;
@@ -88,7 +92,13 @@ class EbnfScanner {
       fail(fmt::format("uses {}, which is not supported", name));
   }
 
+  void count_optional() {
+    if (++optional_ > kMostOptional)
+      fail(fmt::format("has more than {} parts that may be left out", kMostOptional));
+  }
+
   void read_repetition() {
+    count_optional();
     size_t end = std::min(text_.find('}', position_), text_.size() - 1);
     size_t highest = 0;
     size_t number = 0;
@@ -110,6 +120,7 @@ class EbnfScanner {
   size_t repeats_ = 0;
   int nested_ = 0;
   int alternatives_ = 0;
+  int optional_ = 0;
   bool was_rule_name_ = false;  // the first of its line
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
@@ -31,14 +32,24 @@ class GrammarCache {
     size_t bytes = 2 * text.size() + grammar->bytes();
     MutexLock lock(mutex_);
     if (bytes > max_bytes_ || places_.contains(text)) return;
-    while (bytes_ + bytes > max_bytes_) {
-      bytes_ -= entries_.back().bytes;
-      places_.erase(entries_.back().text);
-      entries_.pop_back();
-    }
+    while (bytes_ + bytes > max_bytes_) forget(std::prev(entries_.end()));
     entries_.push_front({text, std::move(grammar), bytes});
     places_.emplace(text, entries_.begin());
     bytes_ += bytes;
+  }
+
+  // Forgets those that nobody uses, the least recently used first, until `is_enough` holds.
+  template <class Condition>
+  void forget_until(const Condition& is_enough) {
+    MutexLock lock(mutex_);
+    for (auto next = entries_.end(); next != entries_.begin() && !is_enough();) {
+      auto entry = std::prev(next);
+      if (entry->grammar.use_count() > 1) {
+        next = entry;
+      } else {
+        next = forget(entry);
+      }
+    }
   }
 
  private:
@@ -47,6 +58,13 @@ class GrammarCache {
     std::shared_ptr<const CompiledGrammar> grammar;
     size_t bytes = 0;
   };
+
+  // The one behind it.
+  std::list<Entry>::iterator forget(std::list<Entry>::iterator entry) REQUIRES(mutex_) {
+    bytes_ -= entry->bytes;
+    places_.erase(entry->text);
+    return entries_.erase(entry);
+  }
 
   const size_t max_bytes_;
   Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "grammar/grammar_text.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/schema_grammar.h"
+#include "grammar/step_limit.h"
 #include "grammar/structural_tag.h"
 #include "grammar/xgrammar_types.h"
 
@@ -24,6 +26,9 @@ namespace droidspeak {
 namespace {
 
 constexpr size_t kMostChoiceBytes = size_t{64} << 10;
+// A place in a grammar takes about one for each token, and GrammarLimits lets some thousand in.
+constexpr int64_t kMostSteps = 10'000'000;
+constexpr int64_t kMostStepsOfToken = 2500;
 
 std::string choice_grammar(std::string_view list) {
   auto refuse = [](const std::string& why) {
@@ -91,7 +96,8 @@ std::string grammar_of(const OutputFormat& format) {
       return schema_to_grammar(format.text, budget);
     case OutputFormat::Kind::kRegex: {
       GrammarText grammar(budget);
-      return "root ::= " + regex_to_grammar(format.text, RegexPlace::kWholeAnswer, grammar) + "\n";
+      auto regex = regex_to_grammar(format.text, RegexPlace::kWholeAnswer, grammar);
+      return "root ::= " + regex.text + "\n";
     }
     case OutputFormat::Kind::kChoice:
       return choice_grammar(format.text);
@@ -106,7 +112,21 @@ std::string grammar_of(const OutputFormat& format) {
 
 struct GrammarCompiler::Library {
   Library(const Tokenizer& from, int32_t vocab, size_t bytes)
-      : tokenizer(from), vocab_size(vocab), cache(bytes) {}
+      : tokenizer(from), vocab_size(vocab), max_bytes(bytes), cache(bytes) {}
+
+  // Counted until the last owner lets go of it; null when all together would take too much.
+  std::shared_ptr<const CompiledGrammar> count(std::unique_ptr<const CompiledGrammar> made) {
+    size_t bytes = made->bytes();
+    *all_bytes += bytes;
+    std::shared_ptr<const CompiledGrammar> grammar(
+        made.release(), [all = all_bytes, bytes](const CompiledGrammar* gone) {
+          delete gone;
+          *all -= bytes;
+        });
+    auto is_enough = [&] { return *all_bytes <= max_bytes; };
+    cache.forget_until(is_enough);
+    return is_enough() ? grammar : nullptr;
+  }
 
   xgrammar::GrammarCompiler& get(Vocabulary vocabulary) {
     Compiler& found = compilers[static_cast<size_t>(vocabulary)];
@@ -130,17 +150,19 @@ struct GrammarCompiler::Library {
 
   const Tokenizer& tokenizer;
   const int32_t vocab_size;
+  const size_t max_bytes;
+  const std::shared_ptr<std::atomic<size_t>> all_bytes = std::make_shared<std::atomic<size_t>>(0);
   GrammarCache cache;
   std::array<Compiler, 3> compilers;  // by Vocabulary
 };
 
-GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, size_t cache_bytes)
-    : library_(std::make_unique<Library>(tokenizer, vocab_size, cache_bytes)) {}
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, size_t max_bytes)
+    : library_(std::make_unique<Library>(tokenizer, vocab_size, max_bytes)) {}
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
-    const OutputFormat& format) {
+Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(const OutputFormat& format,
+                                                                        std::string_view tenant) {
   const bool begins_with_reasoning = format.begins == OutputFormat::Begins::kAfterReasoning;
   const bool is_tagged = format.kind == OutputFormat::Kind::kStructuralTag || begins_with_reasoning;
   std::string text;
@@ -152,21 +174,28 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInvalidArgument, exception.what()};
   }
-  const std::string known_by = (is_tagged ? "t" : "g") + text;
+  const std::string known_by =
+      fmt::format("{}{}{}{}", tenant.size(), is_tagged ? 't' : 'g', tenant, text);
   if (auto known = library_->cache.find(known_by)) return known;
   try {
     xgrammar::GrammarCompiler& compiler =
         library_->get(is_tagged               ? Vocabulary::kAll
                       : has_counted_run(text) ? Vocabulary::kShort
                                               : Vocabulary::kWithoutSpecial);
+    StepLimit limit(kMostSteps + kMostStepsOfToken * library_->vocab_size);
     auto compiled = std::make_unique<CompiledGrammar::Compiled>(CompiledGrammar::Compiled{
         is_tagged ? compiler.CompileStructuralTag(text) : compiler.CompileGrammar(text)});
-    auto grammar = std::make_shared<const CompiledGrammar>(std::move(compiled), library_->tokenizer,
-                                                           library_->vocab_size);
-    if (grammar->bytes() > kMostBytes) {
+    auto made = std::make_unique<const CompiledGrammar>(std::move(compiled), library_->tokenizer,
+                                                        library_->vocab_size);
+    if (size_t bytes = made->bytes(); bytes > kMostBytes) {
       return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("it takes {} bytes for this vocabulary; expected at most {}",
-                               grammar->bytes(), kMostBytes)};
+                   fmt::format("it takes {} bytes for this vocabulary; expected at most {}", bytes,
+                               kMostBytes)};
+    }
+    auto grammar = library_->count(std::move(made));
+    if (!grammar) {
+      return Error{ErrorCode::kExhausted,
+                   "The formats of the requests in work take too much memory; try again later."};
     }
     library_->cache.put(known_by, grammar);
     return grammar;

@@ -219,7 +219,9 @@ TEST_F(GrammarCompilerTest, MakesTextsThatTheExpressionMatches) {
 
 TEST_F(GrammarCompilerTest, PatternsOfStringsMatchWhereTheySay) {
   for (const char* pattern :
-       {"^a+$", "^https://", "z$", "mid", "^(x|y)$", "^a|b$", "\\n", "^\"q\"$"}) {
+       {"^a+$",    "^https://", "z$",     "mid",        "^(x|y)$",   "^a|b$",  "\\n",
+        "^\"q\"$", ".",         ".+",     "\\S",        "[0-9]",     "[0-9]$", "^[0-9]",
+        "a{2,5}",  "x*yz?",     "(a|)b+", "q*(r|s+)q*", "[^a]{2,}$", ".*k.*"}) {
     Regex reference(pattern);
     Json schema = {{"type", "string"}, {"pattern", pattern}};
     for (const Json& value : values(schema.dump())) {
@@ -228,6 +230,16 @@ TEST_F(GrammarCompilerTest, PatternsOfStringsMatchWhereTheySay) {
       EXPECT_TRUE(Regex::Matches(reference, text).next(match)) << pattern << " made " << text;
     }
   }
+}
+
+// Some match the empty text: then everything does.
+TEST_F(GrammarCompilerTest, PatternsThatMatchEverythingAreNoCondition) {
+  const std::string any = grammar_of({Kind::kJsonSchema, R"({"type": "string", "pattern": ""})"});
+  for (const char* pattern : {".*", "x*", "^", "$", "^a*", "a*$", "(|a)+", "(a*)*b{0,3}"}) {
+    Json schema = {{"type", "string"}, {"pattern", pattern}};
+    EXPECT_EQ(grammar_of({Kind::kJsonSchema, schema.dump()}), any) << pattern;
+  }
+  for (const Json& value : values(R"({"type": "string", "pattern": "^$"})")) EXPECT_EQ(value, "");
 }
 
 TEST_F(GrammarCompilerTest, FreeTextWithTaggedParts) {
@@ -319,8 +331,11 @@ TEST_F(GrammarCompilerTest, SaysWhatCannotBeEnforced) {
           {R"({"type": "string", "pattern": "a", "minLength": 3})", "'pattern'"},
           {R"x({"type": "string", "pattern": "(?=a)"})x", "(?"},
           {R"({"type": "string", "pattern": "a\\b"})", "\\b"},
-          {R"({"type": "string", "maxLength": 1000000})", "16384"},
-          {R"({"allOf": [{"minimum": 1}, {"minimum": 2}]})", "'minimum'"},
+          {R"({"type": "string", "minLength": 1000000})", "16384"},
+          {R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})", "'pattern'"},
+          {R"({"allOf": [{"type": "null"}, {"type": "string"}]})", "'type'"},
+          {R"({"const": [18446744073709551617]})", "64 bits"},
+          {R"({"type": "string", "pattern": "^a+$", "format": "date"})", "'format'"},
           {R"({"$ref": "https://example.org/schema"})", "'$ref'"},
           {R"({"$ref": "#/$defs/missing"})", "'$ref'"},
           {R"({"$ref": "#"})", "'$ref'"},
@@ -341,6 +356,41 @@ TEST_F(GrammarCompilerTest, TheSameFormatIsCompiledOnce) {
   auto first = compile(Kind::kRegex, "[a-f]+");
   EXPECT_EQ(compile(Kind::kRegex, "[a-f]+"), first);
   EXPECT_NE(compile(Kind::kRegex, "[a-g]+"), first);
+}
+
+TEST_F(GrammarCompilerTest, TenantsDoNotSeeWhatOthersHaveCompiled) {
+  const OutputFormat format{Kind::kRegex, "[a-f]+"};
+  auto first = compiler_.compile(format, "anna").take_or_throw();
+  EXPECT_EQ(compiler_.compile(format, "anna").take_or_throw(), first);
+  EXPECT_NE(compiler_.compile(format, "bert").take_or_throw(), first);
+  EXPECT_NE(compiler_.compile(format).take_or_throw(), first);
+}
+
+// Those that are only kept make room; those in use stay, and what has no room is not the client's
+// fault.
+TEST_F(GrammarCompilerTest, GrammarsTakeSoMuchTogether) {
+  auto format = [](int number) {
+    return OutputFormat{Kind::kRegex, fmt::format("[a-f]{{{}}}", number)};
+  };
+  size_t each = GrammarCompiler(tokenizer_, tokenizer_.vocab_size())
+                    .compile(format(10))
+                    .take_or_throw()
+                    ->bytes();
+  GrammarCompiler compiler(tokenizer_, tokenizer_.vocab_size(), 4 * each);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(compiler.compile(format(10 - i % 10))) << i;
+  std::vector<std::shared_ptr<const CompiledGrammar>> used;
+  Result<std::shared_ptr<const CompiledGrammar>> next = compiler.compile(format(11));
+  for (int i = 12; next && i < 40; ++i) {
+    used.push_back(*next);
+    next = compiler.compile(format(i));
+  }
+  ASSERT_FALSE(next);
+  EXPECT_EQ(next.error().code, ErrorCode::kExhausted);
+  EXPECT_GE(used.size(), 2u);
+  EXPECT_LE(used.size(), 4u);
+  EXPECT_TRUE(compiler.compile(format(11))) << "what is in use has its room";
+  used.clear();
+  EXPECT_TRUE(compiler.compile(format(50)));
 }
 
 TEST_F(GrammarCompilerTest, RefusesWhatMayGrowWithoutBounds) {
@@ -373,6 +423,18 @@ TEST_F(GrammarCompilerTest, RefusesChoicesThatMayHoldTogetherAndBoundsThatAreRou
           R"({"oneOf": [{"type": "object", "required": ["k"], "properties": {"k": {"const": 1}}},
                        {"type": "object", "required": ["k"], "properties": ["k"]}]})"),
       "");
+  // The order of keys makes no other value.
+  for (const char* schema :
+       {R"({"oneOf": [{"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}}]})",
+        R"({"oneOf": [{"const": [{"a": 1, "b": 2}]}, {"enum": [3, [{"b": 2, "a": 1}]]}]})"})
+    EXPECT_NE(refusal(Kind::kJsonSchema, schema).find("may both hold"), std::string::npos);
+}
+
+TEST_F(GrammarCompilerTest, NoTenantFindsWhatAnotherHasCompiled) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size());
+  ASSERT_TRUE(compiler.compile({Kind::kEbnf, "root ::= \"a\"\n"}, "anna g"));
+  EXPECT_FALSE(compiler.compile({Kind::kEbnf, " groot ::= \"a\"\n"}, "anna"));
 }
 
 TEST_F(GrammarCompilerTest, TokensBeyondTheModelsAreLeftOut) {

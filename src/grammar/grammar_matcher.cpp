@@ -1,24 +1,36 @@
 #include "grammar/grammar_matcher.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <exception>
+#include <stdexcept>
 
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
-#include "base/clock.h"
+#include "grammar/step_limit.h"
 #include "grammar/xgrammar_types.h"
 #include "text/tokenizer.h"
 
 namespace droidspeak {
 namespace {
 
-// Everybody waits for a step. What is in order takes a small part of a millisecond, and at first a
-// few.
-constexpr double kMostStepMs = 250;
+// Everybody waits for a call of the library. What is in order takes a small part of a millisecond,
+// and at first a few.
 constexpr double kMostMs = 1000;  // in all, and what comes with each token
 constexpr double kMostMsPerToken = 2;
+// Steps of one call, up to half a second: what is in order takes a fifth at most. Those of tokens
+// that were accepted stay in memory.
+constexpr int64_t kMostCallSteps = 1'000'000;
+constexpr int64_t kMostKeptSteps = 400'000;
+constexpr int64_t kMostKeptStepsPerToken = 200;
+
+// Of this thread: however busy the machine is, an answer does not suffer for it.
+double processor_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
 
 }  // namespace
 
@@ -37,17 +49,21 @@ struct GrammarMatcher::State {
   // The library throws on states that it does not know; such an answer cannot go on.
   template <class Step>
   bool run(const Step& step) {
-    Stopwatch watch;
+    const double begin = processor_ms();
+    StepLimit limit(kMostCallSteps);
     bool result = false;
     try {
       result = step();
+      last_steps = limit.num_taken();
+    } catch (const std::length_error&) {
+      is_broken = true;
+      is_slow = true;
     } catch (const std::exception& exception) {
       spdlog::error("a grammar cannot be followed: {}", exception.what());
       is_broken = true;
     }
-    double ms = watch.ms();
-    spent_ms += ms;
-    if (ms > kMostStepMs || spent_ms > kMostMs + kMostMsPerToken * num_tokens) is_slow = true;
+    spent_ms += processor_ms() - begin;
+    if (spent_ms > kMostMs + kMostMsPerToken * num_tokens) is_slow = true;
     return result;
   }
 
@@ -77,6 +93,8 @@ struct GrammarMatcher::State {
   bool is_slow = false;
   double spent_ms = 0;
   int32_t num_tokens = 0;
+  int64_t last_steps = 0;
+  int64_t kept_steps = 0;
 };
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
@@ -103,6 +121,9 @@ bool GrammarMatcher::accept(int32_t token) {
   if (is_accepted) {
     state_->has_mask = false;
     ++state_->num_tokens;
+    state_->kept_steps += state_->last_steps;
+    if (state_->kept_steps > kMostKeptSteps + kMostKeptStepsPerToken * state_->num_tokens)
+      state_->is_slow = true;
   }
   return is_accepted;
 }

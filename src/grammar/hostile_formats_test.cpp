@@ -1,4 +1,5 @@
 // What strangers send to keep a server busy: refused, or compiled to something small.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -97,6 +98,10 @@ std::vector<OutputFormat> hostile_formats() {
   ebnf("root ::= \"a\"{1000}{1000}\n");
   ebnf(nested("root ::= ", "\"a\"", "", 1) + nested("(", "\"a\"", ")", 10000));
   ebnf("root ::= [^]\n" + std::string(100000, '#'));
+  std::string chain = "root::=z0\n";
+  for (int i = 0; i < 4000; ++i) chain += fmt::format("z{}::=z{}\n", i, i + 1);
+  ebnf(chain + "z4000::=\"a\"\n");
+  ebnf("root ::= " + std::string(1000, ')') + std::string(1000, '('));
   ebnf("root ::= \"");
   ebnf("root ::= [");
   ebnf("root ::= \"a\"{");
@@ -136,6 +141,49 @@ TEST(HostileFormats, AreRefusedOrSmall) {
   }
   EXPECT_GT(num_refused, 20);
   EXPECT_LT(num_refused, static_cast<int>(formats.size()) - 10);
+}
+
+// Grammars with so many ways to read one text that a parser would try them for ever.
+std::vector<std::string> ambiguous_grammars() {
+  std::string twice = "root ::= r0\n";
+  std::string optional = "root ::= r0\n";
+  for (int i = 0; i < 60; ++i) {
+    twice += fmt::format("r{} ::= r{} r{} | \"a\"\n", i, i + 1, i + 1);
+    optional += fmt::format("r{} ::= r{}? r{}? [a-z ]?\n", i, i + 1, i + 1);
+  }
+  std::string maybe = "root ::=";
+  for (int i = 0; i < 1000; ++i) maybe += " \"a\"?";
+  std::string too_many = maybe + " \"a\"?";
+  std::string stars = "root ::=";
+  for (int i = 0; i < 6000; ++i) stars += " [a-z ]*";
+  return {twice + "r60 ::= \"b\" | \"\"\n",
+          optional + "r60 ::= \"b\" | \"\"\n",
+          maybe,
+          too_many,
+          stars,
+          "root ::= ((([a-z ]{0,900}){0,900}){0,900}){0,900}\n",
+          "root ::= root root root | \"a\" | \"b\" | \"\"\n",
+          "root ::= ((\"a\"*)*)*\n"};
+}
+
+TEST(HostileFormats, WithManyReadingsAreRefusedOrGivenUp) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size());
+  for (const std::string& text : ambiguous_grammars()) {
+    SCOPED_TRACE(text.substr(0, 60));
+    auto grammar = compiler.compile({Kind::kEbnf, text});
+    if (!grammar) {
+      const std::string& reason = grammar.error().message;
+      bool is_said = reason.find("ways") != std::string::npos ||
+                     reason.find("may be left out") != std::string::npos;
+      EXPECT_TRUE(is_said) << reason;
+      continue;
+    }
+    GrammarMatcher matcher(*grammar);
+    int num_tokens = 0;
+    while (num_tokens < 5000 && matcher.accept('a')) ++num_tokens;
+    EXPECT_TRUE(matcher.is_too_slow()) << num_tokens;
+  }
 }
 
 }  // namespace

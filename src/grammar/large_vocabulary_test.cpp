@@ -7,7 +7,7 @@
 namespace droidspeak {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Kind = OutputFormat::Kind;
 
 // Bytes, and words of two to five letters.
@@ -45,9 +45,9 @@ class LargeTokenizer final : public Tokenizer {
 
 template <class MakeMember>
 OutputFormat tools(int num_tools, int num_members, MakeMember make_member) {
-  Json tags = Json::array();
+  OrderedJson tags = OrderedJson::array();
   for (int i = 0; i < num_tools; ++i) {
-    Json properties = Json::object();
+    OrderedJson properties = OrderedJson::object();
     for (int j = 0; j < num_members; ++j)
       properties["property" + std::to_string(j)] = make_member(i * num_members + j);
     tags.push_back({{"type", "tag"},
@@ -57,15 +57,15 @@ OutputFormat tools(int num_tools, int num_members, MakeMember make_member) {
                       {"json_schema", {{"type", "object"}, {"properties", properties}}}}},
                     {"end", "</call>"}});
   }
-  Json format = {{"type", "triggered_tags"}, {"triggers", {"<call>"}}, {"tags", tags}};
-  return {Kind::kStructuralTag, Json{{"type", "structural_tag"}, {"format", format}}.dump()};
+  OrderedJson format = {{"type", "triggered_tags"}, {"triggers", {"<call>"}}, {"tags", tags}};
+  return {Kind::kStructuralTag, OrderedJson{{"type", "structural_tag"}, {"format", format}}.dump()};
 }
 
-Json text(int) {
+OrderedJson text(int) {
   return {{"type", "string"}};
 }
 
-Json bounded_text(int i) {
+OrderedJson bounded_text(int i) {
   return {{"type", "string"}, {"maxLength", 129 + i}};
 }
 
@@ -96,8 +96,10 @@ TEST_F(LargeVocabularyTest, LongRunsCountTogetherOverAllTools) {
 
 // Whoever has them: the library compiles equal runs once.
 TEST_F(LargeVocabularyTest, EqualRunsCountOnceOverAllTools) {
-  auto same_text = [](int) { return Json{{"type", "string"}, {"maxLength", 100}}; };
-  auto same_pattern = [](int) { return Json{{"type", "string"}, {"pattern", "^[^x]{1,64}$"}}; };
+  auto same_text = [](int) { return OrderedJson{{"type", "string"}, {"maxLength", 100}}; };
+  auto same_pattern = [](int) {
+    return OrderedJson{{"type", "string"}, {"pattern", "^[^x]{1,64}$"}};
+  };
   auto one = compiler_.compile(tools(1, 1, same_text));
   auto many = compiler_.compile(tools(32, 1, same_text));
   ASSERT_TRUE(one);
@@ -107,15 +109,32 @@ TEST_F(LargeVocabularyTest, EqualRunsCountOnceOverAllTools) {
 }
 
 TEST_F(LargeVocabularyTest, BoundedObjectsCountToo) {
-  auto bounded_object = [](int i) { return Json{{"type", "object"}, {"maxProperties", 300 + i}}; };
+  auto bounded_object = [](int i) {
+    return OrderedJson{{"type", "object"}, {"maxProperties", 300 + i}};
+  };
   EXPECT_NE(refusal(tools(12, 4, bounded_object)).find("states"), std::string::npos);
 }
 
 TEST_F(LargeVocabularyTest, PatternsCountTogetherOverAllTools) {
   auto pattern = [](int i) {
-    return Json{{"type", "string"}, {"pattern", "^[a-z]{3}[^x]{" + std::to_string(40 + i) + "}$"}};
+    return OrderedJson{{"type", "string"},
+                       {"pattern", "^[a-z]{3}[^x]{" + std::to_string(40 + i) + "}$"}};
   };
   EXPECT_NE(refusal(tools(10, 8, pattern)).find("states"), std::string::npos);
+}
+
+// With each of them the text may be in all others at the same time.
+TEST_F(LargeVocabularyTest, RepetitionsWithoutAnEndCountByTheirPairs) {
+  auto loops = [](int num, const std::string& before, const std::string& after) {
+    std::string pattern = before;
+    for (int i = 0; i < num; ++i) pattern += ".*";
+    return OutputFormat{Kind::kJsonSchema,
+                        Json{{"type", "string"}, {"pattern", pattern + after}}.dump()};
+  };
+  EXPECT_NE(refusal(loops(400, "^", "$")).find("states"), std::string::npos);
+  EXPECT_NE(refusal(loops(400, "a", "b")).find("states"), std::string::npos);
+  EXPECT_EQ(refusal(loops(20, "^", "$")), "");
+  EXPECT_EQ(refusal(loops(400, "", "")), "");  // any text
 }
 
 }  // namespace

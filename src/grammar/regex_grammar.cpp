@@ -19,14 +19,37 @@ constexpr size_t kMostRepeats = 1024;
 constexpr int kMostNested = 64;
 constexpr size_t kMostBefore = 32;    // characters before a match that may begin anywhere
 constexpr size_t kStatesOfPiece = 4;  // classes that differ cost more than one that is repeated
+constexpr size_t kLoopsOfState = 8;   // pairs of loops that the text may be in
 constexpr size_t kPiecesOfWidePlace = kStatesOfWidePlace / kStatesOfPiece;
 
 // A part of the pattern, with what it takes once repetitions are unrolled, kStatesOfPiece each.
 struct Piece {
   std::string text = {};
   size_t pieces = 0;
-  bool is_class = false;
+  size_t loops = 0;  // without an end: with each the text may be in all others at the same time
+  // Characters of what it makes.
+  size_t shortest = 0;
+  size_t longest = 0;
+  CharacterSet characters = {};  // of a class
+
+  bool is_class() const { return !characters.empty(); }
 };
+
+struct Repeated {
+  Piece item = {};
+  size_t low = 1;
+  size_t high = 1;
+
+  bool may_be_empty() const { return low == 0 || item.shortest == 0; }
+};
+
+size_t plus(size_t a, size_t b) {
+  return a > kUnbounded - b ? kUnbounded : a + b;
+}
+
+size_t times(size_t a, size_t b) {
+  return a != 0 && b > kUnbounded / a ? kUnbounded : a * b;
+}
 
 // Most tokens are words with a blank in front.
 bool is_wide(const CharacterSet& set) {
@@ -70,62 +93,114 @@ class RegexReader {
     Piece choice;
     do {
       Piece sequence = depth_ == 0 ? read_outer_sequence() : read_sequence();
-      choice.text += (choice.text.empty() ? "" : " | ") + sequence.text;
+      bool is_first = choice.text.empty();
+      choice.text += (is_first ? "" : " | ") + sequence.text;
       choice.pieces += sequence.pieces;
+      choice.loops += sequence.loops;
+      choice.shortest = is_first ? sequence.shortest : std::min(choice.shortest, sequence.shortest);
+      choice.longest = std::max(choice.longest, sequence.longest);
     } while (take("|"));
     return choice;
   }
 
   // Not within a group: anchors may stand at its ends, and what is not anchored may go on.
   Piece read_outer_sequence() {
-    bool may_match_inside = place_ == RegexPlace::kJsonString;
-    std::string anything = class_text(plain_json_characters());
     bool is_anchored = take("^");
-    Piece sequence = read_sequence();
-    // Bounded, so that the match comes at last.
-    if (may_match_inside && !is_anchored)
-      sequence.text = wide_run(anything, 0, kMostBefore) + " " + sequence.text;
-    if (!take("$") && may_match_inside) sequence.text += " " + wide_run(anything, 0, kUnbounded);
+    std::vector<Repeated> items = read_items();
+    bool is_ended = take("$");
     if (!is_at_end_of_sequence()) fail("has a $ that is not at its end");
-    return sequence;
+    if (place_ == RegexPlace::kWholeAnswer) return joined(items);
+    if (!is_anchored) shorten(items, End::kFirst);
+    if (!is_ended) shorten(items, End::kLast);
+    const CharacterSet& anything = plain_json_characters();
+    bool matches_anywhere = items.empty() && !(is_anchored && is_ended);
+    if (matches_anywhere) return joined({any_of(anything, 0, kUnbounded)});
+    // Bounded, so that the match comes at last.
+    if (!is_anchored) {
+      const CharacterSet set = is_ended ? anything : before(items);
+      items.insert(items.begin(), any_of(set, 0, kMostBefore));
+    }
+    if (!is_ended) items.push_back(any_of(anything, 0, kUnbounded));
+    return joined(items);
   }
 
-  std::string wide_run(const std::string& characters, size_t low, size_t high) {
-    std::string text = repeated_text(characters, low, high);
-    grammar_.charge_run(text, num_places_of_run(low, high) * kStatesOfWidePlace);
-    return text;
+  enum class End { kFirst, kLast };
+
+  // Where anything may stand before or behind a match it need not be longer than it must.
+  static void shorten(std::vector<Repeated>& items, End end) {
+    auto outermost = [&] { return end == End::kFirst ? items.begin() : items.end() - 1; };
+    while (!items.empty() && outermost()->may_be_empty()) items.erase(outermost());
+    if (!items.empty()) outermost()->high = outermost()->low;
+  }
+
+  // What may stand before a match behind which anything may: one character that matches is taken
+  // at its first place.
+  static CharacterSet before(const std::vector<Repeated>& items) {
+    const CharacterSet& anything = plain_json_characters();
+    bool is_one = items.size() == 1 && items[0].item.is_class() && items[0].low == 1;
+    return is_one ? intersection(anything, complement(items[0].item.characters)) : anything;
+  }
+
+  static Repeated any_of(const CharacterSet& set, size_t low, size_t high) {
+    if (set.empty()) return {{"\"\""}, 1, 1};
+    return {class_piece(set), low, high};
   }
 
   Piece read_sequence() {
-    Piece sequence{"\"\"", 0};
-    while (!is_at_end_of_sequence() && !is_at("$")) {
-      Piece item = read_repeated();
-      sequence.text = sequence.pieces == 0 ? item.text : sequence.text + " " + item.text;
-      sequence.pieces += std::max<size_t>(item.pieces, 1);
-    }
-    if (depth_ > 0 && is_at("$")) fail("has a $ inside a group");
+    Piece sequence = joined(read_items());
+    if (is_at("$")) fail("has a $ inside a group");
     return sequence;
   }
 
-  Piece read_repeated() {
+  std::vector<Repeated> read_items() {
+    std::vector<Repeated> items;
+    while (!is_at_end_of_sequence() && !is_at("$")) items.push_back(read_repeated());
+    return items;
+  }
+
+  Repeated read_repeated() {
     Piece item = read_item();
     auto [low, high] = read_quantifier();
-    if (low == 1 && high == 1) return item;
+    if (low == 1 && high == 1) return {std::move(item)};
     if (take("?")) {  // lazy: the same texts match
     } else if (is_at("+")) {
       fail("has a possessive quantifier, which is not supported");
     }
     if (is_at("*") || is_at("{") || is_at("?")) fail("repeats a repetition; expected a group");
-    size_t unrolled = item.is_class        ? num_places_of_run(low, high)
-                      : high == kUnbounded ? low + 1
+    return {std::move(item), low, high};
+  }
+
+  Piece joined(const std::vector<Repeated>& items) {
+    Piece sequence{"\"\"", 0};
+    for (const Repeated& repeated : items) {
+      Piece item = unrolled(repeated);
+      sequence.text = sequence.pieces == 0 ? item.text : sequence.text + " " + item.text;
+      sequence.pieces += std::max<size_t>(item.pieces, 1);
+      sequence.loops += item.loops;
+      sequence.shortest = plus(sequence.shortest, item.shortest);
+      sequence.longest = plus(sequence.longest, item.longest);
+    }
+    return sequence;
+  }
+
+  Piece unrolled(const Repeated& repeated) {
+    const auto& [item, low, high] = repeated;
+    if (low == 1 && high == 1) return item;
+    bool is_loop = high == kUnbounded;
+    size_t times_written = item.is_class() ? num_places_of_run(low, high)
+                           : is_loop       ? low + 1
                                            : high;
-    if (item.pieces > GrammarLimits{}.states / std::max<size_t>(unrolled, 1))
+    if (item.pieces > GrammarLimits{}.states / std::max<size_t>(times_written, 1))
       fail("takes too many states");
-    Piece run = {repeated_text("(" + item.text + ")", low, high), item.pieces * unrolled};
-    bool is_paid_once = item.is_class && depth_ == 0;
+    Piece run = {repeated_text("(" + item.text + ")", low, high), item.pieces * times_written};
+    run.loops = item.loops * times_written + (is_loop ? 1 : 0);
+    run.shortest = times(item.shortest, low);
+    run.longest = times(item.longest, high);
+    bool is_paid_once = item.is_class() && depth_ == 0;
     if (!is_paid_once) return run;
     grammar_.charge_run(run.text, run.pieces * kStatesOfPiece);
-    return {run.text, 1};
+    run.pieces = 1;
+    return run;
   }
 
   std::pair<size_t, size_t> read_quantifier() {
@@ -173,7 +248,8 @@ class RegexReader {
     Piece inner = read_choice();
     if (!take(")")) fail("has a ( without a )");
     --depth_;
-    return {"(" + inner.text + ")", inner.pieces};
+    inner.text = "(" + inner.text + ")";
+    return inner;
   }
 
   uint32_t read_character() {
@@ -272,14 +348,18 @@ class RegexReader {
                                ? intersection(set, plain_json_characters())
                                : intersection(set, complement({}));
     if (allowed.empty()) fail("has a class of which no character can stand in a JSON string");
-    return {class_text(allowed), is_wide(allowed) ? kPiecesOfWidePlace : 1, true};
+    return class_piece(allowed);
+  }
+
+  static Piece class_piece(const CharacterSet& set) {
+    return {class_text(set), is_wide(set) ? kPiecesOfWidePlace : 1, 0, 1, 1, set};
   }
 
   Piece literal(uint32_t character) {
     std::string text;
     append_utf8(text, character);
     if (place_ == RegexPlace::kJsonString) text = inside_json_string(character, text);
-    return {literal_text(text), text.size()};
+    return {literal_text(text), text.size(), 0, 1, 1};
   }
 
   const std::string_view pattern_;
@@ -291,15 +371,15 @@ class RegexReader {
 
 }  // namespace
 
-std::string regex_to_grammar(std::string_view pattern, RegexPlace place, GrammarText& grammar) {
+RegexGrammar regex_to_grammar(std::string_view pattern, RegexPlace place, GrammarText& grammar) {
   if (pattern.size() > kMostBytes) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("the regular expression has {} bytes; expected at most {}",
                               pattern.size(), kMostBytes));
   }
   Piece piece = RegexReader(pattern, place, grammar).read();
-  grammar.charge(piece.pieces * kStatesOfPiece);
-  return piece.text;
+  grammar.charge(piece.pieces * kStatesOfPiece + piece.loops * piece.loops / kLoopsOfState);
+  return {std::move(piece.text), piece.shortest, piece.longest};
 }
 
 }  // namespace droidspeak

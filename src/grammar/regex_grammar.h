@@ -20,8 +20,14 @@ enum class RegexPlace {
 // Characters that stand for themselves between the quotes of a JSON string.
 const CharacterSet& plain_json_characters();
 
-// What matches, as the right side of a rule. Throws Failure that names what the pattern has and
-// cannot be had, and where.
-std::string regex_to_grammar(std::string_view pattern, RegexPlace place, GrammarText& grammar);
+struct RegexGrammar {
+  std::string text = {};  // the right side of a rule
+  // Characters of what it makes; kUnbounded.
+  size_t shortest = 0;
+  size_t longest = 0;
+};
+
+// What matches. Throws Failure that names what the pattern has and cannot be had, and where.
+RegexGrammar regex_to_grammar(std::string_view pattern, RegexPlace place, GrammarText& grammar);
 
 }  // namespace droidspeak

@@ -16,21 +16,27 @@ namespace {
 
 constexpr size_t kMostChoices = 256;
 
-std::string type_name(const SchemaJson& value) {
+using ListedValue = nlohmann::json;  // the same in whichever order its keys were written
+
+std::string type_name(const ListedValue& value) {
   return value.is_number() ? "number" : value.type_name();
 }
 
-// The values that the schema lists.
-std::optional<std::vector<SchemaJson>> listed_values(const SchemaJson& schema) {
+// The values that the schema lists, or the first part of its `allOf` that does.
+std::optional<std::vector<ListedValue>> listed_values(const SchemaJson& schema) {
   if (!schema.is_object()) return std::nullopt;
-  if (schema.contains("const")) return std::vector<SchemaJson>{schema["const"]};
-  if (!schema.contains("enum") || !schema["enum"].is_array()) return std::nullopt;
-  return std::vector<SchemaJson>(schema["enum"].begin(), schema["enum"].end());
+  if (schema.contains("const")) return std::vector<ListedValue>(1, ListedValue(schema["const"]));
+  if (schema.contains("enum") && schema["enum"].is_array())
+    return std::vector<ListedValue>(schema["enum"].begin(), schema["enum"].end());
+  for (const SchemaJson& part : schema.value("allOf", SchemaJson::array())) {
+    if (auto values = listed_values(part)) return values;
+  }
+  return std::nullopt;
 }
 
-bool have_common(const std::vector<SchemaJson>& a, const std::vector<SchemaJson>& b) {
+bool have_common(const std::vector<ListedValue>& a, const std::vector<ListedValue>& b) {
   return std::ranges::any_of(
-      a, [&](const SchemaJson& value) { return std::find(b.begin(), b.end(), value) != b.end(); });
+      a, [&](const ListedValue& value) { return std::find(b.begin(), b.end(), value) != b.end(); });
 }
 
 // Empty: unknown.
@@ -45,7 +51,7 @@ std::set<std::string> types_of_choice(const SchemaJson& schema) {
     if (!type->is_array()) add(*type);
     if (type->is_array()) std::for_each(type->begin(), type->end(), add);
   } else if (auto values = listed_values(schema)) {
-    for (const SchemaJson& value : *values) types.insert(type_name(value));
+    for (const ListedValue& value : *values) types.insert(type_name(value));
   }
   return types;
 }

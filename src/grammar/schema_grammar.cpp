@@ -49,6 +49,12 @@ bool is_of_type(const SchemaJson& value, const std::string& type) {
   return type == "number" && value.is_number();
 }
 
+// Whole numbers that 64 bits do not hold were rounded when the schema was read.
+bool has_rounded_number(const SchemaJson& value) {
+  if (value.is_number_float()) return std::abs(value.get<double>()) >= 0x1p63;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), has_rounded_number);
+}
+
 // Types that the schema names, or, where it names none, those that its keywords are about.
 std::vector<std::string> types_of(const SchemaJson& schema, const std::string& path) {
   std::vector<std::string> types;
@@ -118,7 +124,7 @@ GrammarText::RuleId SchemaWalk::visit(const SchemaJson& schema, const std::strin
     refuse_schema(path, fmt::format("schemas nest deeper than {} levels", kMostDeep));
   open_.push_back(&schema);
   RuleId rule = schema.contains("$ref")    ? visit_reference(schema, path)
-                : schema.contains("allOf") ? visit_all_of(schema, path)
+                : schema.contains("allOf") ? visit(without_all_of(schema, path), path)
                 : schema.contains("anyOf") ? visit_choices(schema, "anyOf", path)
                 : schema.contains("oneOf") ? visit_choices(schema, "oneOf", path)
                 : schema.contains("const") || schema.contains("enum") ? visit_values(schema, path)
@@ -192,13 +198,15 @@ GrammarText::RuleId SchemaWalk::visit_values(const SchemaJson& schema, const std
                     });
     bool is_same = !is_enum || !schema.contains("const") || value == schema["const"];
     if (!is_meant || !is_same) continue;
+    if (has_rounded_number(value))
+      refuse_schema(path, "a number beyond 64 bits in 'enum' or 'const' cannot be enforced");
     alternatives.push_back({literal_text(value.dump())});
     grammar_.charge_literal(alternatives.back().text.size());
   }
   return grammar_.add(std::move(alternatives));
 }
 
-GrammarText::RuleId SchemaWalk::visit_all_of(const SchemaJson& schema, const std::string& path) {
+const SchemaJson& SchemaWalk::without_all_of(const SchemaJson& schema, const std::string& path) {
   const SchemaJson& parts = schema["allOf"];
   if (!parts.is_array()) refuse_schema(path, "'allOf' is not an array");
   SchemaJson rest = schema;
@@ -209,7 +217,7 @@ GrammarText::RuleId SchemaWalk::visit_all_of(const SchemaJson& schema, const std
     if (target.schema->is_object()) check_keywords(*target.schema, target.path);
     all.push_back(target.schema);
   }
-  return visit(merge(all, path), path);
+  return merge(all, path);
 }
 
 GrammarText::RuleId SchemaWalk::visit_choices(const SchemaJson& schema,
@@ -221,16 +229,17 @@ GrammarText::RuleId SchemaWalk::visit_choices(const SchemaJson& schema,
   SchemaJson rest = schema;
   rest.erase(keyword);
   bool is_alone = !other_keyword(rest, {});
+  const bool must_exclude = std::string_view(keyword) == "oneOf";
   std::vector<Place> places;
   for (size_t i = 0; i < choices.size(); ++i) {
-    std::string place = fmt::format("{}/{}/{}", path, keyword, i);
-    if (is_alone) {
-      places.push_back({&choices[i], place});
-      continue;
-    }
-    places.push_back({&merge({&rest, resolve(choices[i], place).schema}, place), place});
+    Place place{&choices[i], fmt::format("{}/{}/{}", path, keyword, i)};
+    const SchemaJson* target = resolve(choices[i], place.path).schema;
+    if (!is_alone) target = place.schema = &merge({&rest, target}, place.path);
+    if (must_exclude && target->is_object() && target->contains("allOf"))
+      place.schema = &without_all_of(*target, place.path);
+    places.push_back(place);
   }
-  if (std::string_view(keyword) == "oneOf") check_exclusive(places, path);
+  if (must_exclude) check_exclusive(places, path);
   std::vector<Alternative> alternatives;
   for (const Place& place : places)
     alternatives.push_back(GrammarText::sequence({visit(*place.schema, place.path)}));

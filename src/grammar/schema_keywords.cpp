@@ -22,7 +22,6 @@ const std::set<std::string>& unsupported_keywords() {
                                                  "maxContains",
                                                  "dependentRequired",
                                                  "dependencies",
-                                                 "propertyNames",
                                                  "$dynamicRef",
                                                  "dependentSchemas",
                                                  "$recursiveRef",
@@ -53,11 +52,55 @@ void add_required(SchemaJson& to, const SchemaJson& from) {
   }
 }
 
-bool add_properties(SchemaJson& to, const SchemaJson& from) {
-  for (const auto& [name, schema] : from.items()) {
-    if (to.contains(name) && to[name] != schema) return false;
-    to[name] = schema;
+// Of two schemas that must both hold.
+SchemaJson both_of(const SchemaJson& a, const SchemaJson& b) {
+  if (a == b || b == true || a == false) return a;
+  if (a == true || b == false) return b;
+  return {{"allOf", SchemaJson::array({a, b})}};
+}
+
+void add_properties(SchemaJson& to, const SchemaJson& from) {
+  for (const auto& [name, schema] : from.items())
+    to[name] = to.contains(name) ? both_of(to[name], schema) : schema;
+}
+
+// Keeps the tighter of two bounds. False when the keyword is none.
+bool tighten(const std::string& keyword, SchemaJson& to, const SchemaJson& from) {
+  static const std::set<std::string> lower = {"minimum", "exclusiveMinimum", "minLength",
+                                              "minItems", "minProperties"};
+  static const std::set<std::string> upper = {"maximum", "exclusiveMaximum", "maxLength",
+                                              "maxItems", "maxProperties"};
+  if (!to.is_number() || !from.is_number()) return false;
+  if (lower.contains(keyword)) {
+    if (to < from) to = from;
+    return true;
   }
+  if (!upper.contains(keyword)) return false;
+  if (from < to) to = from;
+  return true;
+}
+
+SchemaJson as_list(const SchemaJson& one_or_more) {
+  return one_or_more.is_array() ? one_or_more : SchemaJson::array({one_or_more});
+}
+
+// What both lists of types, or of values, have. False when that is nothing.
+bool keep_common(const std::string& keyword, SchemaJson& to, const SchemaJson& from) {
+  if (keyword != "type" && keyword != "enum") return false;
+  SchemaJson common = SchemaJson::array();
+  auto has = [](const SchemaJson& list, const SchemaJson& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  const SchemaJson mine = as_list(to);
+  const SchemaJson theirs = as_list(from);
+  for (const SchemaJson& value : mine) {
+    bool is_integer = keyword == "type" && value == "integer";
+    if (has(theirs, value) || (is_integer && has(theirs, "number"))) common.push_back(value);
+  }
+  bool has_integer = keyword == "type" && has(theirs, "integer") && !has(common, "integer");
+  if (has_integer && has(mine, "number")) common.push_back("integer");
+  if (common.empty()) return false;
+  to = common;
   return true;
 }
 
@@ -89,8 +132,9 @@ void merge_into(SchemaJson& whole, const SchemaJson& part, const std::string& pa
     } else if (keyword == "required" && value.is_array() && whole[keyword].is_array()) {
       add_required(whole[keyword], value);
     } else if (keyword == "properties" && value.is_object() && whole[keyword].is_object()) {
-      if (!add_properties(whole[keyword], value)) refuse(keyword);
-    } else if (whole[keyword] != value) {
+      add_properties(whole[keyword], value);
+    } else if (whole[keyword] != value && !tighten(keyword, whole[keyword], value) &&
+               !keep_common(keyword, whole[keyword], value)) {
       refuse(keyword);
     }
   }
@@ -129,11 +173,20 @@ bool is_annotation(const std::string& keyword) {
   return annotations.contains(keyword) || keyword.starts_with("x-");
 }
 
+// As libraries write what is true of every name.
+bool is_any_text(const SchemaJson& schema) {
+  if (!schema.is_object()) return schema == true;
+  auto items = schema.items();
+  return std::all_of(items.begin(), items.end(), [](const auto& item) {
+    return is_annotation(item.key()) || (item.key() == "type" && item.value() == "string");
+  });
+}
+
 void check_keywords(const SchemaJson& schema, const std::string& path) {
   for (const auto& [keyword, value] : schema.items()) {
-    bool is_refused = unsupported_keywords().contains(keyword) ||
-                      (keyword == "uniqueItems" && value != false) ||
-                      (keyword == "$id" && path != "#");
+    bool is_refused =
+        unsupported_keywords().contains(keyword) || (keyword == "uniqueItems" && value != false) ||
+        (keyword == "propertyNames" && !is_any_text(value)) || (keyword == "$id" && path != "#");
     if (is_refused) refuse_schema(path, fmt::format("'{}' cannot be enforced", keyword));
   }
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "grammar/number_grammar.h"
+#include "grammar/pattern_length.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/schema_formats.h"
 #include "grammar/schema_walk.h"
@@ -15,9 +16,8 @@
 namespace droidspeak {
 namespace {
 
-constexpr size_t kMostLength = 16384;  // of a string whose length is bounded
-constexpr int kMostDecimals = 6;       // of a number's bound
-constexpr double kMostBound = 1e12;    // of a number that is no integer
+constexpr size_t kMostLength = 16384;  // of a string whose length is bounded, whatever the bound
+constexpr int kMostDecimals = 14;      // of a number within bounds
 constexpr size_t kMostMultiples = 512;
 
 std::vector<GrammarText::Alternative> as_alternatives(const std::vector<std::string>& texts) {
@@ -26,7 +26,6 @@ std::vector<GrammarText::Alternative> as_alternatives(const std::vector<std::str
   return alternatives;
 }
 
-// A bound in units of 10^-decimals, exactly; `decimals` of the whole range.
 struct Bounds {
   std::optional<double> low = {};
   std::optional<double> high = {};
@@ -42,10 +41,14 @@ std::optional<double> number_at(const SchemaJson& schema,
   if (!found->is_number())
     refuse_schema(path, fmt::format("'{}' is {}; expected a number", keyword, found->dump()));
   constexpr double kExact = 9007199254740992;  // whole numbers beyond are rounded
-  if (found->is_number_integer() && std::abs(found->get<double>()) >= kExact)
+  const auto value = found->get<double>();
+  // No answer comes near those that have more digits than answers have.
+  const bool is_rounded =
+      std::abs(value) >= kExact && std::abs(value) < static_cast<double>(kMostInteger);
+  if (found->is_number_integer() && is_rounded)
     refuse_schema(path, fmt::format("'{}' is {}; whole numbers are enforced up to 2^53", keyword,
                                     found->dump()));
-  return found->get<double>();
+  return value;
 }
 
 Bounds bounds_of(const SchemaJson& schema, const std::string& path) {
@@ -86,71 +89,92 @@ IntegerBounds integers_within(const Bounds& bounds) {
   return result;
 }
 
-// How many digits behind the point the number has, as it is written.
-int decimals_of(double value, const std::string& path) {
-  double scale = 1;
-  for (int decimals = 0; decimals <= kMostDecimals; ++decimals, scale *= 10) {
-    if (std::abs(value) <= kMostBound && std::round(value * scale) / scale == value)
-      return decimals;
-  }
-  refuse_schema(path, fmt::format("the bound {} has more than {} digits behind the point or is "
-                                  "beyond {}",
-                                  value, kMostDecimals, kMostBound));
+// Numbers of 15 digits stay apart when they are read as doubles, and in their order.
+constexpr double kMostUnits = 999'999'999'999'999;
+
+// Whether the number is a multiple of 10^-decimals of at most 15 digits.
+bool has_decimals(double value, int decimals) {
+  double scale = std::pow(10, decimals);
+  return std::abs(value * scale) <= kMostUnits && std::round(value * scale) / scale == value;
 }
 
-std::vector<std::string> decimals_within(const Bounds& bounds, const std::string& path) {
-  int decimals = 2;
-  if (bounds.low) decimals = std::max(decimals, decimals_of(*bounds.low, path));
-  if (bounds.high) decimals = std::max(decimals, decimals_of(*bounds.high, path));
-  double scale = std::pow(10, decimals);
-  Bounds scaled = bounds;
-  scaled.low = std::round(bounds.low.value_or(-kMostBound) * scale);
-  scaled.high = std::round(bounds.high.value_or(kMostBound) * scale);
-  IntegerBounds within = integers_within(scaled);
-  return integer_range(within.low, within.high, decimals);
+// How many digits behind the point the number has, as it is written; 0 where they are too many.
+int decimals_of(const std::optional<double>& value) {
+  for (int decimals = 0; value && decimals <= kMostDecimals; ++decimals) {
+    if (has_decimals(*value, decimals)) return decimals;
+  }
+  return 0;
+}
+
+// Numbers with a point. A bound of too many digits is moved inwards.
+std::vector<std::string> decimals_within(const Bounds& bounds) {
+  const int decimals = std::max({2, decimals_of(bounds.low), decimals_of(bounds.high)});
+  const double scale = std::pow(10, decimals);
+  double low = -kMostUnits;
+  double high = kMostUnits;
+  if (bounds.low) {
+    double first = has_decimals(*bounds.low, decimals)
+                       ? std::round(*bounds.low * scale) + (bounds.excludes_low ? 1 : 0)
+                       : std::floor(*bounds.low * scale) + 1;
+    low = std::max(low, first);
+  }
+  if (bounds.high) {
+    double last = has_decimals(*bounds.high, decimals)
+                      ? std::round(*bounds.high * scale) - (bounds.excludes_high ? 1 : 0)
+                      : std::ceil(*bounds.high * scale) - 1;
+    high = std::min(high, last);
+  }
+  if (low > high) return {};
+  return integer_range(static_cast<int64_t>(low), static_cast<int64_t>(high), decimals);
 }
 
 }  // namespace
 
 GrammarText::RuleId SchemaWalk::visit_string(const SchemaJson& schema, const std::string& path) {
-  auto format = schema.find("format");
-  auto pattern = schema.find("pattern");
-  bool has_length = schema.contains("minLength") || schema.contains("maxLength");
-  int num_ways =
-      (format != schema.end() ? 1 : 0) + (pattern != schema.end() ? 1 : 0) + (has_length ? 1 : 0);
-  if (num_ways > 1) {
-    refuse_schema(path,
-                  "more than one of 'pattern', 'format' and a length ('minLength', "
-                  "'maxLength') cannot be enforced together");
-  }
-  if (num_ways == 0) return json_.get(JsonRules::Kind::kString);
-  if (has_length) {
-    size_t low = count_of(schema, "minLength", path, 0);
-    size_t high = count_of(schema, "maxLength", path, kUnbounded);
-    if (low > kMostLength || (high != kUnbounded && high > kMostLength)) {
-      refuse_schema(path, fmt::format("a bounded length above {} cannot be enforced", kMostLength));
-    }
-    if (low > high) return grammar_.add({});
-    return bounded_strings_.get(low, high);
-  }
-  const SchemaJson& text = pattern != schema.end() ? *pattern : *format;
+  Length length{count_of(schema, "minLength", path, 0),
+                count_of(schema, "maxLength", path, kUnbounded)};
+  if (length.low > length.high) return grammar_.add({});
+  if (schema.contains("pattern") || schema.contains("format"))
+    return visit_pattern(schema, length, path);
+  if (length.low == 0 && length.high == kUnbounded) return json_.get(JsonRules::Kind::kString);
+  if (length.low > kMostLength)
+    refuse_schema(path, fmt::format("'minLength' above {} cannot be enforced", kMostLength));
+  if (length.high != kUnbounded) length.high = std::min(length.high, kMostLength);
+  return bounded_strings_.get(length.low, length.high);
+}
+
+GrammarText::RuleId SchemaWalk::visit_pattern(const SchemaJson& schema,
+                                              const Length& length,
+                                              const std::string& path) {
+  const bool is_format = schema.contains("format");
+  const bool has_length = length.low > 0 || length.high != kUnbounded;
+  if (is_format && schema.contains("pattern"))
+    refuse_schema(path, "'pattern' and 'format' cannot be enforced together");
+  const SchemaJson& text = schema[is_format ? "format" : "pattern"];
   if (!text.is_string()) refuse_schema(path, "'pattern' or 'format' is not a string");
   std::string expression = text.get<std::string>();
-  if (format != schema.end()) {
+  if (is_format) {
     auto known = find_format(expression);
     if (!known) {
       refuse_schema(path, fmt::format("'format' \"{}\" cannot be enforced; expected one of {}",
                                       expression.substr(0, 100), known_formats()));
     }
     expression = *known;
+  } else if (has_length) {
+    expression = with_length(expression, length.low, length.high).value_or(expression);
   }
-  std::string content;
+  RegexGrammar content;
   try {
     content = regex_to_grammar(expression, RegexPlace::kJsonString, grammar_);
   } catch (const Failure& failure) {
     refuse_schema(path, fmt::format("'pattern': {}", failure.what()));
   }
-  return grammar_.add({{"\"\\\"\" (" + content + ") \"\\\"\""}});
+  if (content.shortest < length.low || content.longest > length.high) {
+    refuse_schema(path,
+                  "a length ('minLength', 'maxLength') beside 'pattern' or 'format' can only be "
+                  "enforced where all that match have it, or with patterns like ^[a-z]+$");
+  }
+  return grammar_.add({{"\"\\\"\" (" + content.text + ") \"\\\"\""}});
 }
 
 GrammarText::RuleId SchemaWalk::visit_integer(const SchemaJson& schema, const std::string& path) {
@@ -188,9 +212,11 @@ GrammarText::RuleId SchemaWalk::visit_number(const SchemaJson& schema, const std
   }
   Bounds bounds = bounds_of(schema, path);
   if (!bounds.low && !bounds.high) return json_.get(JsonRules::Kind::kNumber);
-  std::vector<std::string> ways = decimals_within(bounds, path);
+  std::vector<std::string> ways = decimals_within(bounds);
   IntegerBounds whole = integers_within(bounds);
-  std::vector<std::string> integers = integer_range(whole.low, whole.high);
+  constexpr auto kMost = static_cast<int64_t>(kMostUnits);
+  std::vector<std::string> integers =
+      integer_range(std::max(whole.low, -kMost), std::min(whole.high, kMost));
   ways.insert(ways.begin(), integers.begin(), integers.end());
   return grammar_.add(as_alternatives(ways));
 }

@@ -14,7 +14,8 @@
 namespace droidspeak {
 namespace {
 
-constexpr size_t kMostItems = 4096;      // of an array or an object whose size is bounded
+constexpr size_t kMostItems =
+    4096;  // of an array or an object whose size is bounded, whatever the bound
 constexpr size_t kMostNameBytes = 1024;  // of a property
 // Behind each property any of the later ones may follow, and all are looked at.
 constexpr size_t kOptionsPerState = 32;
@@ -48,9 +49,10 @@ GrammarText::RuleId SchemaWalk::visit_array(const SchemaJson& schema, const std:
     refuse_schema(path, "'additionalItems' cannot be enforced; expected 'items'");
   size_t low = count_of(schema, "minItems", path, 0);
   size_t high = count_of(schema, "maxItems", path, kUnbounded);
-  if (low > kMostItems || (high != kUnbounded && high > kMostItems))
-    refuse_schema(path, fmt::format("a bounded size above {} cannot be enforced", kMostItems));
   if (low > high) return grammar_.add({});
+  if (low > kMostItems)
+    refuse_schema(path, fmt::format("'minItems' above {} cannot be enforced", kMostItems));
+  if (high != kUnbounded) high = std::min(high, kMostItems);
 
   std::vector<RuleId> first;
   if (auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
@@ -172,7 +174,7 @@ GrammarText::RuleId SchemaWalk::other_member(const SchemaJson& schema, const std
     auto pattern = patterns->items().begin();
     std::string key;
     try {
-      key = regex_to_grammar(pattern.key(), RegexPlace::kJsonString, grammar_);
+      key = regex_to_grammar(pattern.key(), RegexPlace::kJsonString, grammar_).text;
     } catch (const Failure& failure) {
       refuse_schema(path, fmt::format("'patternProperties': {}", failure.what()));
     }
@@ -212,8 +214,7 @@ GrammarText::RuleId SchemaWalk::named_members(const SchemaJson& schema, const st
   if (high != kUnbounded && !names.empty() &&
       (high < names.size() || schema.value("additionalProperties", SchemaJson(false)) != false))
     refuse_schema(path, "'maxProperties' beside 'properties' cannot be enforced");
-  if (high != kUnbounded && high > kMostItems)
-    refuse_schema(path, fmt::format("a bounded size above {} cannot be enforced", kMostItems));
+  if (high != kUnbounded) high = std::min(high, kMostItems);
   std::vector<std::pair<std::string, const SchemaJson*>> ordered;
   for (const auto& [name, value] : names.items()) {
     ordered.emplace_back(name, &value);

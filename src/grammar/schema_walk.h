@@ -52,13 +52,20 @@ class SchemaWalk {
     std::string path;
   };
 
+  // How many characters a string may have.
+  struct Length {
+    size_t low = 0;
+    size_t high = kUnbounded;
+  };
+
   RuleId visit_reference(const SchemaJson& schema, const std::string& path);
   RuleId visit_values(const SchemaJson& schema, const std::string& path);
   RuleId visit_choices(const SchemaJson& schema, const char* keyword, const std::string& path);
-  RuleId visit_all_of(const SchemaJson& schema, const std::string& path);
   RuleId visit_types(const SchemaJson& schema, const std::string& path);
   RuleId visit_type(const std::string& type, const SchemaJson& schema, const std::string& path);
   RuleId visit_string(const SchemaJson& schema, const std::string& path);
+  // One with a pattern or a format, and `length` where it has one, too.
+  RuleId visit_pattern(const SchemaJson& schema, const Length& length, const std::string& path);
   RuleId visit_integer(const SchemaJson& schema, const std::string& path);
   RuleId visit_number(const SchemaJson& schema, const std::string& path);
   RuleId visit_array(const SchemaJson& schema, const std::string& path);
@@ -71,6 +78,8 @@ class SchemaWalk {
 
   // As merged(), kept.
   const SchemaJson& merge(const std::vector<const SchemaJson*>& schemas, const std::string& path);
+  // What the schema and all of its `allOf` say together.
+  const SchemaJson& without_all_of(const SchemaJson& schema, const std::string& path);
   // What `$ref` means, through several of them.
   Place resolve(const SchemaJson& schema, const std::string& path) const;
   // Throws unless what one of the choices makes satisfies none of the others.

@@ -28,12 +28,15 @@ constexpr size_t kMaxInvocation = 256;
 constexpr RegexLimits kExpressionLimits{.pattern_bytes = 512, .match_steps = 20'000};
 
 // Whatever they hold, the tensors mean the same.
-constexpr std::string_view kNeutralFields[] = {
-    "auto_mapping",   "base_model_name_or_path", "corda_config",   "eva_config",
-    "inference_mode", "exclude_modules",         "loftq_config",   "lora_dropout",
-    "lora_ga_config", "megatron_core",           "peft_version",   "qalora_group_size",
-    "revision",       "runtime_config",          "target_modules", "task_type",
-    "velora_config"};
+constexpr std::string_view kNeutralFields[] = {"auto_mapping",   "base_model_name_or_path",
+                                               "corda_config",   "eva_config",
+                                               "inference_mode", "exclude_modules",
+                                               "loftq_config",   "lora_dropout",
+                                               "lora_ga_config", "megatron_core",
+                                               "peft_version",   "qalora_group_size",
+                                               "revision",       "runtime_config",
+                                               "target_modules", "target_parameters",
+                                               "task_type",      "velora_config"};
 
 // Read by AdapterConfig.
 constexpr std::string_view kReadFields[] = {"alora_invocation_tokens",
@@ -65,7 +68,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"modules_to_tie", "tying adapters"},
     {"monteclora_config", "MonteCLoRA"},
     {"target_modules_to_tie", "tying adapters"},
-    {"target_parameters", "adapting bare parameters"},
     {"trainable_token_indices", "training single tokens"},
     {"use_bdlora", "block-diagonal LoRA"},
     {"use_dora", "DoRA"},

@@ -65,6 +65,11 @@ class AdapterConfig {
 
   bool has_ranks() const { return rank_.has_value(); }
 
+  // Whether rank_pattern or alpha_pattern has a number for it.
+  bool has_pattern(const std::string& module) const {
+    return ranks_.find(module) || alphas_.find(module);
+  }
+
   double scale(const std::string& module, int32_t rank) const;  // of B A
   // False when layers_to_transform leaves it out.
   bool has_layer(int32_t layer) const;

@@ -14,6 +14,7 @@
 #include "formats/safetensors.h"
 #include "model/adapter_config.h"
 #include "model/digest_cache.h"
+#include "model/expert_parameters.h"
 #include "model/gguf_adapter.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
@@ -90,8 +91,14 @@ AdapterSource open_peft(const std::filesystem::path& folder,
                               file.path().string(), other.name, other.dtype));
   }
   AdapterSource source{file.path(), std::move(config), {}};
-  for (const FileTensor& tensor : file.tensors())
-    source.tensors.push_back({tensor, peft_place(tensor.name, targets)});
+  const ExpertParameters parameters(file, source.config, base, targets);
+  for (const FileTensor& tensor : file.tensors()) {
+    if (auto experts = parameters.split(tensor)) {
+      std::ranges::move(*experts, std::back_inserter(source.tensors));
+    } else {
+      source.tensors.push_back({tensor, peft_place(tensor.name, targets)});
+    }
+  }
   return source;
 }
 

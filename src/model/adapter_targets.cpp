@@ -34,6 +34,7 @@ void add_experts(const ModelConfig& c, std::vector<AdapterTarget>& out) {
     const std::pair sizes{c.experts.ffn_dim, c.d_model};
     const std::string qwen = fmt::format("mlp.experts.{}.", e);
     add_ffn({qwen + "gate_proj", qwen + "up_proj", qwen + "down_proj"}, gate_up, down, sizes, out);
+    out.push_back({qwen + "gate_up_proj", gate_up, 0, 2 * c.experts.ffn_dim, c.d_model});
     const std::string mixtral = fmt::format("block_sparse_moe.experts.{}.", e);
     add_ffn({mixtral + "w1", mixtral + "w3", mixtral + "w2"}, gate_up, down, sizes, out);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/file_tensor.h"
 #include "model/model_config.h"
 #include "model/weights.h"
 
@@ -47,6 +48,13 @@ struct AdapterPlace {
 
   // "model.layers.3.self_attn.q_proj"
   std::string module() const;
+};
+
+// A tensor of an adapter, and where it belongs. Experts, which lie in one tensor, have one each.
+struct AdapterTensor {
+  FileTensor tensor;
+  std::optional<AdapterPlace> place;    // none: it fits no linear layer of the base
+  std::vector<int32_t> row_order = {};  // row i is row_order[i] of the file; empty: i
 };
 
 // "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", with or without PEFT's prefix

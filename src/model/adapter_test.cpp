@@ -192,6 +192,65 @@ TEST_F(Adapters, RefuseTwoNamesForOneLayer) {
                                    "\"model.layers.0.self_attn.qkv_proj\" are the same"));
 }
 
+// Three experts of size 24; the values they become are those of PEFT in tests/parity.
+class ExpertParameters : public Adapters {
+ protected:
+  ExpertParameters() {
+    base_.experts = {.count = 3, .per_row = 2, .ffn_dim = 24};
+    base_.ffn_dim = 0;
+    tensors_.clear();
+    add_pair("model.layers.1.mlp.experts.base_layer", 3 * 2, 2 * 24, 64);  // gate and up
+    add_pair("model.layers.1.mlp.experts", 3 * 2, 64, 24);                 // down
+  }
+};
+
+TEST_F(ExpertParameters, AreTakenApart) {
+  Matrix& b = tensors_["base_model.model.model.layers.1.mlp.experts.lora_B.weight"];
+  for (size_t i = 0; i < b.values.size(); ++i) b.values[i] = static_cast<float>(i % 6);
+  auto adapter = load();
+  EXPECT_TRUE(adapter->layers[0].experts.empty());
+  ASSERT_EQ(adapter->layers[1].experts.size(), 3u);
+  for (size_t e = 0; e < 3; ++e) {
+    const ExpertLora& expert = adapter->layers[1].experts[e];
+    EXPECT_EQ(expert.gate_up.down->columns(), 64);
+    EXPECT_EQ(expert.gate_up.parts.at(0).up->rows(), 48);
+    EXPECT_EQ(expert.down.down->columns(), 24);
+    const WeightMatrix& up = *expert.down.parts.at(0).up;
+    ASSERT_EQ(up.rows(), 64);
+    Tensor row(*device_, DType::kF32, 1, 2);
+    const int32_t first = 0;
+    ops_->embed(up, {&first, 1}, row.view());
+    // Times alpha / rank.
+    EXPECT_EQ(row.view().f32()[0], 2 * static_cast<float>(e)) << "rank 0 of expert " << e;
+    EXPECT_EQ(row.view().f32()[1], 2 * static_cast<float>(3 + e)) << "rank 1 of expert " << e;
+  }
+}
+
+TEST_F(ExpertParameters, RefuseWhatFitsNoExperts) {
+  const std::string stem = "base_model.model.model.layers.1.mlp.experts.";
+  add(stem + "lora_A.weight", 3 * 2, 64);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(stem + "lora_A.weight"), HasSubstr("older PEFT")));
+  add(stem + "lora_A.weight", 7, 24);
+  EXPECT_THAT(refusal(), HasSubstr("expected ranks of 3 experts"));
+  add(stem + "lora_A.weight", 3 * 4, 24);
+  add(stem + "lora_B.weight", 64, 3 * 4);
+  EXPECT_THAT(refusal(), HasSubstr("has shape [4, 24]: the base model and adapter_config.json"));
+  tensors_.erase(stem + "lora_B.weight");
+  EXPECT_THAT(refusal(), HasSubstr("has no \"" + stem + "lora_B.weight\" beside it"));
+  tensors_.erase(stem + "lora_A.weight");
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(refusal_with("rank_pattern", {{"q_proj", 8}}), "");
+  for (const char* key : {"gate_up_proj", "mlp.experts", ".*experts.gate_up_proj"})
+    EXPECT_THAT(refusal_with("alpha_pattern", {{key, 8}}), HasSubstr("for experts")) << key;
+  add_pair("model.layers.1.mlp.experts.2.up_proj", 2, 24, 64);
+  EXPECT_THAT(refusal(), HasSubstr("are the same linear layer"));
+}
+
+TEST_F(Adapters, RefuseParametersOfExpertsThatTheBaseHasNot) {
+  add_pair("model.layers.1.mlp.experts", 6, 64, 24);
+  EXPECT_THAT(refusal(), HasSubstr("mlp.experts.lora_A.weight\" fits no linear layer"));
+}
+
 TEST_F(Adapters, RefuseAFileWithoutTensors) {
   tensors_.clear();
   EXPECT_THAT(refusal(), HasSubstr("it holds no tensors"));

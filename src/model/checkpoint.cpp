@@ -128,7 +128,6 @@ void check_experts(const std::filesystem::path& path, const ExpertsConfig& exper
   };
   require(experts.count <= 1024, "the number of experts must be 1 to 1024");
   require(experts.per_row <= experts.count, "a token cannot have more experts than there are");
-  require(experts.ffn_dim % 8 == 0, "the size of experts must be a multiple of 8");
 }
 
 // Sizes every later product relies on.
@@ -141,16 +140,14 @@ void check_config(const std::filesystem::path& path, const ModelConfig& c) {
                      c.ffn_dim, c.vocab_size));
   };
   auto within = [](int64_t value, int64_t high) { return value >= 1 && value <= high; };
-  require(within(c.d_model, 1 << 17) && c.d_model % 8 == 0,
-          "hidden size must be a multiple of 8 up to 131072");
+  require(within(c.d_model, 1 << 17), "hidden size must be 1 to 131072");
   require(within(c.num_heads, 1024) && within(c.num_kv_heads, 1024) &&
               c.num_heads % c.num_kv_heads == 0,
           "the number of heads must be a multiple of the number of KV heads");
-  require(within(c.head_dim, 1024) && c.head_dim % 8 == 0,
-          "head size must be a multiple of 8 up to 1024");
+  require(within(c.head_dim, 1024) && c.head_dim % 2 == 0,
+          "head size must be an even number up to 1024");
   const bool has_ffn = c.experts.count == 0 || c.parts.has_shared_expert;
   require(!has_ffn || within(c.ffn_dim, 1 << 20), "FFN size must be positive");
-  require(c.ffn_dim % 8 == 0, "FFN size must be a multiple of 8");
   check_experts(path, c.experts);
   require(within(c.vocab_size, 1 << 24), "vocabulary size must be 1 to 16777216");
   require(within(c.max_positions, 1 << 30), "context length must be positive");
@@ -191,6 +188,15 @@ Activation read_activation(const JsonFields& json, Activation fallback) {
     activation = named;
   }
   return activation.value_or(fallback);
+}
+
+// Biases that the architecture may have.
+void read_biases(const JsonFields& json, const Architecture& architecture, ModelParts& parts) {
+  auto has = [&](std::string_view field) {
+    return std::ranges::count(architecture.own_fields, field) > 0 && json.get_bool_or(field, false);
+  };
+  if (has("attention_bias")) parts.has_qkv_bias = parts.has_output_bias = true;
+  if (has("mlp_bias")) parts.has_ffn_bias = true;
 }
 
 int32_t to_int32(const GgufFile& file, std::string_view key, int64_t value) {
@@ -258,6 +264,10 @@ void Checkpoint::read_gguf_config() {
     refuse(path_, "tensor \"token_embd.weight\" is missing or not a matrix");
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
+  auto has_bias = [&](TensorRole role) { return find(role, 0, "bias") != nullptr; };
+  c.parts.has_qkv_bias = c.parts.has_qkv_bias || has_bias(TensorRole::kQuery);
+  c.parts.has_output_bias = has_bias(TensorRole::kAttentionOutput);
+  c.parts.has_ffn_bias = has_bias(TensorRole::kGate);
   c.attention_scale = default_attention_scale(c);
   read_gguf_rope(file, name, c);
   architecture_->read_gguf(file, name, c);
@@ -299,6 +309,7 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   if (is_partial && !read.architecture->has_partial_rotation)
     json.refuse("partial_rotary_factor", fmt::format("1 for {}", read.architecture->name));
   c.parts.activation = read_activation(json, c.parts.activation);
+  read_biases(json, *read.architecture, c.parts);
   c.attention_scale = default_attention_scale(c);
   read.is_tied = json.get_bool_or("tie_word_embeddings", read.architecture->is_tied_by_default);
   read.architecture->read_hf(json, c);

@@ -73,21 +73,16 @@ TEST_F(HfCheckpoint, LoadsAsItIs) {
 
 TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
   std::vector<std::pair<const char*, Json>> refused = {
-      {"hidden_act", "gelu"},
-      {"attention_bias", true},
-      {"sliding_window", 128},
-      {"use_sliding_window", true},
-      {"layer_types", {"full_attention", "sliding_attention"}},
-      {"partial_rotary_factor", 0.5},
-      {"vocab_size", "many"},
-      {"max_position_embeddings", -1},
-      {"num_hidden_layers", 0},
+      {"hidden_act", "gelu"},          {"sliding_window", 128},
+      {"use_sliding_window", true},    {"layer_types", {"full_attention", "sliding_attention"}},
+      {"partial_rotary_factor", 0.5},  {"vocab_size", "many"},
+      {"max_position_embeddings", -1}, {"num_hidden_layers", 0},
       {"no_rope_layers", {1, 1, 0}},
   };
   for (const char* field :
-       {"mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "lm_head_bias",
-        "rope_interleaved", "use_mrope", "alibi", "parallel_attn", "use_parallel_residual",
-        "is_encoder_decoder", "add_cross_attention", "use_mup", "use_bidirectional_attention",
+       {"qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "lm_head_bias", "rope_interleaved",
+        "use_mrope", "alibi", "parallel_attn", "use_parallel_residual", "is_encoder_decoder",
+        "add_cross_attention", "use_mup", "use_bidirectional_attention",
         "scale_attn_by_inverse_layer_idx"})
     refused.emplace_back(field, true);
   // Most of them would change nothing with one of 0 and 1.
@@ -302,10 +297,15 @@ TEST_F(GraniteCheckpoint, RefusesOneWithoutRope) {
               HasSubstr("key \"granite.rope.scaling.finetuned\" is false: expected true"));
 }
 
-TEST_F(GgufCheckpoint, RefusesBiasesThatALlamaHasNot) {
+TEST_F(GgufCheckpoint, HasBiasesOnAllLayersOrNone) {
   std::vector<float> bias(32);
-  tensors_.push_back({"blk.0.attn_q.bias", DType::kF32, {32}, std::as_bytes(std::span(bias))});
-  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor 'blk.0.attn_q.bias' belongs to no part"));
+  const auto bytes = std::as_bytes(std::span(bias));
+  tensors_.push_back({"blk.1.attn_output.bias", DType::kF32, {32}, bytes});
+  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor 'blk.1.attn_output.bias' belongs to no part"));
+  tensors_.push_back({"blk.0.attn_output.bias", DType::kF32, {32}, bytes});
+  EXPECT_EQ(refusal_of_file(), "");
+  tensors_.push_back({"blk.0.attn_q.bias", DType::kF32, {32}, bytes});
+  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor \"blk.0.attn_k.bias\" is missing"));
 }
 
 TEST_F(GgufCheckpoint, RefusesKeysThatItDoesNotKnow) {

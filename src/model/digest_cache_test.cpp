@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/test_wait.h"
 
 namespace droidspeak {
 namespace {
@@ -33,8 +34,13 @@ class RememberedDigest : public testing::Test {
   // Writes until the file system's clock, which is coarse, has moved.
   void rewrite(std::string_view content) const {
     const timespec before = status().st_ctim;
-    do write(content);
-    while (status().st_ctim.tv_nsec == before.tv_nsec);
+    wait_until(
+        [&] {
+          write(content);
+          const timespec now = status().st_ctim;
+          return now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec;
+        },
+        "another time of change");
   }
 
   // As seen so long after now.

@@ -13,11 +13,20 @@ void ExpertFfn::add(const ModelConfig& config,
   const ExpertsConfig& experts = config.experts;
   Device& device = ops_.device();
   const DType dtype = in.dtype;
+  const ExpertChoice choice{experts.per_row, experts.weights};
+  if (!has_lora(slices, layer)) {
+    matrices_.clear();
+    for (const ExpertWeights& expert : weights.experts)
+      matrices_.push_back({expert.gate_up.get(), expert.down.get()});
+    if (ops_.add_experts({weights.router.get(), matrices_, choice, config.parts.activation}, in,
+                         hidden))
+      return;
+  }
   TensorView logits = logits_.reshape(device, DType::kF32, in.rows, experts.count);
   TensorView shares = shares_.reshape(device, DType::kF32, in.rows, experts.per_row);
   ops_.linear(*weights.router, in, logits);
   chosen_.resize(static_cast<size_t>(in.rows * experts.per_row));
-  ops_.choose_experts(logits, {experts.per_row, experts.weights}, chosen_, shares);
+  ops_.choose_experts(logits, choice, chosen_, shares);
   group_by_expert(chosen_, experts.per_row, experts.count, groups_);
 
   const int64_t places = std::ssize(groups_.rows);
@@ -36,6 +45,13 @@ void ExpertFfn::add(const ModelConfig& config,
   multiply(weights, &ExpertWeights::down, activated, answers);
   apply_lora(layer, &ExpertLora::down, activated, answers);
   ops_.add_weighted_rows(answers, groups_.places, shares, hidden);
+}
+
+bool ExpertFfn::has_lora(std::span<const BatchSlice> slices, int32_t layer) const {
+  return std::ranges::any_of(slices, [&](const BatchSlice& slice) {
+    return slice.adapter != nullptr && slice.base_rows < slice.sequence.num_rows &&
+           !slice.adapter->layers[static_cast<size_t>(layer)].experts.empty();
+  });
 }
 
 void ExpertFfn::multiply(const LayerWeights& weights,

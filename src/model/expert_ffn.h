@@ -1,5 +1,6 @@
-// The FFN of a layer with experts: a router chooses some for each row, rows are gathered by expert,
-// each expert is one product over its rows, and what they give is added by weight.
+// The FFN of a layer with experts: a router chooses some for each row. Few rows whose experts have
+// no adapter may be one operation of the device; else rows are gathered by expert, each expert is
+// one product over its rows, and what they give is added by weight.
 #pragma once
 
 #include <span>
@@ -24,6 +25,8 @@ class ExpertFfn {
            TensorView hidden);
 
  private:
+  // Whether an expert of the layer is corrected for some row.
+  bool has_lora(std::span<const BatchSlice> slices, int32_t layer) const;
   // One product for each expert that has rows.
   void multiply(const LayerWeights& weights,
                 std::unique_ptr<WeightMatrix> ExpertWeights::*matrix,
@@ -38,6 +41,7 @@ class ExpertFfn {
 
   Ops& ops_;
   ExpertGroups groups_;
+  std::vector<ExpertMatrices> matrices_;
   std::vector<int32_t> chosen_;
   std::vector<const Adapter*> adapters_;  // of each row
   std::vector<LoraRows> lora_rows_;

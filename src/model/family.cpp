@@ -20,6 +20,7 @@ Pooling read_pooling(const JsonFields& json) {
 }
 
 FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::path& folder) {
+  json.accept_only({"name", "path", "adapter", "pooling"});
   FamilyFile::Member member;
   member.name = json.get_string("name");
   if (member.name.empty() || member.name.size() > 256) json.refuse("name", "1 to 256 characters");
@@ -33,11 +34,25 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
   return member;
 }
 
+// Of one table of rotations, which has a row for each position: two million at a head size of 128.
+constexpr int64_t kMostTableBytes = int64_t{1} << 30;
+
+void check_table(const std::filesystem::path& path, const ModelConfig& config, int32_t length) {
+  const int64_t row_bytes = int64_t{config.rope.rotary_dim} * static_cast<int64_t>(sizeof(float));
+  if (length <= kMostTableBytes / row_bytes) return;
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: contexts of {} tokens take {} bytes for RoPE alone: give "
+                  "--max-model-len {} or less",
+                  path.string(), length, length * row_bytes, kMostTableBytes / row_bytes));
+}
+
 // The length of prompt and answer that every member allows: they read each other's caches, which
 // hold for one table of rotations, so the whole family has one length, whatever is loaded of it.
 int32_t common_length(const FamilyFile& file, int32_t wanted) {
   const FamilyFile::Member* shortest = &file.base;
-  int32_t limit = load_config(file.base.path).max_positions;
+  const ModelConfig base = load_config(file.base.path);
+  int32_t limit = base.max_positions;
   for (const FamilyFile::Member& member : file.variants) {
     if (!member.adapter.empty()) continue;
     int32_t length = load_config(member.path).max_positions;
@@ -50,7 +65,9 @@ int32_t common_length(const FamilyFile& file, int32_t wanted) {
                   fmt::format("--max-model-len {}: {} allows at most {}", wanted,
                               shortest->path.string(), limit));
   }
-  return wanted > 0 ? wanted : limit;
+  const int32_t length = wanted > 0 ? wanted : limit;
+  check_table(shortest->path, base, length);
+  return length;
 }
 
 }  // namespace
@@ -60,6 +77,7 @@ FamilyFile read_family_file(const std::filesystem::path& path) {
       std::filesystem::is_directory(path) ? path / "family.json" : path;
   JsonFields json(file_path);
   std::filesystem::path folder = file_path.parent_path();
+  json.accept_only({"name", "base", "variants", "plan_books", "unprofiled"});
   FamilyFile file;
   file.path = file_path;
   file.name = json.get_string("name");

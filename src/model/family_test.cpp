@@ -84,6 +84,17 @@ TEST_F(Families, HaveTheLengthOfTheirShortestMember) {
   EXPECT_EQ(load()->get("twin")->transformer->max_positions(), 200);
 }
 
+// Tables of rotations would take 64 GiB.
+TEST_F(Families, RefuseLengthsThatNobodyHasMemoryFor) {
+  write_tiny_checkpoint(file_.base.path, {.max_positions = 1 << 30});
+  write_tiny_checkpoint(twin(), {.seed = 7, .max_positions = 1 << 30});
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(file_.base.path.string()),
+                               HasSubstr("contexts of 1073741824 tokens take 68719476736 bytes"),
+                               HasSubstr("--max-model-len 16777216 or less")));
+  options_.max_model_len = 1000;
+  EXPECT_EQ(refusal(), "");
+}
+
 TEST_F(Families, HoldFullCheckpointsBesideAdapters) {
   auto family = load();
   EXPECT_EQ(family->variants().size(), 4u);
@@ -160,6 +171,10 @@ TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
 TEST_F(Families, NameTheTokenizerFileThatCannotBeRead) {
   std::ofstream(twin() / "tokenizer.json") << "{";
   EXPECT_THAT(refusal(), HasSubstr("twin/tokenizer.json"));
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  std::ofstream(twin() / "tokenizer.json")
+      << R"({"model": {"vocab": {}}, "added_tokens": )" << deep << "}";
+  EXPECT_THAT(refusal(), HasSubstr("twin/tokenizer.json: JSON is nested deeper than 64"));
 }
 
 TEST_F(Families, NameTheVariantWhoseAdapterIsWrong) {
@@ -171,11 +186,36 @@ TEST_F(Families, NameTheVariantWhoseAdapterIsWrong) {
                                HasSubstr("alpha/adapter_config.json")));
 }
 
+// Sharing would be off, or a model another one, and nobody told.
+TEST_F(Families, RefuseFieldsThatNobodyReads) {
+  const nlohmann::json good = nlohmann::json::parse(read_file(file_.path));
+  for (auto [place, field] :
+       {std::pair("", "planbooks"), {"/base", "adaptor"}, {"/variants/0", "scale"}}) {
+    nlohmann::json json = good;
+    json[nlohmann::json::json_pointer(place)][field] = "x";
+    std::ofstream(file_.path) << json;
+    EXPECT_THAT(failure_of([&] { read_family_file(file_.path); }),
+                AllOf(HasSubstr(std::string(field) + "\" is \"x\": expected no such field"),
+                      HasSubstr("name")));
+  }
+}
+
 TEST_F(Families, RefuseDeepNesting) {
   std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   std::ofstream(file_.path) << R"({"name": )" << deep << "}";
   EXPECT_THAT(failure_of([&] { read_family_file(file_.path); }),
               HasSubstr("family.json: JSON is nested deeper than 64"));
+}
+
+TEST_F(Families, RefuseFilesWithoutEnd) {
+  std::string many = "0";
+  for (int i = 0; i < 21; ++i) many += "," + many;
+  std::ofstream(file_.path) << R"({"name": [)" << many << "]}";
+  EXPECT_THAT(failure_of([&] { read_family_file(file_.path); }),
+              HasSubstr("family.json: JSON has more than 1048576 values"));
+  std::ofstream(file_.path) << R"({"name": ")" << std::string(17 << 20, 'x') << R"("})";
+  EXPECT_THAT(failure_of([&] { read_family_file(file_.path); }),
+              HasSubstr("family.json: 17825804 bytes, at most 16777216 are read"));
 }
 
 TEST_F(Families, AdaptersReplaceAdaptersOnly) {

@@ -12,12 +12,17 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_scan.h"
 #include "formats/gguf.h"
 
 namespace droidspeak {
 namespace {
 
 using Json = nlohmann::json;
+
+// As the tokenizer itself is read.
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr JsonLimits kTokenizerLimits{.depth = 64, .values = size_t{1} << 23};
 
 struct TokenizerDefinition {
   std::map<std::string, int64_t> ids;  // by token as written in the file
@@ -50,7 +55,9 @@ std::string merge_text(const Json& merge) {
 }
 
 TokenizerDefinition from_json(const std::filesystem::path& path) {
-  std::string text = read_file(path);
+  std::string text = read_file(path, kMaxTokenizerBytes);
+  if (auto excess = find_json_excess(text, kTokenizerLimits))
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", path.string(), *excess));
   try {
     Json json = Json::parse(text);
     TokenizerDefinition definition;

@@ -13,13 +13,6 @@
 
 namespace droidspeak {
 
-// A tensor of an adapter, and where it belongs. Experts, which lie in one tensor, have one each.
-struct AdapterTensor {
-  FileTensor tensor;
-  std::optional<AdapterPlace> place;    // none: it fits no linear layer of the base
-  std::vector<int32_t> row_order = {};  // row i is row_order[i] of the file; empty: i
-};
-
 // False when it is no file of that kind, or cannot be read.
 bool is_gguf_adapter(const std::filesystem::path& path);
 

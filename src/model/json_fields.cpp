@@ -1,11 +1,13 @@
 #include "model/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -17,6 +19,10 @@ using nlohmann::json;
 
 namespace {
 
+// Of config.json and family.json: values take some twenty times their bytes in memory.
+constexpr size_t kMaxFieldsBytes = size_t{16} << 20;
+constexpr JsonLimits kFieldsLimits{.depth = 64, .values = size_t{1} << 20};
+
 int64_t int_of(const json& value, int64_t low, int64_t high, const std::function<void()>& refuse) {
   bool is_whole = value.is_number_integer() &&
                   (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
@@ -27,7 +33,7 @@ int64_t int_of(const json& value, int64_t low, int64_t high, const std::function
 }  // namespace
 
 JsonFields::JsonFields(const std::filesystem::path& path)
-    : JsonFields(path, read_file(path, size_t{256} << 20), JsonLimits{}) {}
+    : JsonFields(path, read_file(path, kMaxFieldsBytes), kFieldsLimits) {}
 
 JsonFields::JsonFields(const std::filesystem::path& path,
                        std::string_view text,
@@ -189,6 +195,13 @@ std::vector<std::string> JsonFields::keys() const {
   std::vector<std::string> names;
   for (const auto& [name, unused] : value_->items()) names.push_back(name);
   return names;
+}
+
+void JsonFields::accept_only(std::initializer_list<std::string_view> fields) const {
+  for (const std::string& name : keys()) {
+    if (std::ranges::find(fields, name) == fields.end())
+      refuse(name, fmt::format("no such field, but {}", fmt::join(fields, ", ")));
+  }
 }
 
 }  // namespace droidspeak

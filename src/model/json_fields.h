@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ class JsonFields {
   std::optional<JsonFields> find_object(std::string_view field) const;
   std::vector<JsonFields> get_objects(std::string_view field) const;  // array of objects
   std::vector<std::string> keys() const;
+  // Refuses the object when it has a field of another name.
+  void accept_only(std::initializer_list<std::string_view> fields) const;
 
   [[noreturn]] void refuse(std::string_view field, std::string_view expected) const;
 

@@ -31,10 +31,13 @@ struct LayerTensors {
   const FileTensor* q_norm = nullptr;
   const FileTensor* k_norm = nullptr;
   FileParts qkv;
-  FileParts qkv_bias;  // empty: the model has none
   FileParts output;
   FileParts gate_up;  // of these, empty: the model has none
   FileParts down;
+  FileParts qkv_bias;
+  FileParts output_bias;
+  FileParts gate_up_bias;
+  FileParts down_bias;
   FileParts router;
   FileParts shared_gate;
 
@@ -88,10 +91,12 @@ class TensorFinder {
                    matrix(TensorRole::kValue, layer, kv, d)};
     }
     if (config_.parts.has_qkv_bias) {
-      found.qkv_bias = {FilePart{*vector(TensorRole::kQuery, layer, q, "bias"), query_order_},
-                        FilePart{*vector(TensorRole::kKey, layer, kv, "bias"), key_order_},
-                        FilePart{*vector(TensorRole::kValue, layer, kv, "bias")}};
+      found.qkv_bias = {in_order(bias(TensorRole::kQuery, layer, q), query_order_),
+                        in_order(bias(TensorRole::kKey, layer, kv), key_order_),
+                        bias(TensorRole::kValue, layer, kv)};
     }
+    if (config_.parts.has_output_bias)
+      found.output_bias = {bias(TensorRole::kAttentionOutput, layer, d)};
     return found;
   }
 
@@ -104,6 +109,10 @@ class TensorFinder {
     } else {
       found.gate_up = {matrix(TensorRole::kGate, layer, ffn, d),
                        matrix(TensorRole::kUp, layer, ffn, d)};
+    }
+    if (config_.parts.has_ffn_bias) {
+      found.gate_up_bias = {bias(TensorRole::kGate, layer, ffn), bias(TensorRole::kUp, layer, ffn)};
+      found.down_bias = {bias(TensorRole::kDown, layer, d)};
     }
   }
 
@@ -153,6 +162,10 @@ class TensorFinder {
 
   static FilePart in_order(FilePart part, std::span<const int32_t> order) {
     return {part.tensor, order};
+  }
+
+  FilePart bias(TensorRole role, int32_t layer, int64_t size) {
+    return {*vector(role, layer, size, "bias")};
   }
 
   FilePart matrix(TensorRole role, int32_t layer, int64_t rows, int64_t columns) {
@@ -218,7 +231,10 @@ class WeightLoader {
       w.down = pack(tensors.down, where + " down", precision);
     }
     load_experts(tensors, where, precision, w);
-    if (!tensors.qkv_bias.empty()) w.qkv_bias = upload_bias(tensors.qkv_bias);
+    w.qkv_bias = upload_bias(tensors.qkv_bias);
+    w.output_bias = upload_bias(tensors.output_bias);
+    w.gate_up_bias = upload_bias(tensors.gate_up_bias);
+    w.down_bias = upload_bias(tensors.down_bias);
     return w;
   }
 
@@ -308,7 +324,9 @@ class WeightLoader {
     return upload(values);
   }
 
+  // Empty when there is none.
   Tensor upload_bias(const FileParts& parts) {
+    if (parts.empty()) return {};
     std::vector<float> bias;
     for (const FilePart& part : parts) {
       std::vector<float> values = read(part.tensor);
@@ -337,21 +355,40 @@ size_t Weights::bytes() const {
       total += expert.gate_up->bytes() + expert.down->bytes();
     for (const Tensor* vector :
          {&layer.attention_norm, &layer.attention_output_norm, &layer.ffn_norm,
-          &layer.ffn_output_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm})
+          &layer.ffn_output_norm, &layer.qkv_bias, &layer.output_bias, &layer.gate_up_bias,
+          &layer.down_bias, &layer.q_norm, &layer.k_norm})
       total += vector->bytes();
   }
   return total;
 }
 
+namespace {
+
+// What kernels of a device ask for.
+void check_sizes(Ops& ops, const std::filesystem::path& path, const ModelConfig& c) {
+  auto refuse = [&](const std::string& what) {
+    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what));
+  };
+  if (c.head_dim > ops.max_head_dim())
+    refuse(
+        fmt::format("head size {}: this device takes at most {}", c.head_dim, ops.max_head_dim()));
+  if (ops.device().kind() == DeviceKind::kCpu) return;
+  for (const auto& [what, size] : {std::pair{"head size", c.head_dim},
+                                   {"hidden size", c.d_model},
+                                   {"FFN size", c.ffn_dim},
+                                   {"size of an expert", c.experts.ffn_dim}}) {
+    if (size % 8 != 0)
+      refuse(fmt::format("{} {}: this device takes multiples of 8, the CPU any", what, size));
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const Weights> load_weights(Ops& ops,
                                             const std::filesystem::path& path,
                                             Precision precision) {
   Checkpoint checkpoint(path);
-  if (checkpoint.config().head_dim > ops.max_head_dim()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: head size {}: this device takes at most {}", path.string(),
-                              checkpoint.config().head_dim, ops.max_head_dim()));
-  }
+  check_sizes(ops, path, checkpoint.config());
   return WeightLoader(ops, checkpoint, precision).load();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace droidspeak {
 namespace {
@@ -45,8 +46,10 @@ class FieldHash {
   }
 
   void add(const ModelParts& parts) {
-    const auto& [has_qkv_bias, qk_norm, norms, activation, has_shared_expert] = parts;
-    add_all(has_qkv_bias, qk_norm, norms, activation, has_shared_expert);
+    const auto& [has_qkv_bias, has_output_bias, has_ffn_bias, qk_norm, norms, activation,
+                 has_shared_expert] = parts;
+    add_all(has_qkv_bias, has_output_bias, has_ffn_bias, qk_norm, norms, activation,
+            has_shared_expert);
   }
 
   void add(const ExpertsConfig& experts) {
@@ -98,6 +101,14 @@ Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
 
 namespace {
 
+std::string describe_biases(const ModelParts& parts) {
+  std::vector<std::string_view> places;
+  if (parts.has_qkv_bias) places.push_back("q, k and v");
+  if (parts.has_output_bias) places.push_back("attention's output");
+  if (parts.has_ffn_bias) places.push_back("FFN");
+  return places.empty() ? "no biases" : fmt::format("biases on {}", fmt::join(places, ", on "));
+}
+
 std::string describe_parts(const ModelParts& parts) {
   auto describe = [](QkNorm norm) {
     switch (norm) {
@@ -121,9 +132,8 @@ std::string describe_parts(const ModelParts& parts) {
     }
     return "";
   };
-  return fmt::format("{} on q and k, {} bias on q, k and v, norms {} attention and FFN, {}, {}",
-                     describe(parts.qk_norm), parts.has_qkv_bias ? "a" : "no",
-                     placement(parts.norms),
+  return fmt::format("{} on q and k, {}, norms {} attention and FFN, {}, {}",
+                     describe(parts.qk_norm), describe_biases(parts), placement(parts.norms),
                      parts.activation == Activation::kSilu ? "SiLU" : "GELU",
                      parts.has_shared_expert ? "a shared expert" : "no shared expert");
 }

@@ -40,6 +40,8 @@ enum class QkNorm {
 // Parts that one transformer has and another has not.
 struct ModelParts {
   bool has_qkv_bias = false;
+  bool has_output_bias = false;  // of attention
+  bool has_ffn_bias = false;     // of gate, up and down
   QkNorm qk_norm = QkNorm::kNone;
   NormPlacement norms = NormPlacement::kBefore;
   Activation activation = Activation::kSilu;

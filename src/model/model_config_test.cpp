@@ -74,6 +74,8 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.config.windows[2] = 0; },
       [](Case& c) { c.config.windows[2] = 99; },
       [](Case& c) { c.config.parts.has_qkv_bias = true; },
+      [](Case& c) { c.config.parts.has_output_bias = true; },
+      [](Case& c) { c.config.parts.has_ffn_bias = true; },
       [](Case& c) { c.config.parts.qk_norm = QkNorm::kPerHead; },
       [](Case& c) { c.config.parts.norms = NormPlacement::kAround; },
       [](Case& c) { c.config.parts.activation = Activation::kGelu; },
@@ -118,6 +120,15 @@ TEST(Mismatch, ComparesWhatShapesAnswers) {
               HasSubstr("sliding window of layer 1 is 50 where the base has 100"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.qk_norm = QkNorm::kPerHead; }),
               HasSubstr("it has norms of heads on q and k"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) {
+                c.parts.has_qkv_bias = true;
+                c.parts.has_output_bias = true;
+              }),
+              HasSubstr("biases on q, k and v, on attention's output, norms before attention and "
+                        "FFN, SiLU, no shared expert where the base has no norms on q and k, no "
+                        "biases"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.has_ffn_bias = true; }),
+              HasSubstr("biases on FFN"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_scale = 0.5f; }),
               HasSubstr("attention scale is 0.5 where the base has 1"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.experts.count = 8; }),

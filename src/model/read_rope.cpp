@@ -47,14 +47,21 @@ class HfRope {
     const std::string_view field = rope_.has("rope_type") ? "rope_type" : "type";
     std::string kind = rope_.get_string_or(field, "default");
     if (kind == "default") return only({});
+    if (kind == "dynamic") return read_dynamic();
     if (kind == "linear") return read_linear();
     if (kind == "llama3") return read_llama3();
     if (kind == "yarn") return read_yarn();
     if (kind == "longrope" || kind == "su") return read_long_rope();
-    rope_.refuse(field, "default, linear, llama3, longrope or yarn");
+    rope_.refuse(field, "default, dynamic, linear, llama3, longrope or yarn");
   }
 
  private:
+  // It stretches what lies beyond max_position_embeddings, where nothing is served.
+  void read_dynamic() {
+    only({"factor"});
+    if (!(rope_.get_double("factor") > 0)) rope_.refuse("factor", "more than 0");
+  }
+
   void read_linear() {
     only({"factor"});
     scaling_.kind = Kind::kLinear;
@@ -318,9 +325,10 @@ void read_hf_rope(const JsonFields& json, ModelConfig& config) {
     if (key != "full_attention" && key != "sliding_attention")
       rope->refuse(key, "full_attention and sliding_attention alone");
   }
+  // What stands beside all else, Phi's original length, is not for these.
   config.local_rope = config.rope;
-  HfRope(json, *local, config, *config.local_rope).read();
-  HfRope(json, *full, config, config.rope).read();
+  HfRope(*rope, *local, config, *config.local_rope).read();
+  HfRope(*rope, *full, config, config.rope).read();
 }
 
 void read_gguf_rope(const GgufFile& file, std::string_view prefix, ModelConfig& config) {

@@ -78,7 +78,7 @@ class RopeFiles : public testing::Test {
 TEST_F(RopeFiles, ScaleAsTransformersDoes) {
   Json cases = Json::parse(
       read_file(std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/rope.json"));
-  ASSERT_GE(cases.size(), 14u);
+  ASSERT_GE(cases.size(), 15u);
   for (const Json& golden : cases) {
     for (const char* field : {"rope_scaling", "rope_parameters"}) {
       SCOPED_TRACE(golden["name"].get<std::string>() + " in " + field);
@@ -92,6 +92,18 @@ TEST_F(RopeFiles, ScaleAsTransformersDoes) {
       EXPECT_NEAR(rotation.attention_factor, golden["attention_factor"].get<double>(), 1e-6);
     }
   }
+}
+
+TEST_F(RopeFiles, OfLayerTypesHaveOriginalLengthsOfTheirOwn) {
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const Json nested = {{"full_attention", yarn}, {"sliding_attention", {{"rope_type", "default"}}}};
+  const ModelConfig config =
+      read_hf({{"original_max_position_embeddings", 128}, {"rope_parameters", nested}});
+  EXPECT_EQ(config.rope.scaling.original_max_positions, 64);
+  EXPECT_EQ(read_hf({{"original_max_position_embeddings", 128}, {"rope_parameters", yarn}})
+                .rope.scaling.original_max_positions,
+            128);
 }
 
 TEST_F(RopeFiles, OfBothKindsAgreeOnYarn) {
@@ -110,6 +122,8 @@ TEST_F(RopeFiles, OfBothKindsAgreeOnYarn) {
                                 {"qwen2.rope.scaling.yarn_beta_fast", 16.0},
                                 {"qwen2.rope.scaling.yarn_beta_slow", 2.0}});
   EXPECT_EQ(rotation_of(gguf.rope, 32768), rotation_of(hf.rope, 32768));
+  EXPECT_EQ(gguf.rope.scaling.beta_fast, 16);
+  EXPECT_EQ(gguf.rope.scaling.beta_slow, 2);
   EXPECT_NEAR(gguf.rope.scaling.attention_factor, 0.1 * std::log(8) + 1, 1e-12);
 }
 
@@ -163,9 +177,12 @@ TEST_F(RopeFiles, OfGgufHaveShortAndLongDivisors) {
 }
 
 TEST_F(RopeFiles, RefuseWhatIsNotDone) {
-  EXPECT_THAT(hf_refusal({{"rope_type", "dynamic"}, {"factor", 2.0}}),
-              AllOf(HasSubstr("config.json: field \"rope_scaling.rope_type\" is \"dynamic\""),
+  EXPECT_THAT(hf_refusal({{"rope_type", "axial"}, {"factor", 2.0}}),
+              AllOf(HasSubstr("config.json: field \"rope_scaling.rope_type\" is \"axial\""),
                     HasSubstr("yarn")));
+  EXPECT_THAT(hf_refusal({{"rope_type", "dynamic"}}), HasSubstr("\"rope_scaling.factor\""));
+  EXPECT_THAT(hf_refusal({{"rope_type", "dynamic"}, {"factor", 2.0}, {"alpha", 1000.0}}),
+              HasSubstr("\"rope_scaling.alpha\" is 1000"));
   EXPECT_THAT(hf_refusal({{"type", "mrope"}}), HasSubstr("\"rope_scaling.type\" is \"mrope\""));
   EXPECT_THAT(hf_refusal({{"rope_type", "linear"}, {"factor", 2.0}, {"spread", 3}}),
               HasSubstr("\"rope_scaling.spread\" is 3"));

@@ -143,7 +143,8 @@ void refuse_other_fields(const JsonFields& json, const Architecture& architectur
     return std::ranges::count(architecture.own_fields, field) > 0;
   };
   // Qwen2 has biases whatever the field says.
-  if (!architecture.parts.has_qkv_bias && json.get_bool_or("attention_bias", false))
+  if (!architecture.parts.has_qkv_bias && !is_own("attention_bias") &&
+      json.get_bool_or("attention_bias", false))
     json.refuse("attention_bias", fmt::format("false for {}", architecture.name));
   for (const char* field : kMustBeFalse) {
     if (!is_own(field) && json.get_bool_or(field, false))

@@ -48,7 +48,11 @@ Made by `build/droidspeak supported > docs/supported_models.md` from the tables 
 All of them run on the CPU and with CUDA, with LoRA adapters beside the weights, on experts too, and share caches. GGUF files of some call themselves by another's name: {}.
 
 ## RoPE
-Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another one for layers with a window where the model has it. Others (dynamic, mrope) are refused.
+Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another one for layers with a window where the model has it. Dynamic NTK changes nothing within `max_position_embeddings`, which is the longest that is served. Others (mrope, axial) are refused.
+longrope's long factors are in force for prompts of every length where the longest that is served (`--max-model-len`, else `max_position_embeddings`) is beyond the original length, the short ones where it is not: variants read each other's caches, so one rotation holds for all. transformers chooses by the length of each prompt.
+
+## Sizes
+Grouped heads, heads that are not the hidden size over their number, any FFN and vocabulary size, tied and untied heads. On the CPU head sizes are even and hidden sizes any number; on CUDA both and FFN sizes are multiples of 8, heads at most 256 elements.
 
 ## Files
 | format | what is read |
@@ -56,10 +60,10 @@ Unscaled, linear, Llama 3, longrope and YaRN, for every architecture; another on
 | GGUF 2 and 3, little-endian, one file or split | {} |
 | Hugging Face folder, `model.safetensors` or shards with an index | F32, F16, BF16 |
 | the same with `quantization_config` | see below |
-| LoRA, PEFT folder | F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, activated LoRA (`alora_invocation_tokens`) |
+| LoRA, PEFT folder | F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, experts as modules or as parameters (`target_parameters`), activated LoRA (`alora_invocation_tokens`) |
 | LoRA, GGUF file (`general.type` is `adapter`) | the types of GGUF models; `adapter.lora.alpha`, activated LoRA (`adapter.alora.invocation_tokens`), experts; for the base's architecture, q and k in its order |
 
-Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Matrices that are joined, q, k and v or the gate and up of an FFN, may be of several of these formats; one part of any other turns the whole into bf16. Heads have at most 256 elements there.
+Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Matrices that are joined, q, k and v or the gate and up of an FFN, may be of several of these formats; one part of any other turns the whole into bf16.
 
 ### `quantization_config` of config.json
 | `quant_method` | what is read |

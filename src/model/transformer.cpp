@@ -109,8 +109,7 @@ void Transformer::forward_layers(LayerRange range,
     }
   };
   // The next tokens come with the same operations; a layer on its own is not worth the record.
-  // What experts do depends on the rows, so it cannot be recorded.
-  const bool can_repeat = is_decode && range.end - range.begin > 1 && config().experts.count == 0;
+  const bool can_repeat = is_decode && range.end - range.begin > 1;
   if (can_repeat) return ops_.repeat(queue_layers);
   queue_layers();
   if (has_output_layer) output_layer(slices, kv, hidden);
@@ -165,8 +164,8 @@ void Transformer::attention_block(int32_t layer,
     if (mass != nullptr && layer >= mass->first_layer)
       ops_.add_attention_mass(qkv, options, sequence_slices_, i, kv, mass->sums);
   }
-  add_branch({*w.output, &LoraLayer::output, w.attention_output_norm}, layer, slices, attended,
-             hidden);
+  add_branch({*w.output, w.output_bias, &LoraLayer::output, w.attention_output_norm}, layer, slices,
+             attended, hidden);
 }
 
 void Transformer::add_branch(const Branch& branch,
@@ -176,11 +175,11 @@ void Transformer::add_branch(const Branch& branch,
                              TensorView hidden) {
   const float* norm = data_or_null(branch.norm);
   if (norm == nullptr && config().residual_scale == 1) {
-    ops_.linear(branch.weights, in, hidden, Accumulate::kAdd);
+    ops_.linear(branch.weights, in, hidden, Accumulate::kAdd, data_or_null(branch.bias));
     return apply_lora(slices, layer, branch.lora, in, hidden);
   }
   TensorView added = branch_.reshape(ops_.device(), hidden.dtype, hidden.rows, hidden.columns);
-  ops_.linear(branch.weights, in, added);
+  ops_.linear(branch.weights, in, added, Accumulate::kOverwrite, data_or_null(branch.bias));
   apply_lora(slices, layer, branch.lora, in, added);
   if (norm != nullptr) ops_.rms_norm(added, norm, config().norm_epsilon, added);
   ops_.add_scaled(added, config().residual_scale, hidden);
@@ -203,7 +202,7 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
   TensorView gate_up = gate_up_.reshape(ops_.device(), dtype, hidden.rows, 2 * c.ffn_dim);
   TensorView activated = activated_.reshape(ops_.device(), dtype, hidden.rows, c.ffn_dim);
 
-  ops_.linear(*w.gate_up, in, gate_up);
+  ops_.linear(*w.gate_up, in, gate_up, Accumulate::kOverwrite, data_or_null(w.gate_up_bias));
   apply_lora(slices, layer, &LoraLayer::gate_up, in, gate_up);
   ops_.gated_activation(gate_up, c.parts.activation, activated);
   if (w.shared_gate) {
@@ -211,7 +210,8 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
     ops_.linear(*w.shared_gate, in, gates);
     ops_.gate_rows(gates, activated);
   }
-  add_branch({*w.down, &LoraLayer::down, w.ffn_output_norm}, layer, slices, activated, hidden);
+  add_branch({*w.down, w.down_bias, &LoraLayer::down, w.ffn_output_norm}, layer, slices, activated,
+             hidden);
 }
 
 void Transformer::output_layer(std::span<const BatchSlice> slices,

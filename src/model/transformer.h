@@ -33,7 +33,7 @@ class Transformer {
   // hidden: [tokens, d_model] of the ops' activation dtype.
   void embed(std::span<const int32_t> tokens, TensorView hidden);
   // Runs layers [range) in place on `hidden`; writes K/V of every row into `kv` and attends over
-  // it. Slices cover the rows of hidden.
+  // it. Slices cover the rows of hidden, but for Ops::repeated_rows().
   void forward_layers(LayerRange range,
                       std::span<const BatchSlice> slices,
                       const KvCache& kv,
@@ -61,9 +61,11 @@ class Transformer {
                        TensorView qkv,
                        TensorView hidden);
 
-  // in * weights^T with its correction, normed and scaled as the model does it, added to `hidden`.
+  // in * weights^T with its bias and correction, normed and scaled as the model does it, added to
+  // `hidden`.
   struct Branch {
     const WeightMatrix& weights;
+    const Tensor& bias;  // empty: none
     LoraLinear LoraLayer::*lora;
     const Tensor& norm;  // empty: none
   };

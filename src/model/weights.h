@@ -32,9 +32,12 @@ struct LayerWeights {
   Tensor attention_output_norm;  // [1, d_model], of what it adds
   Tensor ffn_norm;               // the same of the FFN
   Tensor ffn_output_norm;
-  Tensor qkv_bias;  // [1, qkv_columns]
-  Tensor q_norm;    // [1, head_dim] or, of all heads together, [1, q_columns]
-  Tensor k_norm;    // [1, head_dim] or [1, kv_columns]
+  Tensor qkv_bias;      // [1, qkv_columns]
+  Tensor output_bias;   // [1, d_model]
+  Tensor gate_up_bias;  // [1, 2 * ffn_dim]
+  Tensor down_bias;     // [1, d_model]
+  Tensor q_norm;        // [1, head_dim] or, of all heads together, [1, q_columns]
+  Tensor k_norm;        // [1, head_dim] or [1, kv_columns]
 };
 
 // Immutable after loading; shared by every variant that uses these weights.

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "kv/kv_view.h"
+#include "ops/sampling.h"
 #include "tensor/tensor.h"
 
 namespace droidspeak {
@@ -91,6 +92,19 @@ struct ExpertChoice {
 
   int32_t per_row = 0;
   Weights weights = Weights::kOfChosen;
+};
+
+// An FFN that rows can be sent to.
+struct ExpertMatrices {
+  const WeightMatrix* gate_up = nullptr;  // [2 * its width, columns]: rows of gate, up
+  const WeightMatrix* down = nullptr;     // [columns, its width]
+};
+
+struct ExpertLayer {
+  const WeightMatrix* router = nullptr;     // [experts, columns]
+  std::span<const ExpertMatrices> experts;  // of one width
+  ExpertChoice choice;
+  Activation activation = Activation::kSilu;
 };
 
 // Low-rank correction of reused K/V or E while it is loaded: x += ((x - 0) A) B + bias on rows
@@ -202,6 +216,13 @@ class Ops {
                               std::span<int32_t> experts,
                               TensorView weights) = 0;
 
+  // out[i] += what the experts that the router chooses for row i make of in[i], by weight: all from
+  // the router's product to add_weighted_rows() at once, without waiting. False: nothing was done,
+  // for these ops have no such way, or none for so many rows or such matrices.
+  virtual bool add_experts(const ExpertLayer& /*layer*/, TensorView /*in*/, TensorView /*out*/) {
+    return false;
+  }
+
   // out[i] = in[rows[i]]; rows in host memory.
   virtual void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) = 0;
 
@@ -275,9 +296,21 @@ class Ops {
   // row with a value that is not finite.
   virtual void argmax(TensorView in, std::span<int32_t> out) = 0;
 
+  // One token of each of these rows of logits (f32), which may be changed; waits. The token of a
+  // row depends on its logits and its RowSampling, never on other rows; -1 for a row with a value
+  // that is not finite. A device may order the candidates otherwise than sample_row() does, so that
+  // a random number means another token there.
+  virtual void sample(TensorView logits,
+                      std::span<const RowSampling> rows,
+                      std::span<SampledToken> out);
+
+  // Rows that repeat() should be given where a step of single rows has `rows` of them. Those behind
+  // belong to no slice: they are computed, mean nothing and touch no cache.
+  virtual int64_t repeated_rows(int64_t rows) const { return rows; }
+
   // Runs the operations that `queue` queues on these ops, and nothing else. A device may keep what
-  // it prepared for them until the same operations come again, on the same memory and with slices
-  // of other positions and blocks. `queue` may be called more than once.
+  // it prepared for them until the same operations come again, on the same memory and with other
+  // slices, corrections of other adapters, and as many rows. `queue` may be called more than once.
   virtual void repeat(const std::function<void()>& queue) { queue(); }
 };
 

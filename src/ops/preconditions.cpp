@@ -47,7 +47,7 @@ void check_attention(const TensorView& qkv,
                      const KvLayerView& kv,
                      const TensorView& out) {
   check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
-  check(kv.head_dim % 8 == 0, "head dimension is a multiple of 8");
+  check(kv.head_dim % 2 == 0, "head dimension is even");
   check(out.columns == static_cast<int64_t>(options.num_heads) * kv.head_dim &&
             out.columns <= qkv.columns && out.rows == qkv.rows,
         "shapes of attention");
@@ -74,7 +74,7 @@ void check_attention_mass(const TensorView& qkv,
                           const SequenceSlice& slice,
                           const KvLayerView& kv,
                           const TensorView& sums) {
-  check(options.num_heads % kv.num_kv_heads == 0 && kv.head_dim % 8 == 0, "heads as in the cache");
+  check(options.num_heads % kv.num_kv_heads == 0 && kv.head_dim % 2 == 0, "heads as in the cache");
   check(slice.num_rows > 0, "a row that looks");
   check_slices({&slice, 1}, qkv.rows);
   check(sums.dtype == DType::kF32 && sums.rows == 1 && sums.columns <= slice.length(),
@@ -90,6 +90,19 @@ void check_expert_choice(const TensorView& logits,
   check(weights.rows == logits.rows && weights.columns == choice.per_row &&
             std::ssize(experts) == logits.rows * choice.per_row,
         "room for every choice");
+}
+
+void check_expert_layer(const ExpertLayer& layer, const TensorView& in, const TensorView& out) {
+  const auto count = std::ssize(layer.experts);
+  check(layer.router->rows() == count && layer.router->columns() == in.columns,
+        "a router's row for every expert");
+  check(layer.choice.per_row > 0 && layer.choice.per_row <= count, "experts of a row");
+  check(out.rows == in.rows && out.dtype == in.dtype, "shapes of experts' rows");
+  for (const ExpertMatrices& expert : layer.experts) {
+    check(expert.gate_up->columns() == in.columns && expert.down->rows() == out.columns &&
+              expert.gate_up->rows() == 2 * expert.down->columns(),
+          "matrices of an expert");
+  }
 }
 
 void check_gathered_rows(const TensorView& in,
@@ -113,6 +126,23 @@ void check_weighted_rows(const TensorView& in,
 void check_gated_rows(const TensorView& gates, const TensorView& rows) {
   check(gates.dtype == DType::kF32 && gates.columns == 1 && gates.rows == rows.rows,
         "a gate for every row");
+}
+
+void check_sampling(const TensorView& logits,
+                    std::span<const RowSampling> rows,
+                    std::span<const SampledToken> out) {
+  check(logits.dtype == DType::kF32 && logits.columns > 0, "logits are f32");
+  check(rows.size() == out.size(), "a token for every row");
+  const auto words = static_cast<size_t>((logits.columns + 31) / 32);
+  for (const RowSampling& row : rows) {
+    check(row.row >= 0 && row.row < logits.rows, "row of the logits");
+    check((row.seen.empty() || row.seen.size() >= words) &&
+              (row.allowed.empty() || row.allowed.size() >= words),
+          "a bit for every token");
+    check(row.uniform >= 0 && row.uniform < 1, "a random number in [0, 1)");
+    for (const TokenCount& count : row.counts)
+      check(count.token >= 0 && count.token < logits.columns, "counted tokens of the vocabulary");
+  }
 }
 
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums) {

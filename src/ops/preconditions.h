@@ -31,6 +31,7 @@ void check_expert_choice(const TensorView& logits,
                          const ExpertChoice& choice,
                          std::span<const int32_t> experts,
                          const TensorView& weights);
+void check_expert_layer(const ExpertLayer& layer, const TensorView& in, const TensorView& out);
 void check_gathered_rows(const TensorView& in,
                          std::span<const int32_t> rows,
                          const TensorView& out);
@@ -39,6 +40,9 @@ void check_weighted_rows(const TensorView& in,
                          const TensorView& weights,
                          const TensorView& out);
 void check_gated_rows(const TensorView& gates, const TensorView& rows);
+void check_sampling(const TensorView& logits,
+                    std::span<const RowSampling> rows,
+                    std::span<const SampledToken> out);
 void check_normal_equations(const TensorView& x, const TensorView& y, const TensorView& sums);
 
 }  // namespace droidspeak

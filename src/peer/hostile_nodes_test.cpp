@@ -2,10 +2,12 @@
 // client does not believe.
 #include <atomic>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "peer/test_nodes.h"
 #include "peer/ucx_worker.h"
 
@@ -14,8 +16,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 using Status = PeerReadStatus;
-
-constexpr auto kSecret = "what the family knows";
 
 UcxWorker::Message message_of(PeerMessage id, Bytes bytes) {
   auto body = std::make_shared<Bytes>(std::move(bytes));
@@ -40,12 +40,16 @@ class HostileClient {
   const PeerSession& greet(std::string secret) {
     secret_ = std::move(secret);
     send(PeerMessage::kHello, encode(PeerHello{nonce_}));
-    while (!session_) progress();
+    progress_until([&] { return session_.has_value(); });
     return *session_;
   }
 
-  void progress() {
-    if (!worker_.progress()) worker_.wait(std::chrono::milliseconds(1));
+  template <class Condition>
+  void progress_until(Condition is_so) {
+    wait_until([&] {
+      worker_.progress();
+      return is_so();
+    });
   }
 
  private:
@@ -56,6 +60,37 @@ class HostileClient {
   std::optional<PeerSession> session_;
 };
 
+// UCX itself would end the process.
+TEST(UcxWorker, GoesWhileSomebodyHasNotFetchedItsMessage) {
+  UcxWorker receiver;
+  receiver.on_message(PeerMessage::kHello, [](const ArrivedPeerMessage&) {});
+  bool has_connection = false;
+  std::string address = receiver
+                            .listen(*parse_peer_address("127.0.0.1:0"),
+                                    [&](ucp_conn_request_h connection) {
+                                      has_connection = true;
+                                      ASSERT_TRUE(receiver.accept(connection));
+                                    })
+                            .text();
+  auto sender = std::make_unique<UcxWorker>();
+  Result<ucp_ep_h> endpoint = sender->connect(*parse_peer_address(address));
+  ASSERT_TRUE(endpoint);
+  bool is_sent = false;
+  sender->send(*endpoint, message_of(PeerMessage::kHello, test_entry(1, 40)),
+               [&](ucs_status_t status) { is_sent = status == UCS_OK; });
+  wait_until([&] {
+    sender->progress();
+    receiver.progress();
+    return is_sent && has_connection;
+  });
+  auto body = std::make_shared<Bytes>(8 << 20);
+  sender->send(*endpoint, {.id = PeerMessage::kHello, .body = *body, .keep = std::move(body)},
+               nullptr);
+  for (int i = 0; i < 100; ++i) sender->progress();
+  ASSERT_EQ(sender->num_pending(), 1U);
+  sender.reset();
+}
+
 class HostileClients : public testing::Test {
  protected:
   static PeerServerOptions options() {
@@ -65,16 +100,23 @@ class HostileClients : public testing::Test {
             .stall = std::chrono::milliseconds(200)};
   }
 
-  // Serves others as before, and the hostile one is gone.
-  void expect_refused(HostileClient& hostile) {
-    while (server_.counters().refused + server_.counters().stalled == 0) hostile.progress();
-    while (server_.counters().clients > 0) hostile.progress();
+  static void expect_serves_others(const PeerServer& server) {
     PeerClient client(patient_options(kSecret));
-    auto answers = read_and_wait(client, {server_.address(), test_items(1, 1000)});
+    auto answers = read_and_wait(client, {server.address(), test_items(1, 1000)});
     EXPECT_TRUE(answers[0].bytes == test_entry(0, 1000));
   }
 
-  PeerServer server_{options(), test_source({1000, 3 << 20})};
+  // Serves others as before, and the hostile one is gone.
+  void expect_refused(HostileClient& hostile) {
+    hostile.progress_until(
+        [&] { return server_.counters().refused + server_.counters().stalled > 0; });
+    hostile.progress_until([&] { return server_.counters().clients == 0; });
+    expect_serves_others(server_);
+  }
+
+  static constexpr size_t kLargeEntry = size_t{3} << 20;
+
+  PeerServer server_{options(), test_source({1000, kLargeEntry})};
   HostileClient hostile_{server_.address()};
 };
 
@@ -122,12 +164,22 @@ TEST_F(HostileClients, WhoAskForMoreThanIsAllowed) {
   EXPECT_LE(server_.counters().requests, 100U);
 }
 
+// The reply is made when the client has stopped: none is taken by chance.
 TEST_F(HostileClients, WhoTakeNoReplies) {
-  const PeerSession& session = hostile_.greet(kSecret);
-  hostile_.send(PeerMessage::kRequest, encode(PeerRequest{1, {test_key(1)}}, session));
-  while (server_.counters().requests == 0) hostile_.progress();
-  while (server_.counters().stalled == 0) std::this_thread::yield();
-  expect_refused(hostile_);
+  std::promise<void> stop;
+  PeerServer server(options(), [entries = test_source({1000, kLargeEntry}),
+                                has_stopped = stop.get_future().share()](const PeerKey& key) {
+    has_stopped.wait();
+    return entries(key);
+  });
+  HostileClient hostile(server.address());
+  const PeerSession& session = hostile.greet(kSecret);
+  hostile.send(PeerMessage::kRequest, encode(PeerRequest{1, {test_key(1)}}, session));
+  hostile.progress_until([&] { return server.counters().requests == 1; });
+  stop.set_value();
+  wait_until([&] { return server.counters().stalled == 1; });
+  hostile.progress_until([&] { return server.counters().clients == 0; });
+  expect_serves_others(server);
 }
 
 TEST(HostileClient, WhoNeverSaysAWordIsNotWaitedForForEver) {
@@ -137,8 +189,8 @@ TEST(HostileClient, WhoNeverSaysAWordIsNotWaitedForForEver) {
                     test_source({}));
   HostileClient hostile(server.address());
   hostile.greet(kSecret);
-  while (server.counters().refused == 0) hostile.progress();
-  while (server.counters().clients > 0) hostile.progress();
+  hostile.progress_until([&] { return server.counters().refused > 0; });
+  hostile.progress_until([&] { return server.counters().clients == 0; });
 }
 
 // Greets as it should and answers as it is told.
@@ -225,7 +277,7 @@ void expect_not_believed(const HostileServer::Answer& answer) {
     EXPECT_EQ(got.status, Status::kLost);
   }
   EXPECT_EQ(client.links().front().refused, 1U);
-  while (client.links().front().failures == 0) std::this_thread::yield();
+  wait_until([&] { return client.links().front().failures > 0; });
 }
 
 TEST(HostileServer, AnswersAsItShouldWhenToldNothing) {

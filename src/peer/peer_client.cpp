@@ -20,7 +20,6 @@ using Time = PeerReadFrame::Time;
 
 constexpr size_t kMaxReplies = 256;  // in memory, of all nodes
 constexpr size_t kMaxPeers = 1024;
-constexpr std::chrono::milliseconds kClosing{1000};
 constexpr std::chrono::milliseconds kLongestSleep{1000};
 
 }  // namespace
@@ -186,10 +185,6 @@ void PeerClient::Loop::close_all() {
   }
   take_news();
   for (auto& [address, connection] : connections_) connection.close();
-  Time end = std::chrono::steady_clock::now() + kClosing;
-  while (worker_.num_pending() > 0 && std::chrono::steady_clock::now() < end) {
-    if (!worker_.progress()) worker_.wait(std::chrono::milliseconds(10));
-  }
 }
 
 bool PeerClient::Loop::may_ask(const std::string& address) const {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/test_wait.h"
 #include "peer/test_nodes.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration)
@@ -20,7 +21,6 @@ namespace {
 
 using Status = PeerReadStatus;
 
-constexpr auto kSecret = "what the family knows";
 constexpr size_t kEntryBytes = 50000;
 constexpr size_t kNumEntries = 400;
 constexpr auto kSays = "DROIDSPEAK_TEST_PEER_SAYS";  // descriptor for the child's address
@@ -131,7 +131,7 @@ TEST_P(PeerProcesses, KilledWhileItIsReadFrom) {
     auto sink = std::make_shared<WaitingSink>(kNumEntries);
     client.read(server.address(), test_items(kNumEntries, kEntryBytes), std::chrono::minutes(10),
                 sink);
-    while (sink->num_done() < after) std::this_thread::yield();
+    spin_until([&] { return sink->num_done() >= after; });
     server.end();
     expect_right_or_lost(sink->wait());
   }
@@ -143,7 +143,7 @@ TEST_P(PeerProcesses, StoppedWhileItIsReadFromAndContinued) {
   auto sink = std::make_shared<WaitingSink>(kNumEntries);
   client.read(server.address(), test_items(kNumEntries, kEntryBytes), std::chrono::minutes(10),
               sink);
-  while (sink->num_done() == 0) std::this_thread::yield();
+  spin_until([&] { return sink->num_done() > 0; });
   server.signal(SIGSTOP);
   expect_right_or_lost(sink->wait());
   // Stopped still: each read costs no more than its deadline.

@@ -20,8 +20,6 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// How long closed connections may take to end when the server goes.
-constexpr std::chrono::milliseconds kClosing{1000};
 constexpr std::chrono::milliseconds kLongestSleep{1000};
 
 struct Client {
@@ -57,7 +55,6 @@ class PeerServer::Loop {
   void reply_sent(uint64_t client_id, ucs_status_t status, uint64_t bytes);
   void refuse(uint64_t client_id, std::string_view why);
   void close_marked();
-  void close_all();
   // Marks clients that take too long; the time until the next could.
   std::chrono::milliseconds expire(Time now);
   // Zero: nobody's.
@@ -130,7 +127,6 @@ void PeerServer::Loop::run() {
     close_marked();
     if (!happened) worker_.wait(patience);
   }
-  close_all();
 }
 
 uint64_t PeerServer::Loop::client_of(ucp_ep_h endpoint) const {
@@ -256,15 +252,6 @@ void PeerServer::Loop::close_marked() {
     worker_.close(endpoint);
   }
   num_clients_.store(clients_.size());
-}
-
-void PeerServer::Loop::close_all() {
-  for (const auto& [id, client] : clients_) to_close_.push_back(id);
-  close_marked();
-  Time end = std::chrono::steady_clock::now() + kClosing;
-  while (worker_.num_pending() > 0 && std::chrono::steady_clock::now() < end) {
-    if (!worker_.progress()) worker_.wait(std::chrono::milliseconds(10));
-  }
 }
 
 PeerServer::PeerServer(const PeerServerOptions& options, PeerSource source)

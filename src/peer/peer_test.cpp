@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/test_wait.h"
 #include "peer/peer_address.h"
 #include "peer/test_nodes.h"
 
@@ -11,8 +12,6 @@ namespace droidspeak {
 namespace {
 
 using Status = PeerReadStatus;
-
-constexpr auto kSecret = "what the family knows";
 
 PeerServerOptions server_options() {
   return {.listen = "127.0.0.1:0", .secret = kSecret};
@@ -162,7 +161,7 @@ TEST(Peer, AClientThatGoesHasDoneEveryEntryOnce) {
   {
     PeerClient client(client_options());
     client.read(server.address(), test_items(sizes.size(), 50000), std::chrono::minutes(5), sink);
-    while (sink->num_done() == 0) std::this_thread::yield();
+    spin_until([&] { return sink->num_done() > 0; });
   }
   EXPECT_EQ(sink->num_done(), sizes.size());
   for (const auto& answer : sink->wait()) EXPECT_EQ(answer.times, 1);
@@ -189,7 +188,7 @@ class SlowSink final : public PeerReadSink {
 
   void done(size_t index, PeerReadStatus status, std::span<const std::byte> bytes) override {
     if (inner_.num_done() == 0) {
-      while (server_.counters().requests < 8) std::this_thread::yield();
+      wait_until([&] { return server_.counters().requests >= 8; });
       for (int i = 0; i < 10000; ++i) std::this_thread::yield();
       num_requests_ = server_.counters().requests;
     }

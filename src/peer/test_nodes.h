@@ -1,6 +1,7 @@
 // Nodes for tests: entries by number, a sink that waits, keys.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -12,10 +13,13 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/test_wait.h"
 #include "peer/peer_client.h"
 #include "peer/peer_server.h"
 
 namespace droidspeak {
+
+inline constexpr auto kSecret = "what the family knows";
 
 // On a busy machine a node may not run for seconds; only tests of nodes that stop are in a hurry.
 inline PeerClientOptions patient_options(std::string secret) {
@@ -85,8 +89,8 @@ class WaitingSink final : public PeerReadSink {
     changed_.notify_all();
   }
 
-  // All that were asked for, each done once or more. Waits as long as it takes: a test that would
-  // wait for ever is ended by its runner.
+  // All that were asked for, each done once or more. Waits as long as it takes: a test that hangs
+  // is ended (tests/support/test_limit.cpp).
   std::vector<Answer> wait() {
     MutexLock lock(mutex_);
     while (num_done_ < answers_.size()) changed_.wait(mutex_);
@@ -120,12 +124,13 @@ inline std::vector<WaitingSink::Answer> read_and_wait(PeerClient& client, TestRe
 // Asks until the node answers: after a failure it is left alone for a while.
 inline std::vector<WaitingSink::Answer> read_until_answered(PeerClient& client,
                                                             const TestRead& read) {
-  while (true) {
-    std::vector<WaitingSink::Answer> answers = read_and_wait(client, read);
-    bool is_answered = true;
-    for (const auto& answer : answers) is_answered &= answer.status != PeerReadStatus::kLost;
-    if (is_answered) return answers;
-  }
+  std::vector<WaitingSink::Answer> answers;
+  wait_until([&] {
+    answers = read_and_wait(client, read);
+    return std::ranges::none_of(
+        answers, [](const auto& answer) { return answer.status == PeerReadStatus::kLost; });
+  });
+  return answers;
 }
 
 }  // namespace droidspeak

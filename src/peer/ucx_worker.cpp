@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/mutex.h"
 
 namespace droidspeak {
 
@@ -25,6 +26,9 @@ struct UcxWorker::Handler {
 };
 
 namespace {
+
+// How long closed connections may take to end when the worker goes.
+constexpr std::chrono::milliseconds kClosing{1000};
 
 void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) {
   if (status == UCS_OK) return;
@@ -68,9 +72,34 @@ UcxWorker::~UcxWorker() {
   for (auto& handler : handlers_) handler->on_message = nullptr;
   for (auto& [pointer, operation] : pending_) operation->done = nullptr;
   if (listener_ != nullptr) ucx_.listener_destroy(listener_);
-  ucx_.worker_destroy(worker_);
-  ucx_.cleanup(context_);
+  while (!endpoints_.empty()) close(*endpoints_.begin());
+  const auto end = std::chrono::steady_clock::now() + kClosing;
+  while (!pending_.empty() && std::chrono::steady_clock::now() < end) {
+    if (!progress()) wait(std::chrono::milliseconds(10));
+  }
+  if (pending_.empty()) {
+    ucx_.worker_destroy(worker_);
+    ucx_.cleanup(context_);
+  } else {
+    leave_behind();
+  }
   ::close(wake_events_);
+}
+
+// UCX ends the process when a worker goes that has a message under way. So such a worker stays,
+// with the memory that its messages are read from.
+void UcxWorker::leave_behind() {
+  struct Left {
+    ucp_context_h context;
+    ucp_worker_h worker;
+    std::vector<std::unique_ptr<Handler>> handlers;
+    std::unordered_map<Operation*, std::unique_ptr<Operation>> pending;
+  };
+
+  static Mutex mutex;
+  static auto& all = *new std::vector<Left>;
+  MutexLock lock(mutex);
+  all.push_back({context_, worker_, std::move(handlers_), std::move(pending_)});
 }
 
 void UcxWorker::on_message(PeerMessage message, OnMessage handler) {
@@ -135,6 +164,7 @@ Result<ucp_ep_h> UcxWorker::create_endpoint(ucp_ep_params_t params) {
   ucp_ep_h endpoint = nullptr;
   ucs_status_t status = ucx_.ep_create(worker_, &params, &endpoint);
   if (status != UCS_OK) return Error{ErrorCode::kUnavailable, ucx_.text_of(status)};
+  endpoints_.insert(endpoint);
   return endpoint;
 }
 
@@ -213,6 +243,7 @@ void UcxWorker::receive(void* to_fetch,
 }
 
 void UcxWorker::close(ucp_ep_h endpoint) {
+  endpoints_.erase(endpoint);
   Operation& operation = add_operation(nullptr, nullptr);
   ucp_request_param_t params{};
   params.op_attr_mask =

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "peer/frames.h"
@@ -34,8 +35,8 @@ class UcxWorker {
   using OnError = std::function<void(ucp_ep_h, ucs_status_t)>;
   using OnConnection = std::function<void(ucp_conn_request_h)>;
 
-  UcxWorker();  // throws Failure
-  ~UcxWorker();
+  UcxWorker();   // throws Failure
+  ~UcxWorker();  // closes every endpoint
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
@@ -79,6 +80,7 @@ class UcxWorker {
   struct Operation;
   struct Handler;
 
+  void leave_behind();
   void begin(Operation& operation, ucs_status_ptr_t request);
   Operation& add_operation(std::shared_ptr<const void> keep, Done done);
   void finish(Operation* operation, ucs_status_t status);
@@ -103,6 +105,7 @@ class UcxWorker {
   std::vector<std::unique_ptr<Handler>> handlers_;
   OnError on_error_;
   OnConnection on_connection_;
+  std::unordered_set<ucp_ep_h> endpoints_;
   std::unordered_map<Operation*, std::unique_ptr<Operation>> pending_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_scan.h"
 #include "kv/kv_view.h"
 #include "text/chat_template.h"
 
@@ -45,6 +46,8 @@ const json& list_field(const json& object, const char* name) {
 }
 
 QaRow parse_row(std::string_view line) {
+  if (auto excess = find_json_excess(line, {}))  // ids are shown, which takes stack for each level
+    throw Failure(ErrorCode::kDataCorrupt, "JSON " + *excess);
   json in = json::parse(line, nullptr, false);
   if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
   if (!in.is_object()) {

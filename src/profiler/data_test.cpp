@@ -83,6 +83,9 @@ TEST_F(DataTest, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(failure_of(R"({"documents":[{"title":"a","text":3}],"question":"?","answers":[]})"),
               HasSubstr("\"text\" is number"));
   EXPECT_THAT(failure_of("\n\n"), HasSubstr("no rows"));
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THAT(failure_of(good + R"({"id":)" + deep + "}"),
+              HasSubstr("rows.jsonl:2: JSON is nested deeper than 64 levels"));
 }
 
 TEST_F(DataTest, SkipsRowsThatDoNotFitAndCountsThem) {

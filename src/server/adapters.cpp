@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "server/handlers.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
@@ -66,16 +67,14 @@ std::string as_asked_for(std::string message,
   return message;
 }
 
-// Like every body, in one of the places for that; the text is let go of.
+// Others may be parsed while an adapter is loaded.
 template <class Wanted>
 ApiResult<Wanted> parse(Service& service,
                         HttpRequest& request,
                         ApiResult<Wanted> (*parse_body)(std::string_view)) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  ApiResult<Wanted> wanted = parse_body(request.body);
-  request.release_body();
-  return wanted;
+  auto body = read_body(service, request, parse_body);
+  if (!body) return body.error();
+  return std::move(body->wanted);
 }
 
 }  // namespace

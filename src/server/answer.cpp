@@ -27,19 +27,27 @@ void note_result(RequestNotes& notes, const Answer& answer) {
     add("droidspeak", droidspeak_json(*prefill));
 }
 
-// Engine errors that remain after our own checks are about the sharing that was asked for.
-HttpResponse refused(const Error& error, const Answer& answer) {
+enum class Stage { kStarting, kAnswering };
+
+// Engine errors that remain after our own checks are about the sharing that was asked for, or, once
+// it answers, about a format that takes too long to follow.
+ApiError api_error_of(const Error& error, const Answer& answer, Stage stage) {
   ApiError api_error = to_api_error(error);
   if (error.code == ErrorCode::kInvalidArgument) {
+    bool has_format = answer.generation->request(0).grammar != nullptr;
     bool is_explicit = answer.fields.sharing.mode == SharingRequest::Mode::kExplicit;
-    if (is_explicit) api_error.param = "sharing";
+    if (has_format && stage == Stage::kAnswering) {
+      api_error.param = answer.fields.output_param;
+    } else if (is_explicit) {
+      api_error.param = "sharing";
+    }
     api_error.code = "invalid_value";
   }
   if (error.code == ErrorCode::kNotFound) {
     api_error.param = "model";
     api_error.code = "model_not_found";
   }
-  return answer.face->refusal(api_error);
+  return api_error;
 }
 
 HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
@@ -52,7 +60,9 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
       return answer.face->refusal(status_error(499, "The client went away."));
     }
     if (!event) continue;
-    if (auto* error = std::get_if<Error>(&*event)) return refused(*error, answer);
+    if (auto* error = std::get_if<Error>(&*event)) {
+      return answer.face->refusal(api_error_of(*error, answer, Stage::kAnswering));
+    }
     auto& piece = std::get<ChoicePiece>(*event);
     WholeChoice& choice = choices[static_cast<size_t>(piece.choice)];
     choice.text += piece.text;
@@ -74,7 +84,8 @@ bool write_events(const Answer& answer, StreamWriter& writer) {
     if (!writer.is_connected()) return false;
     if (!event) continue;
     if (auto* error = std::get_if<Error>(&*event)) {
-      return writer.write(answer.face->error_events(to_api_error(*error)));
+      return writer.write(
+          answer.face->error_events(api_error_of(*error, answer, Stage::kAnswering)));
     }
     std::string events = answer.face->piece_events(generation, std::get<ChoicePiece>(*event));
     if (!events.empty() && !writer.write(events)) return false;
@@ -110,12 +121,22 @@ std::string droidspeak_json(const PrefillReport& report) {
   json.key("looked_at_tokens").integer(report.looked_at_tokens);
   json.key("tier").text_or_null(report.tier);
   json.key("ttft_ms").number(std::round(report.ttft_ms * 1000) / 1000);
+  json.key("fallback");
+  if (report.fallback.empty()) {
+    json.null();
+  } else {
+    json.begin_object();
+    json.key("reason").text(report.fallback_reason);
+    json.key("after_tokens").integer(report.fallback_after_tokens);
+    json.end_object();
+  }
   json.end_object();
   return std::move(json).take();
 }
 
 HttpResponse answer_request(const HttpRequest& request, Answer answer) {
-  if (auto started = answer.generation->start(); !started) return refused(started.error(), answer);
+  if (auto started = answer.generation->start(); !started)
+    return answer.face->refusal(api_error_of(started.error(), answer, Stage::kStarting));
   auto notes = std::make_shared<RequestNotes>();
   HttpResponse response;
   if (answer.fields.is_streamed) {

@@ -53,7 +53,7 @@ struct Usage {
 Usage usage_of(const Generation& generation, int32_t num_choices);
 
 // {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "looked_at_tokens",
-// "ttft_ms"}
+// "tier", "ttft_ms", "fallback"}
 std::string droidspeak_json(const PrefillReport& report);
 
 int64_t unix_seconds();

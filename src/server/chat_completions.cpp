@@ -4,6 +4,7 @@
 #include "server/completion_face.h"
 #include "server/handlers.h"
 #include "server/prompt_logprobs.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
@@ -206,16 +207,13 @@ class ChatFormat final : public AnswerFormat {
   std::vector<Choice> choices_;
 };
 
-ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  ApiResult<openai::ChatRequest> chat = openai::parse_chat_request(std::move(request.body));
-  request.release_body();
-  if (!chat) return chat.error();
-  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request, std::move(*slot));
+ApiResult<Answer> read_chat_request(Service& service, HttpRequest& request) {
+  auto body = read_body(service, request, openai::parse_chat_request);
+  if (!body) return body.error();
+  auto prepared = prepare_chat(service, body->wanted, request, std::move(body->slot));
   if (!prepared) return prepared.error();
-  openai::GenerationFields& fields = chat->generation;
-  auto format = std::make_unique<ChatFormat>(service, *prepared, *chat);
+  openai::GenerationFields& fields = body->wanted.generation;
+  auto format = std::make_unique<ChatFormat>(service, *prepared, body->wanted);
   auto face = make_completion_face(service.new_id("chatcmpl"), fields, std::move(format));
   return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }
@@ -223,7 +221,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
 }  // namespace
 
 HttpResponse chat_completions(Service& service, HttpRequest& request) {
-  ApiResult<Answer> answer = read_request(service, request);
+  ApiResult<Answer> answer = read_chat_request(service, request);
   if (!answer) return error_response(answer.error());
   return answer_request(request, std::move(*answer));
 }

@@ -14,7 +14,7 @@ namespace droidspeak {
 namespace {
 
 namespace http = boost::beast::http;
-using ErrorCode = boost::system::error_code;
+using ParseError = boost::system::error_code;
 
 // Beast reads bodies behind a head only.
 constexpr std::string_view kHead = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -29,7 +29,7 @@ class ChunkDecoder::Parser {
     beast_.body_limit(max_bytes);
     beast_.on_chunk_header(on_header_);
     beast_.on_chunk_body(on_data_);
-    ErrorCode error;
+    ParseError error;
     beast_.put(boost::asio::const_buffer(kHead.data(), kHead.size()), error);
     check(!error, "Beast refuses our own head");
   }
@@ -68,7 +68,7 @@ class ChunkDecoder::Parser {
       refuse("a quoted chunk extension");
       return 0;
     }
-    ErrorCode error;
+    ParseError error;
     size_t used = beast_.put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
     if (error == http::error::need_more) return wait(bytes);
     if (error == http::error::body_limit) {
@@ -115,7 +115,7 @@ class ChunkDecoder::Parser {
     return false;
   }
 
-  void start_chunk(uint64_t size, size_t extension_bytes, ErrorCode& error) {
+  void start_chunk(uint64_t size, size_t extension_bytes, ParseError& error) {
     data_left_ = size;
     extension_bytes_ += extension_bytes;
     if (extension_bytes_ > kMaxExtensionBytes) error = http::error::bad_chunk_extension;
@@ -129,12 +129,12 @@ class ChunkDecoder::Parser {
   }
 
   http::request_parser<http::empty_body> beast_;
-  std::function<void(uint64_t, boost::beast::string_view, ErrorCode&)> on_header_ =
-      [this](uint64_t size, auto extension, ErrorCode& error) {
+  std::function<void(uint64_t, boost::beast::string_view, ParseError&)> on_header_ =
+      [this](uint64_t size, auto extension, ParseError& error) {
         start_chunk(size, extension.size(), error);
       };
-  std::function<size_t(uint64_t, boost::beast::string_view, ErrorCode&)> on_data_ =
-      [this](uint64_t, auto data, ErrorCode&) { return take_data(data); };
+  std::function<size_t(uint64_t, boost::beast::string_view, ParseError&)> on_data_ =
+      [this](uint64_t, auto data, ParseError&) { return take_data(data); };
   std::string pending_;  // not yet taken by Beast
   std::string* text_ = nullptr;
   uint64_t data_left_ = 0;

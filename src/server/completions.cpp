@@ -9,6 +9,7 @@
 #include "server/handlers.h"
 #include "server/openai/limits.h"
 #include "server/prompt_logprobs.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
@@ -211,38 +212,54 @@ ApiResult<std::vector<Shared<std::vector<int32_t>>>> encode_all(
   return all;
 }
 
-ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  ApiResult<openai::CompletionRequest> completion =
-      openai::parse_completion_request(std::move(request.body));
-  request.release_body();
-  if (!completion) return completion.error();
-  openai::GenerationFields& fields = completion->generation;
+// Of every prompt; counted as often as the answer says it.
+ApiResult<std::vector<std::string>> echoed_texts(const Service& service,
+                                                 openai::CompletionRequest& request) {
+  std::vector<std::string> texts;
+  size_t& kept_bytes = request.generation.kept_bytes;
+  for (const openai::Prompt& prompt : request.prompts) {
+    texts.push_back(text_of(service, prompt));
+    kept_bytes += texts.back().size() * static_cast<size_t>(request.generation.num_choices);
+    if (kept_bytes <= openai::kMaxRepeatedBytes) continue;
+    return bad_field(
+        fmt::format("Invalid 'echo': the answer would repeat more than {} bytes of all "
+                    "prompts; send fewer at a time.",
+                    openai::kMaxRepeatedBytes),
+        "echo", "array_above_max_length");
+  }
+  return texts;
+}
+
+ApiResult<Answer> read_completion_request(Service& service, HttpRequest& request) {
+  auto body = read_body(service, request, openai::parse_completion_request);
+  if (!body) return body.error();
+  openai::CompletionRequest& completion = body->wanted;
+  openai::GenerationFields& fields = completion.generation;
   std::optional<Service::Model> model = service.find_model(fields.model);
   if (!model) return model_not_found(fields.model);
 
   CompletionLook look;
-  look.has_logprobs = completion->num_top_logprobs >= 0;
-  look.is_echoed = completion->is_echoed;
+  look.has_logprobs = completion.num_top_logprobs >= 0;
+  look.is_echoed = completion.is_echoed;
   look.num_choices = fields.num_choices;
   look.prompt_logprobs = fields.prompt_logprobs;
   EngineRequestOptions options;
   options.variant = model->variant;
   options.tenant = request.caller.tenant;
-  options.num_top_logprobs = completion->num_top_logprobs;
+  options.num_top_logprobs = completion.num_top_logprobs;
   options.wants_prompt_logprobs = look.is_echoed && look.has_logprobs;
-  auto prompts = encode_all(service, *completion);
+  auto prompts = encode_all(service, completion);
   if (!prompts) return prompts.error();
   options.prompts = std::move(*prompts);
   if (look.is_echoed) {
-    for (const openai::Prompt& prompt : completion->prompts)
-      look.prompt_texts.push_back(text_of(service, prompt));
+    auto texts = echoed_texts(service, completion);
+    if (!texts) return texts.error();
+    look.prompt_texts = std::move(*texts);
   }
   auto requests = make_engine_requests(service, fields, std::move(options));
   if (!requests) return requests.error();
   if (auto error = reserve_memory(service, *requests, fields, request)) return *error;
-  { WorkSlots::Slot done = std::move(*slot); }
+  { WorkSlots::Slot done = std::move(body->slot); }
   if (auto error = add_grammar(service, fields, *requests, request)) return *error;
   size_t num_choices = requests->size() * static_cast<size_t>(fields.num_choices);
   auto format = std::make_unique<CompletionFormat>(service, std::move(look), num_choices);
@@ -253,7 +270,7 @@ ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
 }  // namespace
 
 HttpResponse completions(Service& service, HttpRequest& request) {
-  ApiResult<Answer> answer = read_request(service, request);
+  ApiResult<Answer> answer = read_completion_request(service, request);
   if (!answer) return error_response(answer.error());
   return answer_request(request, std::move(*answer));
 }

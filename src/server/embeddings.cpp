@@ -7,6 +7,7 @@
 #include "server/embedder.h"
 #include "server/handlers.h"
 #include "server/openai/embedding_request.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
@@ -38,29 +39,27 @@ std::optional<ApiError> check_dimensions(const openai::EmbeddingRequest& wanted,
 }
 
 ApiResult<HttpResponse> answer_embeddings(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  auto wanted = openai::parse_embedding_request(std::move(request.body));
-  request.release_body();
-  if (!wanted) return wanted.error();
-  if (auto error = check_dimensions(*wanted, service)) return *error;
+  auto body = read_body(service, request, openai::parse_embedding_request);
+  if (!body) return body.error();
+  openai::EmbeddingRequest& wanted = body->wanted;
+  if (auto error = check_dimensions(wanted, service)) return *error;
   TextsToEmbed texts;
-  texts.model = wanted->model;
-  texts.params.assign(wanted->inputs.size(), "input");
-  texts.texts = std::move(wanted->inputs);
-  texts.adds_special_tokens = wanted->adds_special_tokens;
-  texts.priority = wanted->priority;
-  auto embedded = embed_texts(service, std::move(texts), request, std::move(*slot));
+  texts.model = wanted.model;
+  texts.params.assign(wanted.inputs.size(), "input");
+  texts.texts = std::move(wanted.inputs);
+  texts.adds_special_tokens = wanted.adds_special_tokens;
+  texts.priority = wanted.priority;
+  auto embedded = embed_texts(service, std::move(texts), request, std::move(body->slot));
   if (!embedded) return embedded.error();
   JsonWriter json;
   json.begin_object().key("object").text("list").key("data").begin_array();
   for (size_t i = 0; i < embedded->embeddings.size(); ++i) {
     json.begin_object().key("object").text("embedding").key("index").unsigned_integer(i);
     json.key("embedding");
-    write_embedding(json, embedded->embeddings[i], wanted->format);
+    write_embedding(json, embedded->embeddings[i], wanted.format);
     json.end_object();
   }
-  json.end_array().key("model").text(wanted->model);
+  json.end_array().key("model").text(wanted.model);
   return with_usage(std::move(json), *embedded);
 }
 

@@ -133,6 +133,20 @@ GenerationRequest common_request(const Service& service,
   return request;
 }
 
+std::optional<ApiError> take(Budget& budget,
+                             size_t amount,
+                             const char* what,
+                             HttpRequest& request) {
+  auto share = std::make_shared<Budget::Share>(budget);
+  if (!share->take(amount)) {
+    return status_error(429, fmt::format("The requests in work hold too many {} together; try "
+                                         "again later, or ask for less at a time.",
+                                         what));
+  }
+  request.answer_budget.push_back(std::move(share));
+  return std::nullopt;
+}
+
 }  // namespace
 
 ApiResult<std::vector<GenerationRequest>> make_engine_requests(
@@ -171,18 +185,14 @@ std::optional<ApiError> reserve_memory(Service& service,
   size_t tokens = fields.kept_bytes / openai::kBytesPerToken;
   tokens += requests.size() * static_cast<size_t>(num_choices) * openai::kChoiceTokens;
   for (const GenerationRequest& one : requests) tokens += one.prompt->size();
-  auto take = [&](Budget& budget, size_t amount, const char* what) -> std::optional<ApiError> {
-    auto share = std::make_shared<Budget::Share>(budget);
-    if (!share->take(amount)) {
-      return status_error(429, fmt::format("The requests in work hold too many {} together; try "
-                                           "again later, or ask for less at a time.",
-                                           what));
-    }
-    request.answer_budget.push_back(std::move(share));
-    return std::nullopt;
-  };
-  if (auto error = take(service.prompt_budget(), tokens, "prompts and choices")) return error;
-  return take(service.logprob_budget(), num_logprob_values(requests, num_choices), "logprobs");
+  if (auto error = take(service.prompt_budget(), tokens, "prompts and choices", request))
+    return error;
+  size_t values = num_logprob_values(requests, num_choices);
+  return take(service.logprob_budget(), values, "logprobs", request);
+}
+
+std::optional<ApiError> reserve_answer(Service& service, size_t bytes, HttpRequest& request) {
+  return take(service.prompt_budget(), bytes / openai::kBytesPerToken, "answers", request);
 }
 
 std::optional<ApiError> add_grammar(Service& service,

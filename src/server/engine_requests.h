@@ -36,6 +36,9 @@ std::optional<ApiError> reserve_memory(Service& service,
                                        const openai::GenerationFields& fields,
                                        HttpRequest& request);
 
+// The same for an answer that is there and waits to be taken by its client.
+std::optional<ApiError> reserve_answer(Service& service, size_t bytes, HttpRequest& request);
+
 // Compiles what the answers must look like, which takes longest: after all that may refuse the
 // request, and without a work slot. Takes the format from `fields`.
 std::optional<ApiError> add_grammar(Service& service,

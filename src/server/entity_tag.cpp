@@ -34,7 +34,7 @@ HttpResponse answer_tagged(const HttpRequest& request, const TaggedText& text) {
     response.status = 304;
   } else {
     response.content_type = text.content_type;
-    response.body = text.body;
+    response.lasting_body = text.body;
   }
   return response;
 }

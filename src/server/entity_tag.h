@@ -8,6 +8,7 @@
 
 namespace droidspeak {
 
+// Outlives the answers.
 struct TaggedText {
   std::string_view content_type;
   std::string_view body;

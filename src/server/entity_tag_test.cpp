@@ -25,11 +25,11 @@ TEST(EntityTag, ChoosesBetweenTheTextAndNothingNew) {
   TaggedText text{"text/plain", "hello", "\"tag\""};
   HttpResponse first = answer_tagged(request, text);
   EXPECT_EQ(first.status, 200);
-  EXPECT_EQ(first.body, "hello");
+  EXPECT_EQ(first.content(), "hello");
   request.headers["if-none-match"] = "\"tag\"";
   HttpResponse second = answer_tagged(request, text);
   EXPECT_EQ(second.status, 304);
-  EXPECT_EQ(second.body, "");
+  EXPECT_EQ(second.content(), "");
   EXPECT_EQ(second.headers, first.headers);
   request.headers["if-none-match"] = "\"old\"";
   EXPECT_EQ(answer_tagged(request, text).status, 200);

@@ -165,6 +165,58 @@ TEST(Gate, TakesBodiesThatAreDeclaredAsJson) {
   EXPECT_FALSE(Gate::check_content_type(reading));
 }
 
+TEST(Gate, AnswersPreflightsWhole) {
+  HttpRequest question = request_with("origin", "https://a");
+  HttpResponse answer;
+  Gate({"127.0.0.1", {}, {"https://A"}}).answer_preflight(question, "GET", answer);
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(answer.headers,
+            (Headers{{"Access-Control-Allow-Methods", "GET"},
+                     {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                     {"Access-Control-Max-Age", "86400"}}));
+  HttpResponse closed;
+  Gate({"127.0.0.1", {}, {}}).add_cors_headers(question, closed);
+  EXPECT_TRUE(closed.headers.empty());
+  HttpResponse open;
+  Gate({"127.0.0.1", {}, {"*"}}).add_cors_headers(question, open);
+  EXPECT_EQ(open.headers, (Headers{{"Access-Control-Allow-Origin", "*"}}));
+}
+
+TEST(Gate, SaysWhatItExpected) {
+  Gate gate({"127.0.0.1", {}, {}});
+  const std::string name(300, 'h');
+  EXPECT_EQ(gate.check_host(request_with("host", name))->message,
+            "This server does not go by the name '" + name.substr(0, 256) +
+                "'; --allowed-host adds names.");
+  EXPECT_EQ(
+      gate.check_origin(request_with("origin", name))->message,
+      "Pages of '" + name.substr(0, 256) + "' may not call this server; --cors-origin adds sites.");
+  const std::string expected = "Expected the header 'Content-Type: application/json', but got ";
+  EXPECT_EQ(Gate::check_content_type(request_with("content-type", ""))->message,
+            expected + "none.");
+  EXPECT_EQ(Gate::check_content_type(request_with("content-type", name))->message,
+            expected + "'" + name.substr(0, 256) + "'.");
+}
+
+TEST(Gate, KnowsLoopbackInEveryWriting) {
+  Gate gate({"127.0.0.1", {}, {}});
+  EXPECT_TRUE(takes_host(gate, "[::ffff:127.0.0.1]:80"));
+  EXPECT_FALSE(takes_host(gate, "[::ffff:128.0.0.1]:80"));
+  EXPECT_FALSE(takes_host(gate, "[::7f00:1]"));
+  EXPECT_FALSE(takes_host(gate, "128.0.0.1"));
+  EXPECT_FALSE(takes_host(gate, "126.255.255.255"));
+  EXPECT_TRUE(takes_host(gate, "")) << "HTTP/1.0 has none";
+  EXPECT_TRUE(takes_host(Gate({"10.0.0.1", {"FE80::1"}, {}}), "[fe80::1]:80"));
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
+  EXPECT_TRUE(takes_host(Gate({"10.0.0.1", {}, {}}), name)) << "of an address of this machine";
+  HttpRequest looking = request_with("origin", "http://example.org");
+  looking.method = "HEAD";
+  EXPECT_FALSE(gate.check_origin(looking));
+  looking.method = "DELETE";
+  EXPECT_TRUE(gate.check_origin(looking));
+}
+
 }  // namespace
 
 }  // namespace droidspeak

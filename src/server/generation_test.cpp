@@ -314,6 +314,92 @@ TEST(Generation, LetsGoOfAllItsStreamsWhenOneFails) {
   }
 }
 
+TEST(Generation, SaysWhatEndedIt) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
+                        {1, {"END", "STOP"}, 0, SpecialTokens::kParse});
+  ASSERT_TRUE(generation.start());
+  engine.say(0, "aSTOPb");
+  std::vector<ChoicePiece> pieces;
+  EXPECT_EQ(drain_text(generation, &pieces), "a");
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].stop, "");
+  EXPECT_FALSE(pieces[0].finish);
+  EXPECT_EQ(pieces[0].tokens.size(), 1u);
+  EXPECT_EQ(pieces[1].stop, "STOP");
+  EXPECT_EQ(pieces[1].text, "");
+  EXPECT_EQ(pieces[1].tokens.size(), 4u);
+  EXPECT_EQ(generation.completion_tokens(), 5);
+}
+
+TEST(Generation, LetsNoStopStringCountBeforeTheShortestAnswer) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
+                        {1, {"a"}, 3, SpecialTokens::kParse});
+  ASSERT_TRUE(generation.start());
+  engine.say(0, "aaaaa");
+  EXPECT_EQ(drain_text(generation), "aaa");
+  EXPECT_EQ(generation.completion_tokens(), 4);
+  EXPECT_TRUE(generation.is_done());
+}
+
+TEST(Generation, GivesOutAtTheEndWhatItHeld) {
+  ByteTokenizer tokenizer;
+  auto last_piece = [&](const std::string& stop) {
+    FakeEngine engine;
+    Generation generation(engine.submit(), tokenizer, requests_for({{1}}),
+                          {1, {stop}, 0, SpecialTokens::kParse});
+    EXPECT_TRUE(generation.start());
+    engine.say(0, "abEN\xC3");
+    engine.streams[0]->push(Finished{FinishReason::kLength, -1});
+    std::vector<ChoicePiece> pieces;
+    drain_text(generation, &pieces);
+    return pieces.back();
+  };
+  ChoicePiece whole = last_piece("END");
+  EXPECT_EQ(whole.text, "EN\xEF\xBF\xBD");
+  EXPECT_EQ(whole.tokens.size(), 3u);
+  EXPECT_EQ(whole.finish, FinishReason::kLength);
+  EXPECT_EQ(whole.stop, "");
+  ChoicePiece stopped = last_piece("EN\xEF\xBF\xBD");
+  EXPECT_EQ(stopped.text, "");
+  EXPECT_EQ(stopped.finish, FinishReason::kStop);
+  EXPECT_EQ(stopped.stop, "EN\xEF\xBF\xBD");
+}
+
+TEST(Generation, KeepsWhatComesBesideTokens) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  PrefillReport report;
+  report.cached_tokens = 3;
+  engine.streams[1]->push(report);
+  engine.streams[1]->push(PromptLogprobs{{SampledToken{7, -1, {}}}});
+  engine.streams[1]->push(Embedding{{0.5f, 0.25f}});
+  drain_text(generation);
+  EXPECT_FALSE(generation.prefill(0));
+  EXPECT_EQ(generation.prefill(1)->cached_tokens, 3);
+  ASSERT_EQ(generation.prompt_logprobs(1).size(), 1u);
+  EXPECT_EQ(generation.prompt_logprobs(1)[0].token, 7);
+  EXPECT_THAT(generation.embedding(1), ElementsAre(0.5f, 0.25f));
+  EXPECT_TRUE(generation.embedding(0).empty());
+}
+
+TEST(Generation, StartsAFurtherChoiceWhenTheOneBeforeHasEnded) {
+  ByteTokenizer tokenizer;
+  FakeEngine engine;
+  Generation generation(engine.submit(), tokenizer, requests_for({{1}, {1}, {2}}), {});
+  ASSERT_TRUE(generation.start());
+  EXPECT_EQ(engine.streams.size(), 1u);
+  engine.streams[0]->push(Finished{});
+  drain_text(generation);
+  EXPECT_EQ(engine.streams.size(), 3u) << "another prompt does not wait";
+  EXPECT_FALSE(generation.is_done());
+}
+
 }  // namespace
 
 }  // namespace droidspeak

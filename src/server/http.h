@@ -21,7 +21,7 @@ struct Caller {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // percent-decoded, without query
+  std::string path;  // as it was sent, without query
   // Names in lower case. Headers that may stand only once (host, content-type, authorization,
   // origin, ...) do; others that are repeated are joined by ", ".
   std::map<std::string, std::string> headers;
@@ -68,9 +68,15 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  // Set: called once to write the body piece by piece; `body` is then unused.
+  std::string_view
+      lasting_body;  // in place of `body`: outlives the answer, so that nobody copies it
+  // Set: called once to write the body piece by piece; there is no other then.
   std::function<void(StreamWriter&)> stream;
   std::shared_ptr<RequestNotes> notes;  // shared by the answer and the log; may be null
+
+  std::string_view content() const {
+    return lasting_body.empty() ? std::string_view(body) : lasting_body;
+  }
 };
 
 // What stands behind the transport. Called from many connection threads at once.

@@ -107,6 +107,16 @@ TEST(TenantSalt, IsEmptyOnlyWithoutKeyAndSalt) {
   EXPECT_EQ(tenant_salt("k", std::string(256, 's')).size(), tenant_salt("k", "").size());
 }
 
+TEST(KeyRing, TakesKeysOfSoManyCharacters) {
+  EXPECT_EQ(complaint({{"x", std::string(1024, 'k'), "here"}}), "");
+  EXPECT_THAT(complaint({{"x", std::string(1025, 'k'), "here"}}),
+              HasSubstr("here: the key has 1025 characters; expected at most 1024"));
+  EXPECT_EQ(complaint({{"x", "!~", "here"}}), "");
+  EXPECT_THAT(complaint({{"x", "a\x7f", "here"}}), HasSubstr("characters that a header"));
+  EXPECT_THAT(complaint({{"", "a", "here"}}), HasSubstr("here: the key has no name"));
+  EXPECT_NE(KeyRing({{"x", "k", "here"}}).find("Bearer k"), nullptr) << "the shortest";
+}
+
 }  // namespace
 
 }  // namespace droidspeak

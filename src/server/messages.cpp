@@ -4,32 +4,28 @@
 #include "server/chat/prepare.h"
 #include "server/handlers.h"
 #include "server/json_writer.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
 namespace {
 
-ApiResult<Answer> read_request(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  ApiResult<openai::ChatRequest> chat = anthropic::parse_messages_request(std::move(request.body));
-  request.release_body();
-  if (!chat) return chat.error();
-  ApiResult<PreparedChat> prepared = prepare_chat(service, *chat, request, std::move(*slot));
+ApiResult<Answer> read_messages_request(Service& service, HttpRequest& request) {
+  auto body = read_body(service, request, anthropic::parse_messages_request);
+  if (!body) return body.error();
+  auto prepared = prepare_chat(service, body->wanted, request, std::move(body->slot));
   if (!prepared) return prepared.error();
-  openai::GenerationFields& fields = chat->generation;
+  openai::GenerationFields& fields = body->wanted.generation;
   auto face = anthropic::make_messages_face(service, fields.model, prepared->parser);
   return Answer{std::move(fields), std::move(prepared->generation), std::move(face)};
 }
 
 ApiResult<size_t> count_tokens(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return slot.error();
-  ApiResult<openai::ChatRequest> chat = anthropic::parse_count_request(std::move(request.body));
-  request.release_body();
-  if (!chat) return chat.error();
-  if (!service.find_model(chat->generation.model)) return model_not_found(chat->generation.model);
-  auto prompt = service.encode_chat(std::move(chat->prompt));
+  auto body = read_body(service, request, anthropic::parse_count_request);
+  if (!body) return body.error();
+  const std::string& model = body->wanted.generation.model;
+  if (!service.find_model(model)) return model_not_found(model);
+  auto prompt = service.encode_chat(std::move(body->wanted.prompt));
   if (!prompt) return prompt.error();
   return prompt->tokens.size();
 }
@@ -37,7 +33,7 @@ ApiResult<size_t> count_tokens(Service& service, HttpRequest& request) {
 }  // namespace
 
 HttpResponse messages(Service& service, HttpRequest& request) {
-  ApiResult<Answer> answer = read_request(service, request);
+  ApiResult<Answer> answer = read_messages_request(service, request);
   if (!answer) return anthropic::error_response(answer.error());
   return answer_request(request, std::move(*answer));
 }

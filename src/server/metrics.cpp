@@ -83,6 +83,12 @@ void write_vllm_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("vllm:request_queue_time_seconds", Kind::kHistogram,
               "From arrival to the first step.")
       .histogram(engine.queue_seconds);
+  text.metric("vllm:spec_decode_num_draft_tokens_total", Kind::kCounter,
+              "Tokens drafted ahead of decoding.")
+      .sample(count(engine.drafted_tokens));
+  text.metric("vllm:spec_decode_num_accepted_tokens_total", Kind::kCounter,
+              "Drafted tokens that were what is sampled anyway.")
+      .sample(count(engine.accepted_tokens));
 }
 
 void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
@@ -105,12 +111,6 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
   text.metric("droidspeak_layers_recomputed_total", Kind::kCounter,
               "Layers recomputed for reused contexts.")
       .sample(count(engine.layers_recomputed));
-  text.metric("vllm:spec_decode_num_draft_tokens_total", Kind::kCounter,
-              "Tokens drafted ahead of decoding.")
-      .sample(count(engine.drafted_tokens));
-  text.metric("vllm:spec_decode_num_accepted_tokens_total", Kind::kCounter,
-              "Drafted tokens that were what is sampled anyway.")
-      .sample(count(engine.accepted_tokens));
   text.metric("droidspeak_looked_at_tokens_total", Kind::kCounter,
               "Tokens of reused contexts read through all layers.")
       .sample(count(engine.looked_at_tokens));
@@ -118,7 +118,7 @@ void write_sharing_metrics(PrometheusText& text, const EngineMetrics& engine) {
       .sample(count(engine.bytes_loaded));
   text.metric("droidspeak_load_seconds_total", Kind::kCounter, "Time spent loading caches.")
       .sample(engine.load_seconds);
-  text.metric("droidspeak_compute_seconds_total", Kind::kCounter, "Time spent computing prefills.")
+  text.metric("droidspeak_compute_seconds_total", Kind::kCounter, "Time spent computing.")
       .sample(engine.compute_seconds);
   text.metric("droidspeak_ttft_predicted_seconds_total", Kind::kCounter, "Sum of predicted TTFT.")
       .sample(engine.predicted_ttft_seconds);

@@ -1,3 +1,5 @@
+#include <charconv>
+
 #include "server/handlers.h"
 #include "server/json_writer.h"
 
@@ -15,6 +17,20 @@ void write_model(JsonWriter& json, const Service& service, const Service::Model&
   json.key("parent").text_or_null(model.parent);
   json.key("max_model_len").integer(service.max_model_len());
   json.end_object();
+}
+
+// Clients write '/' and others in a name as "%2F".
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    bool is_encoded = text[i] == '%' && i + 2 < text.size() &&
+                      std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    decoded += is_encoded ? static_cast<char>(byte) : text[i];
+    if (is_encoded) i += 2;
+  }
+  return decoded;
 }
 
 }  // namespace
@@ -45,7 +61,7 @@ HttpResponse show_version(Service& service, HttpRequest& /*request*/) {
 
 HttpResponse show_model(Service& service, HttpRequest& request) {
   constexpr std::string_view kPrefix = "/v1/models/";
-  std::string id = request.path.substr(kPrefix.size());
+  std::string id = percent_decoded(std::string_view(request.path).substr(kPrefix.size()));
   std::optional<Service::Model> model = service.find_model(id);
   if (!model) return error_response(model_not_found(id));
   JsonWriter json;

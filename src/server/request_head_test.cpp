@@ -30,7 +30,7 @@ TEST(RequestHead, HasMethodPathAndHeaders) {
       "ACCEPT: 2\r\nContent-Length: 12\r\n\r\nrest");
   EXPECT_EQ(head.status, 200) << head.problem;
   EXPECT_EQ(head.request.method, "POST");
-  EXPECT_EQ(head.request.path, "/v1/a b");
+  EXPECT_EQ(head.request.path, "/v1/a%20b");
   EXPECT_EQ(head.request.header("host"), "localhost:80");
   EXPECT_EQ(head.request.header("x-some"), "a b");
   EXPECT_EQ(head.request.header("accept"), "1, 2");
@@ -58,6 +58,15 @@ TEST(RequestHead, KnowsWhoWaitsForContinue) {
   const std::string post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n";
   EXPECT_TRUE(read_head(post + "Expect: 100-Continue\r\n\r\n").expects_continue);
   EXPECT_EQ(read_head(post + "Expect: wonders\r\n\r\n").status, 417);
+}
+
+TEST(RequestHead, IsQuotedShortlyWhereItIsRefused) {
+  auto problem = [](const std::string& expectation) {
+    return read_head("POST / HTTP/1.1\r\nHost: x\r\nExpect: " + expectation + "\r\n\r\n").problem;
+  };
+  const std::string sixty(60, 'x');
+  EXPECT_THAT(problem(sixty), HasSubstr("'" + sixty + "'"));
+  EXPECT_THAT(problem(sixty + "y"), HasSubstr("'" + sixty + "...'"));
 }
 
 TEST(RequestHead, MayAskAboutTheServerAsAWhole) {

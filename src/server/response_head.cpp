@@ -53,7 +53,7 @@ std::string response_head(const HttpResponse& response, const ResponseFraming& f
   bool has_content = response.status != 204 && response.status != 304;
   if (has_content) head += "Content-Type: " + response.content_type + "\r\n";
   if (has_content && framing.body == ResponseFraming::Body::kWhole)
-    head += fmt::format("Content-Length: {}\r\n", response.body.size());
+    head += fmt::format("Content-Length: {}\r\n", response.content().size());
   if (framing.body == ResponseFraming::Body::kChunked) head += "Transfer-Encoding: chunked\r\n";
   for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
   if (framing.connection == ResponseFraming::Connection::kClose) head += "Connection: close\r\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ int num_work_slots() {
 ApiResult<WorkSlots::Slot> take_slot(WorkSlots& slots,
                                      const HttpRequest& request,
                                      const char* what) {
-  WorkSlots::Slot slot = slots.take(request.is_connected, kSlotLimit);
+  WorkSlots::Slot slot = slots.take(request.caller.name, request.is_connected, kSlotLimit);
   if (slot) return slot;
   if (!request.is_connected()) return status_error(499, "The client went away.");
   return status_error(
@@ -49,6 +50,23 @@ ApiResult<WorkSlots::Slot> take_slot(WorkSlots& slots,
 uint64_t unpredictable_number() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+// Requests for a name that two models have would all go to the first.
+void check_served_names(const std::vector<std::string>& names, const Engine& engine) {
+  auto refuse = [](const std::string& name, const std::string& why) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("--served-model-name \"{}\": {}", name, why));
+  };
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (name.empty()) refuse(name, "it is empty; expected a name");
+    if (!seen.insert(name).second) refuse(name, "it is given twice");
+  }
+  for (const auto& variant : engine.variants()) {
+    if (!variant->parent.empty() && seen.contains(variant->name))
+      refuse(variant->name, "a variant of the family has that name; expected another one");
+  }
 }
 
 // Some templates leave system messages out, others refuse them.
@@ -85,6 +103,7 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
       logprob_budget_(openai::kAllLogprobValues),
       compile_slots_(num_work_slots()),
       random_(unpredictable_number()) {
+  check_served_names(options_.served_names, engine);
   const std::string& source = tokenizer.chat_template;
   if (!source.empty()) chat_template_.emplace(source);
   tool_dialect_ = find_tool_dialect(source);
@@ -188,7 +207,8 @@ ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) con
   if (!tokens) return tokens.error();
   if (chat.adds_special_tokens) *tokens = with_bos(std::move(*tokens));
   size_t end = text.find_last_not_of(" \t\r\n");
-  bool is_thinking = end != std::string::npos && text.substr(0, end + 1).ends_with("<think>");
+  bool is_thinking =
+      end != std::string::npos && std::string_view(text).substr(0, end + 1).ends_with("<think>");
   using Beginning = AnswerParser::Beginning;
   return ChatTokens{std::move(*tokens), is_thinking ? Beginning::kReasoning : Beginning::kUnknown};
 }
@@ -199,8 +219,9 @@ ApiResult<std::shared_ptr<const CompiledGrammar>> Service::compile(const OutputF
   bool is_large = format.text.size() > kLargeFormat;
   auto slot = take_slot(is_large ? large_compile_slot_ : compile_slots_, request, "formats");
   if (!slot) return slot.error();
-  auto grammar = grammars_.compile(format);
+  auto grammar = grammars_.compile(format, request.caller.tenant);
   if (grammar) return std::move(*grammar);
+  if (grammar.error().code == ErrorCode::kExhausted) return to_api_error(grammar.error());
   return bad_field(fmt::format("Invalid '{}': {}.", param, grammar.error().message), param,
                    "unsupported_value");
 }

@@ -24,8 +24,11 @@ TlsContext::TlsContext(const std::filesystem::path& certificate, const std::file
     : context_(SSL_CTX_new(TLS_server_method())) {
   if (!context_) throw Failure(ErrorCode::kInternal, "TLS: " + last_openssl_error());
   SSL_CTX_set_min_proto_version(context_.get(), TLS1_2_VERSION);
-  SSL_CTX_set_mode(context_.get(),
-                   SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_mode(context_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                       SSL_MODE_RELEASE_BUFFERS);
+  // Tickets let clients come back; what is kept here for them would grow with every handshake.
+  SSL_CTX_set_session_cache_mode(context_.get(), SSL_SESS_CACHE_OFF);
   if (SSL_CTX_use_certificate_chain_file(context_.get(), certificate.c_str()) != 1) {
     throw Failure(ErrorCode::kInvalidArgument,
                   "--tls-cert " + certificate.string() + ": " + last_openssl_error());

@@ -71,6 +71,24 @@ TEST(TokenBound, KnowsWhichBytesLongTokensHold) {
   EXPECT_DOUBLE_EQ(bound.fewest_tokens(std::string(600, '?')), 6) << "not in the vocabulary";
 }
 
+TEST(TokenBound, KnowsWhichBytesHaveAnotherCase) {
+  WordTokenizer tokenizer({"AAAA", "ZZZZ", "@@@@", "[[[[", "`", "{", "!!", "~~", "~", "\x7f"});
+  TokenBound bound(tokenizer);
+  for (auto [text, fewest] : {std::pair{"aaaa", 1.0},
+                              {"zzzz", 1.0},
+                              {"AAAA", 1.0},
+                              {"ZZZZ", 1.0},
+                              {"````", 4.0},
+                              {"{{{{", 4.0},
+                              {"@@@@", 1.0},
+                              {"[[[[", 1.0},
+                              {"!!!!", 2.0},
+                              {"~~~~", 2.0},
+                              {"\x7f\x7f\x7f\x7f", 1.0},
+                              {"    ", 1.0}})
+    EXPECT_DOUBLE_EQ(bound.fewest_tokens(text), fewest) << text;
+}
+
 }  // namespace
 
 }  // namespace droidspeak

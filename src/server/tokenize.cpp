@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include "server/engine_requests.h"
 #include "server/handlers.h"
 #include "server/json_writer.h"
+#include "server/openai/limits.h"
+#include "server/read_body.h"
 
 namespace droidspeak {
 
@@ -18,6 +21,33 @@ ApiResult<std::vector<int32_t>> encode(const Service& service, openai::TokenizeR
                                      : service.encode(text, "prompt");
 }
 
+// Counted until the client has taken it: it may be many times as large as what was asked.
+HttpResponse answer_counted(Service& service, HttpRequest& request, JsonWriter json) {
+  HttpResponse response;
+  response.body = std::move(json).take();
+  if (auto error = reserve_answer(service, response.body.size(), request))
+    return error_response(*error);
+  return response;
+}
+
+std::optional<ApiError> check_tokens(const Service& service, const std::vector<int32_t>& tokens) {
+  size_t bytes = 0;
+  for (int32_t token : tokens) {
+    if (token >= service.tokenizer().vocab_size()) {
+      return bad_field(fmt::format("Invalid 'tokens': token id {} is beyond the vocabulary of {}.",
+                                   token, service.tokenizer().vocab_size()),
+                       "tokens");
+    }
+    bytes += service.token_bytes(token).size();
+  }
+  if (bytes <= openai::kMaxRepeatedBytes) return std::nullopt;
+  return bad_field(
+      fmt::format("Invalid 'tokens': they stand for {} bytes of text; expected at most "
+                  "{}. Send fewer at a time.",
+                  bytes, openai::kMaxRepeatedBytes),
+      "tokens", "array_above_max_length");
+}
+
 void write_token_or_null(JsonWriter& json, const char* name, std::string_view text) {
   json.key(name).text_or_null(text);
 }
@@ -25,15 +55,13 @@ void write_token_or_null(JsonWriter& json, const char* name, std::string_view te
 }  // namespace
 
 HttpResponse tokenize(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return error_response(slot.error());
-  ApiResult<openai::TokenizeRequest> wanted =
-      openai::parse_tokenize_request(std::move(request.body));
-  if (!wanted) return error_response(wanted.error());
-  if (!wanted->model.empty() && !service.find_model(wanted->model)) {
-    return error_response(model_not_found(wanted->model));
+  auto body = read_body(service, request, openai::parse_tokenize_request);
+  if (!body) return error_response(body.error());
+  openai::TokenizeRequest& wanted = body->wanted;
+  if (!wanted.model.empty() && !service.find_model(wanted.model)) {
+    return error_response(model_not_found(wanted.model));
   }
-  ApiResult<std::vector<int32_t>> tokens = encode(service, *wanted);
+  ApiResult<std::vector<int32_t>> tokens = encode(service, wanted);
   if (!tokens) return error_response(tokens.error());
   JsonWriter json;
   json.begin_object();
@@ -42,7 +70,7 @@ HttpResponse tokenize(Service& service, HttpRequest& request) {
   json.key("tokens").begin_array();
   for (int32_t token : *tokens) json.integer(token);
   json.end_array().key("token_strs");
-  if (wanted->wants_token_strings) {
+  if (wanted.wants_token_strings) {
     json.begin_array();
     for (int32_t token : *tokens) json.text(service.token_bytes(token));
     json.end_array();
@@ -50,33 +78,22 @@ HttpResponse tokenize(Service& service, HttpRequest& request) {
     json.null();
   }
   json.end_object();
-  HttpResponse response;
-  response.body = std::move(json).take();
-  return response;
+  return answer_counted(service, request, std::move(json));
 }
 
 HttpResponse detokenize(Service& service, HttpRequest& request) {
-  ApiResult<WorkSlots::Slot> slot = service.take_work_slot(request);
-  if (!slot) return error_response(slot.error());
-  ApiResult<openai::DetokenizeRequest> wanted = openai::parse_detokenize_request(request.body);
-  if (!wanted) return error_response(wanted.error());
-  if (!wanted->model.empty() && !service.find_model(wanted->model)) {
-    return error_response(model_not_found(wanted->model));
+  auto body = read_body(service, request, openai::parse_detokenize_request);
+  if (!body) return error_response(body.error());
+  const openai::DetokenizeRequest& wanted = body->wanted;
+  if (!wanted.model.empty() && !service.find_model(wanted.model)) {
+    return error_response(model_not_found(wanted.model));
   }
-  for (int32_t token : wanted->tokens) {
-    if (token < service.tokenizer().vocab_size()) continue;
-    return error_response(
-        bad_field(fmt::format("Invalid 'tokens': token id {} is beyond the vocabulary of {}.",
-                              token, service.tokenizer().vocab_size()),
-                  "tokens"));
-  }
+  if (auto error = check_tokens(service, wanted.tokens)) return error_response(*error);
   JsonWriter json;
   json.begin_object();
-  json.key("prompt").text(service.tokenizer().decode(wanted->tokens, SpecialTokens::kAsText));
+  json.key("prompt").text(service.tokenizer().decode(wanted.tokens, SpecialTokens::kAsText));
   json.end_object();
-  HttpResponse response;
-  response.body = std::move(json).take();
-  return response;
+  return answer_counted(service, request, std::move(json));
 }
 
 HttpResponse tokenizer_info(Service& service, HttpRequest& /*request*/) {

@@ -27,6 +27,8 @@ using Clock = Connection::Clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kLargeBody = size_t{1} << 20;
+// A body of up to so many bytes goes with its head in one piece; others are not copied for that.
+constexpr size_t kSmallAnswer = size_t{16} << 10;
 constexpr std::chrono::seconds kLingerLimit{10};
 // A client that is one too many has this long to shake hands, hear so and close.
 constexpr std::chrono::seconds kRefusalLimit{2};
@@ -263,7 +265,9 @@ class HttpTransport::Server {
     bool is_head_only =
         request.method == "HEAD" || response.status == 204 || response.status == 304;
     if (is_head_only) return connection.write(head);
-    if (!response.stream) return connection.write(head + response.body);
+    if (!response.stream && response.content().size() <= kSmallAnswer)
+      return connection.write(head += response.content());
+    if (!response.stream) return connection.write(head) && connection.write(response.content());
     AnswerStream stream(connection, framing.body);
     bool has_events = response.content_type.starts_with("text/event-stream");
     connection.set_probe(has_events ? stream.framed(kEventStreamComment) : "");

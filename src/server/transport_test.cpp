@@ -391,6 +391,27 @@ TEST(TransportBodies, AreOffTheBudgetWhileTheyAreAnswered) {
   EXPECT_THAT(clients.back()->read_some(), StartsWith("HTTP/1.1 200"));
 }
 
+TEST(TransportBodies, AreOnTheBudgetUntilTheyAreParsed) {
+  EchoApplication application;
+  TransportOptions options;
+  options.port = 0;
+  options.max_body_bytes = 100000;
+  options.body_budget_bytes = 100000;
+  std::atomic<int> num_connections = 0;
+  HttpTransport transport(application, options, num_connections);
+  const std::string rest =
+      " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 60000\r\n\r\n" +
+      std::string(60000, ' ');
+  Client parsing(transport.port());
+  parsing.send("POST /parse" + rest);
+  ASSERT_TRUE(comes_true([&] { return application.num_waiting == 1; }));
+  Client other(transport.port());
+  other.send("POST /" + rest);
+  EXPECT_THAT(other.read_all(), StartsWith("HTTP/1.1 503"));
+  application.may_answer = true;
+  EXPECT_THAT(parsing.read_all(), StartsWith("HTTP/1.1 200"));
+}
+
 TEST(TransportBodies, AreRefusedBeyondTheBudget) {
   EchoApplication application;
   TransportOptions options;

@@ -46,6 +46,7 @@ class EchoApplication final : public HttpApplication {
     HttpResponse response;
     response.content_type = "text/plain";
     response.body = request.method + " " + request.path + " " + request.body;
+    if (request.path == "/parse") wait(request);
     request.release_body();
     if (request.path == "/wait") wait(request);
     if (request.path == "/large") response.body = std::string(size_t{8} << 20, 'x');

@@ -1,10 +1,14 @@
 // Bounds how many connection threads parse, render and tokenise at the same time: the processor's
 // cores belong to the engine, and what a request costs in memory until its tokens are known is
-// held by few at a time. Thread-safe.
+// held by few at a time. Keys take turns: who asks for many at once waits behind others, not they
+// behind him. Thread-safe.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/mutex.h"
@@ -37,15 +41,43 @@ class WorkSlots {
     WorkSlots* owner_;
   };
 
-  // Waits until one is free, `limit` has passed or `is_wanted` turns false.
-  Slot take(const std::function<bool()>& is_wanted, std::chrono::milliseconds limit);
+  // Waits until one is free and it is the key's turn, `limit` has passed or `is_wanted` turns
+  // false. `key`: its name; empty: none.
+  Slot take(const std::string& key,
+            const std::function<bool()>& is_wanted,
+            std::chrono::milliseconds limit);
 
  private:
+  // Those who wait with one key.
+  struct Line {
+    int num_waiting = 0;
+    uint64_t last_turn = 0;
+    Condition changed;
+  };
+
+  // Somebody in a line, however he leaves it.
+  class Waiting {
+   public:
+    explicit Waiting(Line& line) : line_(line) { ++line_.num_waiting; }
+
+    ~Waiting() { --line_.num_waiting; }
+
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Line& line_;
+  };
+
   void give_back();
+  // The one that has waited longest for a turn among those in which somebody waits; null: none.
+  Line* next_line() REQUIRES(mutex_);
+  void wake_next() REQUIRES(mutex_);
 
   Mutex mutex_;
-  Condition changed_;
   int num_free_ GUARDED_BY(mutex_);
+  uint64_t num_turns_ GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Line> lines_ GUARDED_BY(mutex_);  // by key
 };
 
 }  // namespace droidspeak

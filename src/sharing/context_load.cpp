@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "codec/device_decoder.h"
 
 namespace droidspeak {
 namespace {
@@ -19,7 +20,7 @@ constexpr size_t kCopyingBytes = size_t{64} << 20;
 
 uint64_t total_bytes(const LoadJob& job, size_t layer_bytes) {
   size_t inputs = job.input_layer >= 0 ? job.input_bytes : 0;
-  return job.blocks.size() * (job.layers.size() * layer_bytes + inputs);
+  return job.stored.blocks.size() * (job.layers.size() * layer_bytes + inputs);
 }
 
 }  // namespace
@@ -37,14 +38,14 @@ ContextLoad::ContextLoad(Device& device,
       started_(std::chrono::steady_clock::now()),
       lane_(device.make_copy_lane()),
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
-      pace_(job_.limits,
+      pace_(job_.stored.limits,
             total_bytes_,
-            static_cast<int32_t>(job_.blocks.size()) * kBlockTokens,
+            static_cast<int32_t>(job_.stored.blocks.size()) * kBlockTokens,
             started_),
       last_arrival_(started_) {
-  check(std::max(job_.keys.size(), job_.own_keys.size()) == job_.blocks.size(),
+  check(std::max(job_.stored.keys.size(), job_.stored.own_keys.size()) == job_.stored.blocks.size(),
         "a key for every block");
-  inputs_.reserve(job_.blocks.size());
+  inputs_.reserve(job_.stored.blocks.size());
 }
 
 void ContextLoad::run() {
@@ -63,8 +64,9 @@ void ContextLoad::run() {
 }
 
 std::vector<ContextLoad::Span> ContextLoad::spans() const {
-  const size_t num_blocks = job_.blocks.size();
-  const size_t together = job_.blocks_together > 0 ? job_.blocks_together : num_blocks;
+  const size_t num_blocks = job_.stored.blocks.size();
+  const size_t together =
+      job_.stored.blocks_together > 0 ? job_.stored.blocks_together : num_blocks;
   std::vector<Span> spans;
   for (size_t first = 0; first < num_blocks; first += together)
     spans.push_back({first, std::min(first + together, num_blocks)});
@@ -142,7 +144,7 @@ bool ContextLoad::begin_reading() {
         wanted.push_back({key_of(block, id), id});
     }
   }
-  std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted), job_.avoided);
+  std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted), job_.stored.avoided);
   reading_ = ahead.get();
   MutexLock lock(mutex_);
   ahead_ = std::move(ahead);
@@ -173,7 +175,7 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
   for (size_t block = span.first; block < span.end; ++block) {
     auto entry = fetch(block, {EntryKind::kKeyValue, layer});
     if (!entry) return false;
-    bytes += entry->bytes().size();
+    bytes += entry->value_bytes();
     piece.push_back(std::move(*entry));
     bool is_last = block + 1 == span.end;
     if (is_asynchronous_ && bytes < kCopyingBytes && !is_last) continue;
@@ -182,7 +184,7 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
     bytes = 0;
     first = block + 1;
   }
-  if (span.end < job_.blocks.size()) return true;
+  if (span.end < job_.stored.blocks.size()) return true;
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
@@ -198,18 +200,54 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
 // Entries of consecutive blocks from `first_block` on.
 bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries) {
   if (is_asynchronous_ && !wait_for_copies()) return false;
+  if (!decode_pieces(layer, first_block, entries)) return false;
   MutexLock lock(mutex_);
   if (is_stopping_) return false;
   for (size_t i = 0; i < entries.size(); ++i) {
-    kv_.load(*lane_, layer, job_.blocks[first_block + i], entries[i].bytes());
+    if (entries[i].coding() != nullptr) continue;
+    kv_.load(*lane_, layer, job_.stored.blocks[first_block + i], entries[i].bytes());
     if (is_asynchronous_) copying_.push_back(std::move(entries[i]));
   }
   return true;
 }
 
+// Those that are coded: waits until the device has made values of them, without the lock, since
+// only then is known whether they are whole. One that is not is a miss, and forgotten.
+bool ContextLoad::decode_pieces(int32_t layer,
+                                size_t first_block,
+                                std::span<const PinnedEntry> entries) {
+  std::vector<CodedBlock> pieces;
+  std::vector<size_t> numbers;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].coding() == nullptr) continue;
+    numbers.push_back(first_block + i);
+    pieces.push_back({.piece = entries[i].bytes(),
+                      .tables = entries[i].coding()->tables,
+                      .first_position = static_cast<uint32_t>(numbers.back()) * kBlockTokens,
+                      .block = job_.stored.blocks[numbers.back()]});
+  }
+  if (pieces.empty()) return true;
+  {
+    MutexLock lock(mutex_);
+    if (is_stopping_) return false;
+    is_finishing_ = true;
+  }
+  std::optional<size_t> damaged = store_->decoder()->decode(layer, kv_.layer(layer), pieces);
+  if (damaged) forget(key_of(numbers[*damaged], {EntryKind::kKeyValue, layer}));
+  MutexLock lock(mutex_);
+  is_finishing_ = false;
+  changed_.notify_all();
+  if (damaged && !is_stopping_) {
+    fail(LoadFailure::Reason::kMissing,
+         fmt::format("block {} of layer {} is coded wrongly", numbers[*damaged], layer));
+  }
+  return !is_stopping_;
+}
+
 const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
-  bool is_own = block >= job_.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
-  return is_own ? job_.own_keys[block] : job_.keys[block];
+  bool is_own =
+      block >= job_.stored.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
+  return is_own ? job_.stored.own_keys[block] : job_.stored.keys[block];
 }
 
 size_t ContextLoad::expected_bytes(EntryId id) const {
@@ -225,9 +263,9 @@ std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
   }
   auto entry = store_->fetch(key, id, *reading_);
   std::string what = "missing or damaged";
-  if (entry && entry->bytes().size() != expected_bytes(id)) {
-    what = fmt::format("{} bytes long: it should be {}", entry->bytes().size(), expected_bytes(id));
-    store_->erase(std::span(&key, 1));
+  if (entry && entry->value_bytes() != expected_bytes(id)) {
+    what = fmt::format("{} bytes long: it should be {}", entry->value_bytes(), expected_bytes(id));
+    forget(key);
     entry.reset();
   }
   MutexLock lock(mutex_);
@@ -243,7 +281,7 @@ std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
 
 void ContextLoad::note_arrival(const PinnedEntry& entry) {
   last_arrival_ = std::chrono::steady_clock::now();
-  loaded_bytes_ += entry.bytes().size();
+  loaded_bytes_ += entry.value_bytes();
   slowest_tier_ = std::max(slowest_tier_, entry.tier());
 }
 
@@ -255,7 +293,8 @@ void ContextLoad::note_progress() {
 // Of several tiers that a load reads from not the slowest need be the one that has stalled.
 Tier ContextLoad::awaited_tier() const {
   if (!awaited_) return Tier::kHost;
-  return store_->tier_of(std::span(&awaited_->key, 1), std::span(&awaited_->id, 1), job_.avoided);
+  return store_->tier_of(std::span(&awaited_->key, 1), std::span(&awaited_->id, 1),
+                         job_.stored.avoided);
 }
 
 void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
@@ -267,13 +306,13 @@ void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
 
 // Not under the lock: whoever is told may ask back.
 void ContextLoad::tell() {
-  if (!job_.on_progress) return;
+  if (!job_.stored.on_progress) return;
   {
     MutexLock lock(mutex_);
     if (!lane_) return;  // stopped
     is_telling_ = true;
   }
-  job_.on_progress();
+  job_.stored.on_progress();
   MutexLock lock(mutex_);
   is_telling_ = false;
   changed_.notify_all();

@@ -29,20 +29,27 @@ struct LoadFailure {
   Tier tier = Tier::kHost;  // that what was waited for lies in; kHost: none is to blame
 };
 
-struct LoadJob {
-  std::vector<Digest> keys;         // of the leading blocks
-  std::vector<Digest> own_keys;     // of all blocks; used for own_layers, and where `keys` ends
-  std::vector<int32_t> own_layers;  // ascending
-  std::vector<int32_t> blocks;      // where K/V goes
-  int32_t input_layer = -1;         // transition layer, whose E is wanted; -1: none
-  size_t input_bytes = 0;           // of E of one block
-  std::vector<int32_t> layers;      // whose K/V is wanted, in this order
+// Under which names a context lies in the store, where it goes on the device, and how it is read.
+struct StoredContext {
+  std::vector<Digest> keys = {};  // the sender's: one per block, or of the leading ones
+  // Not empty: the receiver read this context with the plan before. Layers that the plan
+  // recomputes, and all layers where `keys` ends, are loaded from here. One per block.
+  std::vector<Digest> own_keys = {};
+  std::vector<int32_t> blocks = {};  // of the receiver's block table
   // So many blocks are whole before the next ones begin, so that they are of use whatever becomes
   // of these; 0: all at once.
   size_t blocks_together = 0;
-  TierSet avoided;  // nothing is read from these
-  LoadLimits limits;
-  std::function<void()> on_progress;  // on the transfer thread; may be empty
+  TierSet avoided = {};  // nothing is read from these
+  LoadLimits limits = {};
+  std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
+};
+
+struct LoadJob {
+  StoredContext stored = {};
+  std::vector<int32_t> layers = {};      // whose K/V is wanted, in this order
+  std::vector<int32_t> own_layers = {};  // those of stored.own_keys; ascending
+  int32_t input_layer = -1;              // transition layer, whose E is wanted; -1: none
+  size_t input_bytes = 0;                // of E of one block
 };
 
 class ContextLoad {
@@ -81,6 +88,8 @@ class ContextLoad {
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
 
+  const StoredContext& stored() const { return job_.stored; }
+
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -98,6 +107,10 @@ class ContextLoad {
   bool load_layer(int32_t layer, Span span);
   void note_whole(Span span);
   bool copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries);
+  bool decode_pieces(int32_t layer, size_t first_block, std::span<const PinnedEntry> entries);
+
+  void forget(const Digest& key) { store_->erase(std::span(&key, 1)); }
+
   const Digest& key_of(size_t block, EntryId id) const;
   std::vector<EntryId> wanted_entries() const;
   bool begin_reading();

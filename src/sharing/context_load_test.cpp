@@ -1,15 +1,19 @@
 #include "sharing/context_load.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/test_wait.h"
 #include "device/late_device.h"
 #include "sharing/transfer_threads.h"
 #include "store/gated_file_system.h"
+#include "store/scripted_server.h"
 #include "store/test_entries.h"
 
 namespace droidspeak {
@@ -53,13 +57,13 @@ class ContextLoading : public testing::Test {
   LoadJob job(std::chrono::milliseconds stall = 10s) const {
     LoadJob job;
     for (int32_t i = 0; i < kNumBlocks; ++i) {
-      job.keys.push_back(test_key(static_cast<uint64_t>(i)));
-      job.blocks.push_back(2 * i + 1);
+      job.stored.keys.push_back(test_key(static_cast<uint64_t>(i)));
+      job.stored.blocks.push_back(2 * i + 1);
     }
     job.input_layer = kInputLayer;
     job.input_bytes = layout_.layer_bytes();
     job.layers = {0, 2};
-    job.limits.stall = stall;
+    job.stored.limits.stall = stall;
     return job;
   }
 
@@ -128,7 +132,7 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
   late.close();
   auto load = std::make_shared<ContextLoad>(late, kv_memory, store_, job());
   threads_->start([load] { load->run(); });
-  while (load->input_blocks() < kNumBlocks) std::this_thread::sleep_for(1ms);
+  wait_until([&] { return load->input_blocks() == kNumBlocks; });
   std::this_thread::sleep_for(10ms);
   EXPECT_EQ(load->layer_event(0), nullptr);
   late.open();
@@ -156,7 +160,7 @@ TEST_F(ContextLoading, EveryArrivalIsProgress) {
   std::vector<Arrival> arrivals;
   ContextLoad* running = nullptr;
   LoadJob told = job();
-  told.on_progress = [&] {
+  told.stored.on_progress = [&] {
     arrivals.push_back(
         {running->progress(), running->input_blocks(), running->layer_event(0) != nullptr});
   };
@@ -174,7 +178,7 @@ TEST_F(ContextLoading, EveryArrivalIsProgress) {
 TEST_F(ContextLoading, MissingEntryIsAFailure) {
   LoadJob missing = job();
   missing.layers = {0, 1, 2};
-  missing.keys[3] = test_key(77);
+  missing.stored.keys[3] = test_key(77);
   auto load = start(missing);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
@@ -192,7 +196,7 @@ TEST_F(ContextLoading, EntryOfAnotherSizeIsAMissAndIsForgotten) {
         entries.push_back({entry, entry == id ? bytes : right});
       ASSERT_TRUE(put_entries(*store_, {.key = other}, entries));
       LoadJob wrong = job();
-      wrong.keys[3] = other;
+      wrong.stored.keys[3] = other;
       auto load = start(wrong);
       std::optional<LoadFailure> failure = wait_for_end(*load);
       ASSERT_TRUE(failure.has_value()) << size;
@@ -231,16 +235,70 @@ TEST_F(ContextLoading, StopDoesNotWaitForAHangingReadAndNothingIsWrittenAfterIt)
 TEST_F(ContextLoading, SteadyButSlowLoadIsGivenUpWhenComputingIsFaster) {
   files_.set_delay(20ms);
   LoadJob slow = job(100ms);
-  slow.limits.judged_after = 100ms;
-  slow.limits.saved_seconds = [](int32_t) { return 0.01; };
+  slow.stored.limits.judged_after = 100ms;
+  slow.stored.limits.saved_seconds = [](int32_t) { return 0.01; };
   auto load = start(slow);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
   LoadJob patient = job(100ms);
-  patient.limits.judged_after = 100ms;
-  patient.limits.saved_seconds = [](int32_t tokens) { return tokens; };
+  patient.stored.limits.judged_after = 100ms;
+  patient.stored.limits.saved_seconds = [](int32_t tokens) { return tokens; };
   EXPECT_FALSE(wait_for_end(*start(patient)).has_value());
+}
+
+// What whoever is told uses may be gone after stop().
+TEST_F(ContextLoading, StopWaitsForWhoIsBeingTold) {
+  std::atomic<bool> is_told = false;
+  std::promise<void> end;
+  LoadJob telling = job();
+  telling.stored.on_progress = [&, ended = end.get_future().share()] {
+    is_told = true;
+    ended.wait();
+  };
+  auto load = start(std::move(telling));
+  wait_until([&] { return is_told.load(); });
+  auto stopped = std::async(std::launch::async, [&] { load->stop(); });
+  EXPECT_EQ(stopped.wait_for(50ms), std::future_status::timeout) << "somebody is still told";
+  end.set_value();
+  stopped.get();
+  is_told = false;
+  threads_.reset();
+  EXPECT_FALSE(is_told) << "nobody is told any more";
+}
+
+// A server that has everything and sends nothing, on a link that is patient with it.
+TEST_F(ContextLoading, StopEndsReadsThatWaitForALink) {
+  std::atomic<bool> is_asked = false;
+  ScriptedServer server([&](const ScriptedServer::Words& words) -> std::string {
+    if (words[0] == "PING") return "+PONG\r\n";
+    if (words[0] == "EXISTS") return ":" + std::to_string(words.size() - 1) + "\r\n";
+    if (words[0] == "CLUSTER" || words[0] == "SET") return "-ERR\r\n";
+    if (words[0] != "GET") return "$-1\r\n";
+    is_asked = true;
+    return "";
+  });
+  StoreOptions options{.host_bytes = uint64_t{1} << 20};
+  options.kv_layout = layout_;
+  options.input_bytes = layout_.layer_bytes();
+  options.remote = {.servers = server.servers(),
+                    .secret = std::vector<std::byte>(32, std::byte{7}),
+                    .format = RemoteFormat::kRaw,
+                    .stall = 1h};
+  SteadyClock steady;
+  auto store = std::make_shared<CacheStore>(options, steady);
+  LoadJob waiting = job();
+  std::vector<EntryId> wanted = {input(kInputLayer), kv(0), kv(2)};
+  wait_until([&] {
+    store->ask(waiting.stored.keys, wanted);
+    return store->longest_prefix(waiting.stored.keys, wanted) == kNumBlocks;
+  });
+  auto load = std::make_shared<ContextLoad>(*device_, kv_, store, waiting);
+  threads_->start([load] { load->run(); });
+  wait_until([&] { return is_asked.load(); });
+  load->stop();
+  threads_.reset();  // run() has returned
+  EXPECT_EQ(load->loaded_bytes(), 0u);
 }
 
 TEST_F(ContextLoading, TransfersRunBesideOneThatHangs) {

@@ -23,28 +23,20 @@ std::vector<LayerRange> recomputed_ranges(const ReusePlan& plan) {
   return ranges;
 }
 
-LoadJob load_job(const ReuseJob& job, int32_t num_layers, DType input_dtype) {
+// Takes job.stored.
+LoadJob load_job(ReuseJob& job, int32_t num_layers, DType input_dtype) {
   size_t num_blocks = job.context.size() / kBlockTokens;
-  LoadJob load{
-      .keys = job.sender_keys,
-      .own_keys = job.own_keys,
-      .own_layers = {},
-      .blocks = job.blocks,
-      .input_layer = -1,
-      .input_bytes = bytes_of(input_dtype,
-                              int64_t{kBlockTokens} * job.receiver->transformer->config().d_model),
-      .layers = job.plan.reused_layers(num_layers),
-      .blocks_together = job.blocks_together,
-      .avoided = job.avoided,
-      .limits = job.limits,
-      .on_progress = job.on_progress};
-  load.keys.resize(std::min(load.keys.size(), num_blocks));
-  load.blocks.resize(num_blocks);
-  if (job.own_keys.empty()) {
+  int64_t input_values = int64_t{kBlockTokens} * job.receiver->transformer->config().d_model;
+  LoadJob load{.stored = std::move(job.stored),
+               .layers = job.plan.reused_layers(num_layers),
+               .input_bytes = bytes_of(input_dtype, input_values)};
+  load.stored.keys.resize(std::min(load.stored.keys.size(), num_blocks));
+  load.stored.blocks.resize(num_blocks);
+  if (load.stored.own_keys.empty()) {
     if (job.plan.needs_layer_input()) load.input_layer = job.plan.b;
     return load;
   }
-  load.own_keys.resize(num_blocks);
+  load.stored.own_keys.resize(num_blocks);
   load.own_layers = job.plan.recomputed_layer_list(num_layers);
   load.layers.resize(static_cast<size_t>(num_layers));
   std::iota(load.layers.begin(), load.layers.end(), 0);
@@ -57,12 +49,12 @@ ContextReuse::ContextReuse(const Parts& parts, ReuseJob job)
     : ops_(parts.ops), kv_(parts.kv), job_(std::move(job)) {
   int32_t num_layers = kv_.layout().num_layers;
   check(job_.context.size() % kBlockTokens == 0, "context is a whole number of blocks");
-  check(
-      std::max(job_.sender_keys.size(), job_.own_keys.size()) * kBlockTokens >= job_.context.size(),
-      "a key for every block");
-  check(job_.blocks.size() * kBlockTokens >= job_.context.size(),
+  const StoredContext& given = job_.stored;
+  check(std::max(given.keys.size(), given.own_keys.size()) * kBlockTokens >= job_.context.size(),
+        "a key for every block");
+  check(given.blocks.size() * kBlockTokens >= job_.context.size(),
         "the block table covers the context");
-  if (job_.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
+  if (given.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
   check(recompute_ranges_.empty() || !is_activated(*job_.receiver),
         "an activated LoRA recomputes nothing of a context");
   is_prepared_.assign(static_cast<size_t>(num_layers), false);
@@ -98,7 +90,7 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t begin = recomputed_tokens_;
   TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
                                       transformer.config().d_model);
-  BatchSlice slice{{0, num_tokens, begin, job_.blocks}, job_.receiver->adapter.get()};
+  BatchSlice slice{{0, num_tokens, begin, stored().blocks}, job_.receiver->adapter.get()};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
       transformer.embed(std::span(job_.context)
@@ -137,7 +129,6 @@ void ContextReuse::cut_to_whole_blocks() {
   is_cut_ = true;
   const size_t whole = load_->whole_blocks();
   job_.context.resize(whole * kBlockTokens);
-  job_.sender_keys.resize(std::min(job_.sender_keys.size(), whole));
   recomputed_tokens_ = std::min(recomputed_tokens_, static_cast<int32_t>(job_.context.size()));
 }
 
@@ -151,9 +142,9 @@ void ContextReuse::prepare_layer(int32_t layer) {
   }
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
   auto from_sender =
-      static_cast<int32_t>(std::min(job_.context.size(), job_.sender_keys.size() * kBlockTokens));
+      static_cast<int32_t>(std::min(job_.context.size(), stored().keys.size() * kBlockTokens));
   if (map != nullptr && from_sender > 0 && !job_.plan.recomputes(layer)) {
-    SequenceSlice range{0, from_sender, 0, job_.blocks};
+    SequenceSlice range{0, from_sender, 0, stored().blocks};
     ops_.translate_kv(*map, job_.receiver->transformer->rope_options(layer), range,
                       kv_.layer(layer));
   }

@@ -27,18 +27,10 @@ namespace droidspeak {
 
 struct ReuseJob {
   std::shared_ptr<const Variant> receiver;
-  std::vector<int32_t> context;     // a whole number of blocks
-  std::vector<Digest> sender_keys;  // one per block, or of the leading ones beside own_keys
-  // Not empty: the receiver read this context with the plan before. Layers that the plan
-  // recomputes, and all layers where sender_keys end, are loaded from here. One per block.
-  std::vector<Digest> own_keys = {};
+  std::vector<int32_t> context;  // a whole number of blocks
   ReusePlan plan;
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
-  std::vector<int32_t> blocks;  // the receiver's block table, covers the context
-  size_t blocks_together = 0;   // see LoadJob
-  TierSet avoided = {};
-  LoadLimits limits = {};
-  std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
+  StoredContext stored;                                    // covers the context
 };
 
 class ContextReuse {
@@ -104,14 +96,16 @@ class ContextReuse {
 
  private:
   bool recomputes(int32_t layer) const {
-    return job_.own_keys.empty() && job_.plan.recomputes(layer);
+    return stored().own_keys.empty() && job_.plan.recomputes(layer);
   }
+
+  const StoredContext& stored() const { return load_->stored(); }
 
   void copy_inputs(int32_t begin, TensorView hidden);
 
   Ops& ops_;
   KvCache& kv_;
-  ReuseJob job_;
+  ReuseJob job_;  // its `stored` has gone to the load
   std::vector<LayerRange> recompute_ranges_;
   std::shared_ptr<ContextLoad> load_;  // shared with the transfer thread
   uint64_t seen_progress_ = 0;

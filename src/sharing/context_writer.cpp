@@ -13,7 +13,7 @@ namespace droidspeak {
 namespace {
 
 // Copies under way at a time.
-constexpr size_t kCopyingBytes = size_t{64} << 20;
+constexpr size_t kPuttingBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -185,7 +185,7 @@ struct ContextWriter::Job {
       if (!room) continue;
       fill(lane, block, entries, rooms.emplace_back(std::move(*room)));
       for (const EntrySize& entry : entries) bytes += entry.bytes;
-      if (bytes >= kCopyingBytes) put_all();
+      if (bytes >= kPuttingBytes) put_all();
     }
     put_all();
   }

@@ -1,6 +1,8 @@
 #include "sharing/lazy_translator.h"
 
+#include <chrono>
 #include <fstream>
+#include <future>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -71,6 +73,24 @@ TEST_F(LazyMaps, ThatWereReplacedOrRemovedSinceTheStartAreNotUsed) {
   LazyTranslator removed = lazy();
   std::filesystem::remove(path_);
   EXPECT_FALSE(removed.get());
+}
+
+// As on a disk that hangs.
+TEST_F(LazyMaps, AreNotWaitedForForEver) {
+  std::promise<void> gate;
+  std::shared_future<void> opened = gate.get_future().share();
+  LazyTranslator maps(*ops_, path_, kShape, [opened](const auto& path, const auto& shape) {
+    opened.wait();
+    return load_translation(path, shape.num_layers, shape.kv_columns, shape.d_model);
+  });
+  EXPECT_TRUE(maps.is_usable());
+  auto early = maps.get(std::chrono::milliseconds(1));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(maps.is_usable()) << "nobody else waits";
+  gate.set_value();
+  EXPECT_TRUE(maps.get());
+  EXPECT_TRUE(maps.is_usable());
 }
 
 TEST_F(LazyMaps, ThatDoNotFitAreRefusedAtTheStart) {

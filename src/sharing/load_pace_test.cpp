@@ -131,5 +131,52 @@ TEST(LoadPace, WhatIsThereIsNotGivenUp) {
   EXPECT_FALSE(pace.reason_to_stop(start + 60s));
 }
 
+TEST(LoadPace, StandsStillOnlyBeyondTheLimit) {
+  LoadPace::Time start{1000s};
+  LoadPace pace({.stall = 300ms}, kBytes, kTokens, start);
+  pace.note_arrived(500, start + 100ms);
+  pace.note_arrived(500, start + 200ms);  // nothing new
+  EXPECT_FALSE(pace.reason_to_stop(start + 400ms));
+  EXPECT_TRUE(pace.reason_to_stop(start + 401ms));
+}
+
+TEST(LoadPace, IsJudgedFromTheTimeThatWasSaidAndByWhatHasCome) {
+  LoadPace::Time start{1000s};
+  LoadPace slow(link_limits(), kBytes, kTokens, start);
+  slow.note_arrived(1, start + 50ms);
+  EXPECT_FALSE(slow.reason_to_stop(start + 99ms));
+  EXPECT_TRUE(slow.reason_to_stop(start + 100ms));
+  LoadPace silent(link_limits(), kBytes, kTokens, start);
+  EXPECT_FALSE(silent.reason_to_stop(start + 200ms)) << "of which no rate is known";
+}
+
+TEST(LoadPace, GoesOnWhileTheRestTakesNoLongerThanComputing) {
+  LoadPace::Time start{1000s};
+  LoadLimits limits = link_limits();
+  limits.stall = 60s;
+  limits.most_lost_seconds = 100;
+  LoadPace alike(limits, kBytes, kTokens, start);
+  alike.note_arrived(500, start + 10s);
+  EXPECT_FALSE(alike.reason_to_stop(start + 10s)) << "ten seconds either way";
+  LoadPace slower(limits, kBytes, kTokens, start);
+  slower.note_arrived(400, start + 8s);
+  EXPECT_TRUE(slower.reason_to_stop(start + 8s));
+  alike.note_whole(100);
+  EXPECT_TRUE(alike.reason_to_stop(start + 10s)) << "what is whole need not be computed";
+}
+
+TEST(LoadPace, WhatIsWholeIsSavedAndWhatWasLostBeforeIsAdded) {
+  LoadPace::Time start{1000s};
+  LoadLimits limits = link_limits();
+  limits.lost_seconds = 0.25;
+  LoadPace pace(limits, kBytes, kTokens, start);
+  pace.note_arrived(900, start + 100ms);
+  pace.note_whole(10);
+  EXPECT_FALSE(pace.reason_to_stop(start + 150ms)) << "0.25 + 0.15 - 0.1 s";
+  std::optional<std::string> reason = pace.reason_to_stop(start + 250ms);
+  ASSERT_TRUE(reason);
+  EXPECT_NE(reason->find("0.40 s are lost, and 0.35 s may be"), std::string::npos) << *reason;
+}
+
 }  // namespace
 }  // namespace droidspeak

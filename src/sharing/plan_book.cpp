@@ -63,6 +63,31 @@ double read_number(const json& in, const char* name, const NumberRange& range) {
   return *read_optional(in, name, range);
 }
 
+// Converting a number that does not fit would give another one. As above.
+int32_t read_whole(const json& in, const char* name, int32_t low, int32_t high) {
+  const json& value = in.at(name);
+  if (value.is_number_unsigned()) {
+    auto number = value.get<uint64_t>();
+    if (number >= static_cast<uint64_t>(low) && number <= static_cast<uint64_t>(high))
+      return static_cast<int32_t>(number);
+  }
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("{} is {}: expected {} to {}", name, value.dump(), low, high));
+}
+
+// As above.
+const json& read_list(const json& in, const char* name, size_t most) {
+  const json& list = in.at(name);
+  if (list.is_array() && list.size() <= most) return list;
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} is {}: expected a list of at most {}", name,
+                  list.is_array() ? fmt::format("a list of {}", list.size()) : "no list", most));
+}
+
+constexpr int32_t kMostLayers = 1024;
+constexpr size_t kMostPlans = 1024;  // each is weighed for every prompt
+constexpr size_t kMostCells = size_t{1} << 20;
 constexpr double kMost = std::numeric_limits<double>::max();
 constexpr NumberRange kShare = {0, 1, "a number from 0 to 1"};
 constexpr NumberRange kNotNegative = {0, kMost, "a number that is not negative"};
@@ -160,26 +185,18 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.receiver = in.at("receiver").at("name").get<std::string>();
   read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
   read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
-  book.num_layers = in.at("num_layers").get<int32_t>();
-  if (book.num_layers < 1 || book.num_layers > 1024)
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("num_layers is {}: expected 1 to 1024", book.num_layers));
+  book.num_layers = read_whole(in, "num_layers", 1, kMostLayers);
   const json& data = in.at("data");
   book.data_name = data.at("name").get<std::string>();
   book.data_digest = Digest::from_hex(data.at("sha256").get<std::string>());
-  book.num_contexts = data.at("contexts").get<int32_t>();
-  book.context_tokens_median = data.at("context_tokens_median").get<int32_t>();
+  book.num_contexts = read_whole(data, "contexts", 0, INT32_MAX);
+  book.context_tokens_median = read_whole(data, "context_tokens_median", 0, INT32_MAX);
   book.metric = in.at("metric").get<std::string>();
   book.full_score = in.at("full_score").get<double>();
   book.full_gold_probability =
       read_optional(in, "full_gold_probability", {0, 1, "a probability, 0 to 1"});
-  if (in.contains("look_layer")) {
-    book.look_layer = in["look_layer"].get<int32_t>();
-    if (*book.look_layer < 0 || *book.look_layer >= book.num_layers)
-      throw Failure(
-          ErrorCode::kInvalidArgument,
-          fmt::format("look_layer is {}: expected 0 to {}", *book.look_layer, book.num_layers - 1));
-  }
+  if (in.contains("look_layer"))
+    book.look_layer = read_whole(in, "look_layer", 0, book.num_layers - 1);
   book.profile_seconds = in.at("profile_seconds").get<double>();
   book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
   std::filesystem::path maps = in.at("maps").get<std::string>();
@@ -188,17 +205,17 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
         ErrorCode::kInvalidArgument,
         fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
   if (!maps.empty()) book.maps_file = path.parent_path() / maps;
-  for (const json& entry : in.at("frontier"))
+  for (const json& entry : read_list(in, "frontier", kMostPlans))
     book.frontier.push_back(entry_from_json(entry, book.num_layers));
-  for (const json& cell : in.at("heat_map")) {
-    book.heat_map.push_back({cell.at("b").get<int32_t>(), cell.at("c").get<int32_t>(),
-                             cell.at("translated").get<bool>(),
-                             read_number(cell, "kl", kNotNegative),
-                             read_number(cell, "agreement", kShare)});
+  for (const json& cell : read_list(in, "heat_map", kMostCells)) {
+    book.heat_map.push_back(
+        {read_whole(cell, "b", 0, book.num_layers), read_whole(cell, "c", 0, book.num_layers),
+         cell.at("translated").get<bool>(), read_number(cell, "kl", kNotNegative),
+         read_number(cell, "agreement", kShare)});
   }
-  for (const json& layer : in.at("sensitivity")) {
-    book.sensitivity.push_back({layer.at("layer").get<int32_t>(), layer.at("kl").get<double>(),
-                                layer.at("spread").get<double>()});
+  for (const json& layer : read_list(in, "sensitivity", kMostPlans)) {
+    book.sensitivity.push_back({read_whole(layer, "layer", 0, book.num_layers - 1),
+                                layer.at("kl").get<double>(), layer.at("spread").get<double>()});
   }
   return book;
 }
@@ -229,7 +246,7 @@ std::vector<int32_t> PlanBook::transition_layers() const {
 
 PlanBook load_plan_book(const std::filesystem::path& path) {
   // Nothing of a book is nested so deeply, and functions over values recurse.
-  constexpr JsonLimits kLimits{.depth = 16};
+  constexpr JsonLimits kLimits{.depth = 16, .values = size_t{1} << 23};
   try {
     std::string text = read_file(path, size_t{64} << 20);
     if (auto excess = find_json_excess(text, kLimits))

@@ -161,6 +161,46 @@ TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
   }
 }
 
+// Cut to 32 bits the first would be the 8 layers that the model has.
+TEST_F(PlanBookTest, NumbersThatDoNotFitAreRefusedByName) {
+  PlanBook book = example();
+  book.look_layer = 3;
+  book.heat_map = {{.b = 1, .c = 8}};
+  book.sensitivity = {{.layer = 7}};
+  const json good = saved(book);
+  EXPECT_EQ(failure_of(good), "no failure");
+  const std::vector<std::pair<const char*, json>> wrong = {{"/num_layers", 4294967304},
+                                                           {"/num_layers", 8.5},
+                                                           {"/num_layers", 1e300},
+                                                           {"/num_layers", 0},
+                                                           {"/num_layers", 1025},
+                                                           {"/look_layer", -1},
+                                                           {"/look_layer", 8},
+                                                           {"/data/contexts", -1},
+                                                           {"/data/context_tokens_median", 1e9},
+                                                           {"/heat_map/0/b", -1},
+                                                           {"/heat_map/0/c", 9},
+                                                           {"/sensitivity/0/layer", 8},
+                                                           {"/frontier", nullptr},
+                                                           {"/frontier", json::object()}};
+  for (const auto& [place, value] : wrong) {
+    json bad = good;
+    const json::json_pointer pointer(place);
+    bad[pointer] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr(pointer.back() + " is ")) << place << ' ' << value;
+  }
+}
+
+// Each plan is weighed for every prompt.
+TEST_F(PlanBookTest, HaveAThousandPlansAtMost) {
+  json book = saved(example());
+  book["frontier"] = std::vector<json>(1024, book["frontier"][0]);
+  EXPECT_EQ(failure_of(book), "no failure");
+  book["frontier"].push_back(book["frontier"][0]);
+  EXPECT_THAT(failure_of(book), HasSubstr("frontier is a list of 1025: expected a list of at most "
+                                          "1024"));
+}
+
 TEST_F(PlanBookTest, TheCheapestPlanNeedsNoOrder) {
   PlanBook book = example();
   book.frontier = {entry({0, 2, 4}, 0.4, 0.99), entry(ReusePlan::reuse_all(), 0.1, 0.9),

@@ -126,6 +126,13 @@ TEST_F(PlanBooksTest, APairWithoutABookHasThePlanOfTheFamily) {
   EXPECT_EQ(none.choose({.is_auto = true}, sender_, receiver_).shown, "full");
 }
 
+TEST_F(PlanBooksTest, APairWhoseBookHasNoMapsIsNotTranslated) {
+  const PlanBooks found = books({write_book("book.json")});
+  const ChosenPlan chosen = found.choose({.plan = {0, 2, 3}}, sender_, receiver_);
+  EXPECT_EQ(chosen.shown, "0,2,3");
+  EXPECT_EQ(chosen.translator, nullptr);
+}
+
 TEST_F(PlanBooksTest, APlanThatNeedsABookIsNoneForPairsWithout) {
   for (const char* plan : {"0,1,3", "0,1,3+10%", "full", "auto", "auto+", "reuse+0%", "most"}) {
     try {

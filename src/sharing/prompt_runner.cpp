@@ -92,10 +92,10 @@ ReuseJob PromptRunner::reuse_job(std::span<const int32_t> context,
                                  const BlockTable& table) const {
   return {.receiver = plan.receiver,
           .context = {context.begin(), context.end()},
-          .sender_keys = keys_of(*plan.sender, context),
           .plan = plan.plan,
           .translator = plan.translator,
-          .blocks = {table.blocks().begin(), table.blocks().end()}};
+          .stored = {.keys = keys_of(*plan.sender, context),
+                     .blocks = {table.blocks().begin(), table.blocks().end()}}};
 }
 
 bool PromptRunner::forward_rows(std::span<const int32_t> tokens,

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "base/mutex.h"
 
 namespace droidspeak {
@@ -14,6 +16,10 @@ struct TransferThreads::State {
 
   bool is_any(Thread what) const REQUIRES(mutex) { return std::ranges::count(threads, what) > 0; }
 
+  // False when the system has none.
+  static bool add_thread(const std::shared_ptr<State>& state, std::vector<std::thread>& threads)
+      REQUIRES(state->mutex);
+
   Mutex mutex;
   Condition changed;
   std::deque<std::function<void()>> waiting GUARDED_BY(mutex);
@@ -23,7 +29,11 @@ struct TransferThreads::State {
 };
 
 TransferThreads::TransferThreads(std::chrono::milliseconds patience)
-    : patience_(patience), state_(std::make_shared<State>()) {}
+    : patience_(patience), state_(std::make_shared<State>()) {
+  MutexLock lock(state_->mutex);
+  if (!State::add_thread(state_, threads_))
+    throw Failure(ErrorCode::kExhausted, "the system has no thread for loads");
+}
 
 TransferThreads::~TransferThreads() {
   using Thread = State::Thread;
@@ -67,11 +77,21 @@ void TransferThreads::start(std::function<void()> transfer) {
   MutexLock lock(state_->mutex);
   state_->waiting.push_back(std::move(transfer));
   auto num_idle = static_cast<size_t>(std::ranges::count(state_->threads, Thread::kIdle));
-  if (state_->waiting.size() > num_idle && threads_.size() < kMaxThreads) {
-    state_->threads.push_back(Thread::kIdle);
-    threads_.emplace_back([state = state_, index = threads_.size()] { run(state, index); });
-  }
+  // Without another thread it waits for one of those there are.
+  if (state_->waiting.size() > num_idle && threads_.size() < kMaxThreads)
+    (void)State::add_thread(state_, threads_);
   state_->changed.notify_all();
+}
+
+bool TransferThreads::State::add_thread(const std::shared_ptr<State>& state,
+                                        std::vector<std::thread>& threads) {
+  try {
+    threads.emplace_back([state, index = threads.size()] { run(state, index); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  state->threads.push_back(Thread::kIdle);
+  return true;
 }
 
 void TransferThreads::run(const std::shared_ptr<State>& state, size_t index) {

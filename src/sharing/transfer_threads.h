@@ -26,7 +26,7 @@ class TransferThreads {
   TransferThreads(const TransferThreads&) = delete;
   TransferThreads& operator=(const TransferThreads&) = delete;
 
-  // Begins at once unless kMaxThreads are busy. `transfer` does not throw.
+  // Begins at once unless kMaxThreads are busy, or all that there are. `transfer` does not throw.
   void start(std::function<void()> transfer);
 
  private:

@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <future>
+#include <stdexcept>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "base/mutex.h"
+#include "base/test_wait.h"
 
 namespace droidspeak {
 namespace {
@@ -61,7 +64,7 @@ TEST(TransferThreads, WaitForWhatRunsAndDropWhatWaits) {
   std::weak_ptr<int> is_owned = owned;
   threads->start([&, kept = std::move(owned)] { num_run += 1000; });  // there is no thread for it
   auto ended = std::async(std::launch::async, [&] { threads.reset(); });
-  while (!is_owned.expired()) std::this_thread::yield();  // it is dropped
+  wait_until([&] { return is_owned.expired(); }, "the transfer that is dropped");
   EXPECT_EQ(num_run, 0u);
   gate->open();
   ended.get();
@@ -83,13 +86,62 @@ TEST(TransferThreads, LeaveBehindWhatHangsLongerThanTheirPatience) {
   EXPECT_FALSE(is_owned.expired()) << "its owner is gone: nothing may be destroyed any more";
 }
 
+// While it lives no thread can be made: each would need a stack larger than the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    pthread_attr_destroy(&huge);
+    EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  }
+
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST(TransferThreads, RunOneAfterTheOtherWhereTheSystemGivesNoThreads) {
+  std::atomic<int> num_run = 0;
+  std::promise<void> all;
+  TransferThreads threads;
+  {
+    NoThreads none;
+    for (int i = 0; i < 10; ++i) {
+      threads.start([&] {
+        if (++num_run == 10) all.set_value();
+      });
+    }
+    all.get_future().wait();
+  }
+  std::promise<void> later;
+  threads.start([&] { later.set_value(); });
+  later.get_future().wait();
+  EXPECT_EQ(num_run, 10);
+}
+
+TEST(TransferThreads, WithoutAnyThreadSayWhy) {
+  NoThreads none;
+  EXPECT_THROW(TransferThreads(), std::exception);
+}
+
 TEST(TransferThreads, ThatAreDoneAreJoinedAtOnce) {
   auto owned = std::make_shared<int>(1);
   std::weak_ptr<int> is_owned = owned;
   {
     TransferThreads threads(1h);
     threads.start([kept = std::move(owned)] {});
-    while (!is_owned.expired()) std::this_thread::yield();
+    wait_until([&] { return is_owned.expired(); });
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -29,8 +30,12 @@ void WriteBack::submit(std::function<void(CopyLane&)> job) {
   begun.lane->wait_for_compute();
   if (is_immediate()) return run_job(std::move(begun));
   MutexLock lock(mutex_);
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {  // the system has none: whoever computes waits
+    return run_job(std::move(begun));
+  }
   jobs_.push_back(std::move(begun));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 

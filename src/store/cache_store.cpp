@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "codec/device_decoder.h"
 #include "store/host_memory.h"
 #include "store/read_ahead.h"
 #include "store/tiers/disk_tier.h"
@@ -57,6 +58,13 @@ RemoteStorage remote_storage(const StoreOptions& options) {
   return {queue_bytes(options), options.coded_model};
 }
 
+std::shared_ptr<DeviceDecoder> choose_decoder(const StoreOptions& options) {
+  bool is_on_disk = !options.disk_folder.empty() && options.disk_format == DiskFormat::kCoded;
+  bool may_be_coded = is_on_disk || !options.remote.servers.empty();
+  if (options.decoder || !may_be_coded || options.device == nullptr) return options.decoder;
+  return make_device_decoder(*options.device, options.kv_layout);
+}
+
 }  // namespace
 
 struct CacheStore::State {
@@ -65,6 +73,7 @@ struct CacheStore::State {
              make_eviction_policy(options.eviction),
              clock),
         sizes{EntryEncoding::kRaw, options.kv_layout, options.input_bytes},
+        decoder(choose_decoder(options)),
         close_stall(options.close_stall) {
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     if (!options.disk_folder.empty())
@@ -75,6 +84,8 @@ struct CacheStore::State {
       below.push_back(
           std::make_unique<RemoteTier>(options.remote, remote_storage(options), sizes, clock));
   }
+
+  PiecesAre pieces_are() const { return decoder ? PiecesAre::kKept : PiecesAre::kDecoded; }
 
   // Those below the host tier in the order in which they are asked: of several behind links first
   // the one that entries come faster from, in whichever form they travel.
@@ -105,6 +116,7 @@ struct CacheStore::State {
   std::vector<std::unique_ptr<CacheTier>> below;  // from fast to slow
   ArrivalTable arriving;
   const BlockEncoding sizes;
+  const std::shared_ptr<DeviceDecoder> decoder;
   std::atomic<uint64_t> misses = 0;
   const std::chrono::milliseconds close_stall;
 
@@ -147,6 +159,10 @@ CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
 
 CacheStore::~CacheStore() {
   for (const auto& tier : state_->below) tier->close(state_->close_stall);
+}
+
+const std::shared_ptr<DeviceDecoder>& CacheStore::decoder() const {
+  return state_->decoder;
 }
 
 uint64_t CacheStore::erase_count() const {
@@ -215,7 +231,7 @@ void CacheStore::State::write_below(CacheTier& tier,
     if (fresh != filled.end()) {
       found = *fresh;
     } else {
-      found = host.find(label.key, ids[i]);
+      found = host.find_values(label.key, ids[i]);
     }
     if (!found) lost.push_back(ids[i]);
     if (found) pending.push_back({found->id, found->bytes, std::move(found->owner)});
@@ -338,7 +354,8 @@ std::optional<PinnedEntry> CacheStore::State::fetch(const Digest& key,
 std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_order_of_need,
                                                   TierSet avoided) {
   return std::make_unique<ReadAhead>(
-      ReadAheadParts{state_->host, state_->in_order(avoided), state_->arriving, state_->sizes},
+      ReadAheadParts{state_->host, state_->in_order(avoided), state_->arriving, state_->sizes,
+                     state_->pieces_are()},
       std::move(in_order_of_need));
 }
 
@@ -360,8 +377,8 @@ std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier, const Digest
   Presence found = Presence::kMiss;
   tier.look_up(std::span(&key, 1), std::span(&id, 1), std::span(&found, 1));
   if (found != Presence::kHit) return std::nullopt;
-  auto arrivals =
-      std::make_shared<Arrivals>(host, sizes, tier.tier(), std::vector{EntryRead{key, id}});
+  auto arrivals = std::make_shared<Arrivals>(
+      Arrivals::Parts{host, sizes, pieces_are(), tier.tier()}, std::vector{EntryRead{key, id}});
   arrivals->add_wanted();
   tier.read(arrivals->entries(), arrivals);
   std::optional<PinnedEntry> entry = arrivals->wait_for(0, kLongestRead);
@@ -380,6 +397,10 @@ void CacheStore::erase_owned_by(const Digest& owner) {
 
 void CacheStore::clear() {
   state_->erase_everywhere([](CacheTier& tier) { tier.clear(); });
+}
+
+void CacheStore::clear_host() {
+  state_->host.clear();
 }
 
 void CacheStore::flush() {

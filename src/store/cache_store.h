@@ -30,6 +30,7 @@
 
 namespace droidspeak {
 
+class DeviceDecoder;
 class FileSystem;
 class ReadAhead;
 struct EntryRead;
@@ -53,6 +54,9 @@ struct StoreOptions {
   PeerOptions peer{};        // without an address to listen on: no peers
   RemoteOptions remote{};    // without servers: no remote tier
   Device* device = nullptr;  // whose pinned memory the host tier uses; none: plain memory
+  // Coded K/V is held, and given, as it is for this one to decode. None: `device`'s, if it has one;
+  // without, the store decodes.
+  std::shared_ptr<DeviceDecoder> decoder{};
   // None: the real one. Both outlive the store, its pins and calls that hang.
   FileSystem* file_system = nullptr;
 };
@@ -126,6 +130,9 @@ class CacheStore {
   // happen on a writer thread; until they are done the entries are served from memory.
   void put(EntryRoom room);
 
+  // Who decodes the pieces that fetch() gives; null: it gives none.
+  const std::shared_ptr<DeviceDecoder>& decoder() const;
+
   // What is not raw gives back something else than was put: part of the keys.
   StoredFormats formats() const { return formats_; }
 
@@ -175,6 +182,8 @@ class CacheStore {
   void erase(std::span<const Digest> keys);
   void erase_owned_by(const Digest& owner);
   void clear();
+  // Forgets what host memory holds; the other tiers keep theirs. For measurements of these.
+  void clear_host();
 
   // Waits until accepted blocks are on disk and synced, and at the remote store.
   void flush();

@@ -219,6 +219,44 @@ TEST_F(CacheStoreTest, WorksWithoutAnyHostMemory) {
   EXPECT_EQ(store.counters().of(Tier::kHost).bytes, 0u);
 }
 
+class SlowlyReadFiles final : public UnsyncedFileSystem {
+ public:
+  explicit SlowlyReadFiles(FakeClock& clock) : clock_(clock) {}
+
+  Result<size_t> read(const FileHandle& file,
+                      uint64_t offset,
+                      std::span<std::byte> bytes) override {
+    clock_.advance(std::chrono::seconds(1));
+    return UnsyncedFileSystem::read(file, offset, bytes);
+  }
+
+ private:
+  FakeClock& clock_;
+};
+
+TEST_F(CacheStoreTest, CountsWhatTheDiskDoes) {
+  SlowlyReadFiles files(clock_);
+  StoreOptions none = options();
+  none.file_system = &files;
+  none.host_bytes = 0;
+  none.disk_bytes = 40 << 10;
+  CacheStore store(none, clock_);
+  for (uint64_t k = 0; k < 4; ++k) {
+    put(store, k, kv(0), test_bytes(k, 10000));
+    store.flush();
+  }
+  EXPECT_EQ(fetched(store, 3, kv(0)).size(), 10000u);
+  EXPECT_EQ(fetched(store, 3, kv(0)).size(), 10000u);
+  EXPECT_FALSE(store.fetch(test_key(3), kv(1)));
+  const TierReport disk = store.counters().of(Tier::kDisk);
+  EXPECT_EQ(disk.hits, 2u);
+  EXPECT_EQ(disk.bytes_read, 20000u);
+  EXPECT_EQ(disk.evictions, 4 - disk.entries);
+  EXPECT_GT(disk.evictions, 0u);
+  EXPECT_EQ(disk.bytes_written, 4 * fs::file_size(block_files().front()));
+  EXPECT_GE(disk.read_seconds, 2) << "each read takes a second";
+}
+
 TEST_F(CacheStoreTest, KeepsTheDiskBudget) {
   StoreOptions small = options();
   small.disk_bytes = 200 << 10;

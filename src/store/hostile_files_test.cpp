@@ -6,6 +6,7 @@
 #include <functional>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "store/cache_store.h"
@@ -145,6 +146,21 @@ TEST_F(HostileFiles, WithLayerInputsOfAnotherSize) {
 TEST_F(HostileFiles, WithLayersThatTheModelDoesNotHave) {
   expect_miss(kv(0), [](BlockFileHeader& h) { h.entries[0].id.layer = 2; });
   expect_miss(input(1), [](BlockFileHeader& h) { h.entries[1].id.layer = 1 << 30; });
+}
+
+TEST_F(HostileFiles, ThatArePipes) {
+  fs::path path = options_.disk_folder / block_file_name(right_header());
+  {
+    CacheStore store(options_, clock_);
+    for (uint64_t number : {1, 2}) put(store, number);
+  }
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((options_.disk_folder / "tmp" / "left.part").c_str(), 0600), 0);
+  CacheStore store(options_, clock_);
+  EXPECT_FALSE(has(store, 1, kv(0)));
+  EXPECT_TRUE(has(store, 2, kv(0)));
+  store.check_integrity();
 }
 
 // It would push everything else out of the budget.

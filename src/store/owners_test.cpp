@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/test_wait.h"
 #include "store/cache_store.h"
 #include "store/gated_file_system.h"
 #include "store/test_entries.h"
@@ -195,7 +196,7 @@ TEST_F(Owners, PuttingAndErasingAtOnceLeavesNothing) {
       if (round % 2 == 0) store.erase_owned_by(kOwner);
       if (round % 2 == 1) store.erase(std::vector{test_key(0)});
     });
-    while (!has_begun) std::this_thread::yield();
+    spin_until([&] { return has_begun.load(); });
     for (uint64_t turn = 0; turn < round % 7; ++turn) std::this_thread::yield();
     store.put(std::move(*room));
     eraser.join();

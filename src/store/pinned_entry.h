@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "store/entry_coding.h"
 #include "store/tier_report.h"
 
 namespace droidspeak {
@@ -14,10 +15,21 @@ class PinnedEntry {
  public:
   PinnedEntry() = default;
 
-  PinnedEntry(std::shared_ptr<const void> owner, std::span<const std::byte> bytes, Tier tier)
-      : owner_(std::move(owner)), bytes_(bytes), tier_(tier) {}
+  PinnedEntry(std::shared_ptr<const void> owner,
+              std::span<const std::byte> bytes,
+              Tier tier,
+              std::shared_ptr<const EntryCoding> coding = nullptr)
+      : owner_(std::move(owner)), bytes_(bytes), tier_(tier), coding_(std::move(coding)) {}
 
+  // Values, or a piece.
   std::span<const std::byte> bytes() const { return bytes_; }
+
+  // Of a piece, whose places and sizes are checked and whose streams are not; null: values. Only a
+  // store with a decoder gives pieces (StoreOptions).
+  const EntryCoding* coding() const { return coding_.get(); }
+
+  // Of the values.
+  size_t value_bytes() const { return coding_ ? coding_->value_bytes() : bytes_.size(); }
 
   Tier tier() const { return tier_; }  // where it was found
 
@@ -25,6 +37,7 @@ class PinnedEntry {
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> bytes_;
   Tier tier_ = Tier::kHost;
+  std::shared_ptr<const EntryCoding> coding_;
 };
 
 }  // namespace droidspeak

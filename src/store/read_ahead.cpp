@@ -30,17 +30,24 @@ std::vector<EntryRead> put_together(std::vector<EntryRead> entries) {
 
 }  // namespace
 
-Arrivals::Arrivals(HostTier& host, BlockEncoding sizes, Tier tier, std::vector<EntryRead> entries)
-    : host_(host),
-      sizes_(std::move(sizes)),
-      tier_(tier),
+Arrivals::Arrivals(Parts parts, std::vector<EntryRead> entries)
+    : parts_(std::move(parts)),
       entries_(std::move(entries)),
-      erase_count_(host.erase_count()),
+      erase_count_(parts_.host.erase_count()),
       places_(entries_.size()) {}
 
 std::span<std::byte> Arrivals::room(size_t index, size_t bytes) {
-  if (!sizes_.has_size(entries_[index].id, bytes)) return {};
-  std::shared_ptr<HostExtent> extent = host_.allocate(bytes);
+  if (!parts_.sizes.has_size(entries_[index].id, bytes)) return {};
+  return allocate(index, bytes);
+}
+
+std::span<std::byte> Arrivals::room_for_piece(size_t index, size_t bytes) {
+  if (parts_.pieces_are == PiecesAre::kDecoded) return {};
+  return allocate(index, bytes);
+}
+
+std::span<std::byte> Arrivals::allocate(size_t index, size_t bytes) {
+  std::shared_ptr<HostExtent> extent = parts_.host.allocate(bytes);
   bool is_in_host = extent != nullptr;
   if (!is_in_host) extent = HostMemory::allocate_outside(bytes);
   MutexLock lock(mutex_);
@@ -50,6 +57,16 @@ std::span<std::byte> Arrivals::room(size_t index, size_t bytes) {
 }
 
 void Arrivals::done(size_t index, const BlockLabel* label) {
+  settle(index, label, nullptr);
+}
+
+void Arrivals::done_piece(size_t index, const BlockLabel& label, EntryCoding coding) {
+  settle(index, &label, std::make_shared<const EntryCoding>(std::move(coding)));
+}
+
+void Arrivals::settle(size_t index,
+                      const BlockLabel* label,
+                      std::shared_ptr<const EntryCoding> coding) {
   std::shared_ptr<HostExtent> extent;
   bool is_in_host = false;
   {
@@ -58,12 +75,15 @@ void Arrivals::done(size_t index, const BlockLabel* label) {
     is_in_host = places_[index].is_in_host;
   }
   if (label != nullptr && is_in_host) {
-    HostEntry entry{entries_[index].id, extent->bytes(), extent};
-    host_.insert(*label, std::span(&entry, 1), erase_count_);
+    HostEntry entry{entries_[index].id, extent->bytes(), extent, coding};
+    parts_.host.insert(*label, std::span(&entry, 1), erase_count_);
   }
-  if (label != nullptr && arrived_bytes_)
-    arrived_bytes_->fetch_add(extent->bytes().size(), std::memory_order_relaxed);
+  if (label != nullptr && arrived_bytes_) {
+    size_t bytes = coding ? coding->value_bytes() : extent->bytes().size();
+    arrived_bytes_->fetch_add(bytes, std::memory_order_relaxed);
+  }
   MutexLock lock(mutex_);
+  places_[index].coding = std::move(coding);
   places_[index].stage = label != nullptr ? Stage::kArrived : Stage::kFailed;
   if (label == nullptr) places_[index].extent.reset();
   changed_.notify_all();
@@ -92,7 +112,7 @@ std::optional<PinnedEntry> Arrivals::wait_for(size_t index, std::chrono::millise
 
 std::optional<PinnedEntry> Arrivals::pinned(const Place& place) const {
   if (place.stage != Stage::kArrived) return std::nullopt;
-  return PinnedEntry(place.extent, place.extent->bytes(), tier_);
+  return PinnedEntry(place.extent, place.extent->bytes(), parts_.tier, place.coding);
 }
 
 std::optional<Arriving> ArrivalTable::find(const EntryRead& entry) const {
@@ -184,8 +204,9 @@ void ReadAhead::begin_piece() {
   }
   arriving_bytes_ += bytes;
   for (auto& [tier, entries] : by_tier) {
-    auto arrivals =
-        std::make_shared<Arrivals>(parts_.host, parts_.sizes, tier->tier(), std::move(entries));
+    auto arrivals = std::make_shared<Arrivals>(
+        Arrivals::Parts{parts_.host, parts_.sizes, parts_.pieces_are, tier->tier()},
+        std::move(entries));
     for (size_t i = 0; i < arrivals->entries().size(); ++i) {
       arrivals->add_wanted();
       arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
@@ -210,7 +231,7 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
   arriving.arrivals->remove_wanted();
   MutexLock lock(mutex_);
   arriving_bytes_ -= bytes_of(entry.id);
-  if (taken && arriving.reader == Arriving::Reader::kThis) taken_bytes_ += taken->bytes().size();
+  if (taken && arriving.reader == Arriving::Reader::kThis) taken_bytes_ += taken->value_bytes();
   if (!is_stopped_) begin_more();
   return taken;
 }

@@ -30,16 +30,27 @@ struct EntryReadHash {
   }
 };
 
+// Whether coded K/V is held as it is, for a device that decodes it.
+enum class PiecesAre { kDecoded, kKept };
+
 // Entries that one tier was asked for. Thread-safe.
 class Arrivals final : public ReadSink {
  public:
-  // `host` outlives the last done(); `sizes` says what an entry of the layout looks like.
-  Arrivals(HostTier& host, BlockEncoding sizes, Tier tier, std::vector<EntryRead> entries);
+  struct Parts {
+    HostTier& host;       // outlives the last done()
+    BlockEncoding sizes;  // says what an entry of the layout looks like
+    PiecesAre pieces_are = PiecesAre::kDecoded;
+    Tier tier = Tier::kHost;
+  };
+
+  Arrivals(Parts parts, std::vector<EntryRead> entries);
 
   const std::vector<EntryRead>& entries() const { return entries_; }
 
   std::span<std::byte> room(size_t index, size_t bytes) override;
+  std::span<std::byte> room_for_piece(size_t index, size_t bytes) override;
   void done(size_t index, const BlockLabel* label) override;
+  void done_piece(size_t index, const BlockLabel& label, EntryCoding coding) override;
 
   bool is_wanted() const override { return num_wanted_.load(std::memory_order_relaxed) > 0; }
 
@@ -66,11 +77,13 @@ class Arrivals final : public ReadSink {
     Stage stage = Stage::kOnItsWay;
     bool is_in_host = false;
     std::shared_ptr<HostExtent> extent{};
+    std::shared_ptr<const EntryCoding> coding{};
   };
 
-  HostTier& host_;
-  const BlockEncoding sizes_;
-  const Tier tier_;
+  std::span<std::byte> allocate(size_t index, size_t bytes);
+  void settle(size_t index, const BlockLabel* label, std::shared_ptr<const EntryCoding> coding);
+
+  const Parts parts_;
   const std::vector<EntryRead> entries_;
   const uint64_t erase_count_;  // of the host tier when the read began
   std::atomic<int64_t> num_wanted_ = 0;
@@ -114,6 +127,7 @@ struct ReadAheadParts {
   std::vector<CacheTier*> tiers;  // below the host tier, in the order in which they are asked
   ArrivalTable& table;
   const BlockEncoding& sizes;
+  PiecesAre pieces_are = PiecesAre::kDecoded;
 };
 
 // The reads of one context. One thread takes; any thread stops. Does not outlive the store.

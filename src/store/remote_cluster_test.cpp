@@ -1,6 +1,5 @@
 // A cluster of servers: slots that move, servers that die, are replaced and leave.
 #include <csignal>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -10,8 +9,6 @@
 
 namespace droidspeak {
 namespace {
-
-const size_t kPerBlock = remote_entries().size();
 
 class Cluster {
  public:
@@ -25,9 +22,7 @@ class Cluster {
     }
     for (size_t i = 1; i < nodes_.size(); ++i)
       nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes_[i]->port())});
-    for (const auto& node : nodes_) {
-      while (!is_ok(*node)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    for (const auto& node : nodes_) wait_until([&] { return is_ok(*node); }, "the cluster");
   }
 
   // Node number 3: a copy of this one, and in step with it when this returns.
@@ -35,20 +30,30 @@ class Cluster {
     nodes_.push_back(start_node());
     nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes_.back()->port())});
     std::string master_id = id(master);
-    while (nodes_.back()->command({"CLUSTER", "REPLICATE", master_id}).text != "OK")
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    while (info(*nodes_.back(), "replication").find("master_link_status:up") == std::string::npos)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const RedisProcess& replica = *nodes_.back();
+    wait_until(
+        [&] {
+          return replica.command({"CLUSTER", "REPLICATE", master_id}).text == "OK";
+        },
+        "the replica");
+    wait_until(
+        [&] {
+          return info(replica, "replication").find("master_link_status:up") != std::string::npos;
+        },
+        "the replica's link");
   }
 
   // A server without slots, which knows the others.
   void add_empty() {
     nodes_.push_back(start_node());
     nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes_.back()->port())});
-    while (!is_ok(*nodes_.back())) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    while (nodes_[0]->command({"CLUSTER", "NODES"}).text.find(id(nodes_.size() - 1)) ==
-           std::string::npos)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    wait_until([&] { return is_ok(*nodes_.back()); }, "the empty server");
+    std::string new_id = id(nodes_.size() - 1);
+    wait_until(
+        [&] {
+          return nodes_[0]->command({"CLUSTER", "NODES"}).text.find(new_id) != std::string::npos;
+        },
+        "the empty server's being known");
   }
 
   // The slot's keys are at `to`, which has not become its owner yet.

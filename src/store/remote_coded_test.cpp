@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "codec/device_decoder.h"
+#include "codec/host_piece_kernel.h"
 #include "codec/test_values.h"
 #include "store/remote_fixture.h"
 #include "store/tiers/link_encoding.h"
@@ -105,6 +107,41 @@ TEST_F(CodedRemote, OneTeachesTablesAndAllReadWithThem) {
   EXPECT_LT(loss_of(*open_and_find(coded(server.servers())), 205, 3).value(), 0.3);
 }
 
+TEST_F(CodedRemote, PiecesStayCodedForADeviceThatDecodes) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(coded(server.servers()));
+  teach(*one, server);
+  put_blocks(*one, 100, 103);
+  auto plain = open_and_find(coded(server.servers()));
+  auto device = make_cpu_device();
+  StoreOptions with_decoder = coded(server.servers());
+  with_decoder.decoder =
+      std::make_shared<DeviceDecoder>(*device, std::make_unique<HostPieceKernel>(), kLayout);
+  auto two = open_and_find(with_decoder);
+  KvCache kv_memory(*device, kLayout, 4 * kLayout.block_bytes());
+  for (uint32_t block = 100; block < 103; ++block) {
+    for (int32_t layer = 0; layer < kLayout.num_layers; ++layer) {
+      ASSERT_TRUE(loss_of(*plain, block, layer));
+      std::vector<std::byte> right(kLayout.layer_bytes());
+      std::ranges::copy(plain->fetch(test_key(block), kv(layer))->bytes(), right.begin());
+      std::vector<Digest> key = {test_key(block)};
+      two->ask(key, entries());
+      two->wait_for_answers(key, entries(),
+                            std::chrono::steady_clock::now() + std::chrono::seconds(10));
+      std::optional<PinnedEntry> entry = two->fetch(key[0], kv(layer));
+      ASSERT_TRUE(entry);
+      ASSERT_NE(entry->coding(), nullptr);
+      EXPECT_EQ(entry->value_bytes(), right.size());
+      CodedBlock piece{entry->bytes(), entry->coding()->tables, block * kBlockTokens, 2};
+      ASSERT_EQ(two->decoder()->decode(layer, kv_memory.layer(layer), {&piece, 1}), std::nullopt);
+      std::vector<std::byte> decoded(kLayout.layer_bytes());
+      kv_memory.save(*device->make_copy_lane(), layer, 2, decoded);
+      EXPECT_TRUE(decoded == right) << block << " " << layer;
+    }
+  }
+}
+
 // Both are there before there are tables, and one of them has nothing to write.
 TEST_F(CodedRemote, TablesThatComeLaterAreFoundAndNotAskedForAllTheTime) {
   SKIP_WITHOUT_REDIS();
@@ -122,11 +159,11 @@ TEST_F(CodedRemote, TablesThatComeLaterAreFoundAndNotAskedForAllTheTime) {
     server.command({"DEL", name});
   }
   auto three = open_and_find(coded(server.servers()));
-  server.command({"CONFIG", "RESETSTAT"});
   auto start = std::chrono::steady_clock::now();
+  server.command({"CONFIG", "RESETSTAT"});
   for (int i = 0; i < 200; ++i) EXPECT_FALSE(loss_of(*three, 100, 0));
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::string stats = server.command({"INFO", "commandstats"}).text;
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   size_t at = stats.find("cmdstat_getrange:calls=");
   size_t calls = at == std::string::npos ? 0 : std::stoul(stats.substr(at + 23));
   EXPECT_LE(static_cast<double>(calls), 2 + 10 * seconds) << "once in 100 ms";
@@ -199,6 +236,11 @@ TEST(LinkEncoding, FollowsTheLink) {
   i8.dtype = DType::kI8;
   EXPECT_EQ(fastest_encoding(i8, 1e6), EntryEncoding::kRaw);
   EXPECT_EQ(fastest_encoding({}, 1e6), EntryEncoding::kRaw) << "of no layout";
+  EXPECT_EQ(encoding_over(RemoteFormat::kRaw, f16, 1e6), EntryEncoding::kRaw);
+  EXPECT_EQ(encoding_over(RemoteFormat::kCoded, f16, 10e9), EntryEncoding::kCoded);
+  EXPECT_EQ(decoded_rate(EntryEncoding::kCoded, i8, 1e6), 1e6);
+  // 2 bytes, 0.4 bytes and 1/6e8 seconds of computing for each value.
+  EXPECT_NEAR(decoded_rate(EntryEncoding::kCoded, f16, 1e9), 2 / (0.4e-9 + 1 / 6e8), 1);
 }
 
 }  // namespace

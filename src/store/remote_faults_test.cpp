@@ -12,8 +12,6 @@
 namespace droidspeak {
 namespace {
 
-const size_t kPerBlock = remote_entries().size();
-
 TEST_F(RemoteStores, AServerThatIsKilledIsAMissAndIsFoundAgain) {
   SKIP_WITHOUT_REDIS();
   RedisProcess server;

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "redis/redis_process.h"
 #include "store/cache_store.h"
 #include "store/read_ahead.h"
@@ -30,6 +30,8 @@ inline std::vector<EntryId> remote_entries() {
   entries.push_back(input(4));
   return entries;
 }
+
+inline const size_t kPerBlock = remote_entries().size();
 
 // Finite floats, so that 8 bits can hold them.
 inline std::vector<std::byte> remote_bytes(uint64_t block, EntryId id) {
@@ -64,12 +66,6 @@ class RemoteStores : public ::testing::Test {
     const auto links = store.counters().of(Tier::kRemote).links;
     return !links.empty() &&
            std::ranges::all_of(links, [](const LinkReport& link) { return link.is_up; });
-  }
-
-  // As long as it takes: a test that hangs is seen.
-  template <class Condition>
-  static void wait_until(Condition is_so) {
-    while (!is_so()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
   std::unique_ptr<CacheStore> open_and_find(const StoreOptions& options) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 
+#include "base/test_wait.h"
 #include "codec/test_values.h"
 #include "redis/slots.h"
 #include "store/remote_fixture.h"
@@ -86,10 +87,10 @@ TEST_F(RemoteStores, AClusterThatNamesEverNewServersGetsSoManyThreads) {
   }
   auto store = open(options(server.servers()));
   // Somebody asks, and is sent to where he has asked.
-  while (num_asked < 6) {
+  wait_until([&] {
     find(*store, 8);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+    return num_asked >= 6;
+  });
   EXPECT_LT(remote(*store).links.size(), 64u);
   EXPECT_GT(most_hanging, 30);
   EXPECT_LT(most_hanging, static_cast<int>(RemoteNodes::kMostNodes));
@@ -112,7 +113,41 @@ TEST_F(RemoteStores, SlotsThatNobodyHasAreAskedForAgain) {
     own = server.address();
   }
   auto store = open_and_find(options(server.servers()));
-  wait_until([&] { return num_asked >= 2; });  // for ever, if nobody asks
+  wait_until([&] { return num_asked >= 2; }, "the slots that are asked for again");
+}
+
+// For a key in the slot of another it would only say where that is.
+TEST_F(RemoteStores, AServerIsMeasuredWithAKeyOfItsOwn) {
+  const uint16_t slot = redis_slot("ds1:measure:7");
+  std::mutex mutex;
+  RedisAddress own;
+  std::vector<std::string> names;
+  ScriptedServer server([&](const Words& words) {
+    std::lock_guard lock(mutex);
+    if (asks_for_slots(words)) return "*1\r\n" + slots_line(slot, slot, own);
+    if (words[0] == "SET") names.push_back(words[1]);
+    return usual_answer(words);
+  });
+  {
+    std::lock_guard lock(mutex);
+    own = server.address();
+  }
+  auto store = open_and_find(options(server.servers()));
+  std::lock_guard lock(mutex);
+  EXPECT_EQ(names, std::vector<std::string>{"ds1:measure:7"});
+}
+
+// What could not be measured is taken for ten megabytes a second; a link that did not carry the
+// measurement in time for one.
+TEST_F(RemoteStores, AServerThatTakesNothingIsNotTakenForASlowOne) {
+  for (const char* answer_to_set : {"-READONLY\r\n", "+OK\r\n"}) {
+    ScriptedServer server([&](const Words& words) -> std::string {
+      if (asks_for_slots(words)) return "-ERR no cluster\r\n";
+      return words[0] == "SET" ? answer_to_set : usual_answer(words);
+    });
+    auto store = open_and_find(options(server.servers()));
+    EXPECT_NEAR(remote(*store).links.at(0).bytes_per_second, 1e7, 1) << answer_to_set;
+  }
 }
 
 // A server that does not have the slot of the tables knows nothing of them.

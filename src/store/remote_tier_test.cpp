@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "base/test_certificate.h"
 #include "store/remote_fixture.h"
 #include "store/tiers/remote_value.h"
 
 namespace droidspeak {
 namespace {
-
-const size_t kPerBlock = remote_entries().size();
 
 TEST_F(RemoteStores, OneTakesWhatAnotherHasPut) {
   SKIP_WITHOUT_REDIS();
@@ -50,9 +49,8 @@ TEST_F(RemoteStores, OneEntryIsFetchedWithoutReadingAhead) {
 TEST_F(RemoteStores, EightBitsAreThoseOfTheDisk) {
   SKIP_WITHOUT_REDIS();
   RedisProcess server;
-  std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "remote_int8";
-  std::filesystem::remove_all(folder);
-  StoreOptions on_disk{.host_bytes = 0, .disk_folder = folder};
+  TemporaryFolder folder;
+  StoreOptions on_disk{.host_bytes = 0, .disk_folder = folder.path() / "cache"};
   on_disk.disk_format = DiskFormat::kInt8;
   on_disk.kv_layout = kRemoteLayout;
   on_disk.input_bytes = kRemoteInputBytes;
@@ -112,7 +110,8 @@ TEST_F(RemoteStores, AUserHasAPassword) {
 
 TEST_F(RemoteStores, TlsChecksWhoTheServerIs) {
   SKIP_WITHOUT_REDIS();
-  std::filesystem::path folder = testing::TempDir();
+  TemporaryFolder own;
+  const std::filesystem::path& folder = own.path();
   write_certificate(folder / "redis.pem", folder / "redis.key");
   write_certificate(folder / "other.pem", folder / "other.key");
   RedisProcess server({.certificate = folder / "redis.pem", .key = folder / "redis.key"});

@@ -46,5 +46,30 @@ TEST(LinkCost, APeerThatIsSlowerThanTheStoreDoesNotComeFirst) {
   EXPECT_FALSE(is_faster(store, tier_with(Tier::kPeer, {1000})));
 }
 
+TEST(LinkCost, IsThatOfTheFarthestLinkAndTheLongestQueue) {
+  TierReport tier = tier_with(Tier::kPeer, {100, 300, 200, 500});
+  tier.links[1].round_trip_seconds = 5e-3;
+  tier.links[2].queued_bytes = 900;
+  tier.links[3] = {.address = "a:2", .round_trip_seconds = 9, .queued_bytes = 5000};  // down
+  std::optional<LinkCost> cost = link_cost(tier);
+  ASSERT_TRUE(cost);
+  EXPECT_NEAR(cost->round_trip_seconds, 5e-3, 1e-9);
+  EXPECT_NEAR(cost->bytes_per_second, 200, 1e-6);
+  EXPECT_EQ(cost->queued_bytes, 900u);
+  tier.tier = Tier::kRemote;
+  EXPECT_EQ(link_cost(tier)->queued_bytes, 600u + 600u + 900u);
+}
+
+TEST(LinkCost, TiersThatNobodyMeasuredAreAlike) {
+  EXPECT_FALSE(is_faster(tier_with(Tier::kRemote, {0}), tier_with(Tier::kPeer, {})));
+}
+
+TEST(TierName, IsWhatReportsAndMetricsSay) {
+  EXPECT_EQ(tier_name(Tier::kHost), "host");
+  EXPECT_EQ(tier_name(Tier::kDisk), "disk");
+  EXPECT_EQ(tier_name(Tier::kPeer), "peer");
+  EXPECT_EQ(tier_name(Tier::kRemote), "remote");
+}
+
 }  // namespace
 }  // namespace droidspeak

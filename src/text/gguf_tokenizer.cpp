@@ -208,6 +208,7 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
   }
   int32_t unknown_id = read_id(file, "tokenizer.ggml.unknown_token_id", parts.tokens.size());
   parts.added_tokens = added_tokens(file, parts.tokens, unknown_id);
+  check_added_tokens(parts.added_tokens, fmt::format("{}: {}", file.path().string(), kTypesKey));
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(parts));
   read_special_ids(file, bos_default, *tokenizer);
   tokenizer->chat_template = file.get_string_or("tokenizer.chat_template", "");

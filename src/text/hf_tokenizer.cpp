@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_scan.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
@@ -18,21 +19,33 @@ namespace {
 using Json = nlohmann::json;
 using Path = std::filesystem::path;
 
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;  // the largest known have 35 MB
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+// Thousands of added tokens have tens of thousands of values; functions over values call
+// themselves.
+constexpr JsonLimits kConfigLimits{.depth = 64, .values = size_t{1} << 20};
+
 [[noreturn]] void fail(const Path& file, std::string_view field, const std::string& what) {
   throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}: {}", file.string(), field, what));
 }
 
+// A link that leads nowhere is there, too: reading it says what is wrong, where to go on without
+// the file would give other tokens.
 bool is_there(const Path& file) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(file, ignored);
+  return std::filesystem::symlink_status(file, ignored).type() !=
+         std::filesystem::file_type::not_found;
 }
 
 // The object in a JSON file; an empty one when there is no such file.
 Json read_object(const Path& file) {
   if (!is_there(file)) return Json::object();
+  const std::string text = read_file(file, kMaxConfigBytes);
+  if (auto excess = find_json_excess(text, kConfigLimits))
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", file.string(), *excess));
   Json value;
   try {
-    value = Json::parse(read_text_file(file));
+    value = Json::parse(text);
   } catch (const Json::exception& error) {
     throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: {}", file.string(), error.what()));
   }
@@ -40,9 +53,11 @@ Json read_object(const Path& file) {
   return value;
 }
 
-bool flag_or(const Json& object, const char* name, bool fallback) {
+bool flag_or(const Path& file, const Json& object, const char* name, bool fallback) {
   auto found = object.find(name);
-  return found == object.end() || !found->is_boolean() ? fallback : found->get<bool>();
+  if (found == object.end() || found->is_null()) return fallback;
+  if (!found->is_boolean()) fail(file, name, "must be true or false");
+  return found->get<bool>();
 }
 
 // The text of a token written as a string or as an object with `content`; empty for none.
@@ -80,11 +95,11 @@ void read_added_tokens_decoder(const Path& file, const Json& config, BpeParts& p
     token.id = parse_id(file, key);
     if (!entry.is_object()) fail(file, "added_tokens_decoder." + key, "must be an object");
     token.content = read_token_text(file, Json{{"token", entry}}, "token");
-    token.is_special = flag_or(entry, "special", false);
-    token.strips_left = flag_or(entry, "lstrip", false);
-    token.strips_right = flag_or(entry, "rstrip", false);
-    token.is_single_word = flag_or(entry, "single_word", false);
-    token.is_normalized = flag_or(entry, "normalized", !token.is_special);
+    token.is_special = flag_or(file, entry, "special", false);
+    token.strips_left = flag_or(file, entry, "lstrip", false);
+    token.strips_right = flag_or(file, entry, "rstrip", false);
+    token.is_single_word = flag_or(file, entry, "single_word", false);
+    token.is_normalized = flag_or(file, entry, "normalized", !token.is_special);
     if (!known.contains(token.content)) added.push_back(std::move(token));
   }
   put_added_tokens(parts, std::move(added), fmt::format("{}: added_tokens_decoder", file.string()));
@@ -93,7 +108,7 @@ void read_added_tokens_decoder(const Path& file, const Json& config, BpeParts& p
 // A string, or a list of named templates of which "default" is taken.
 std::string read_chat_template(const Path& folder, const Path& config_file, const Json& config) {
   Path jinja = folder / "chat_template.jinja";
-  if (is_there(jinja)) return read_text_file(jinja);
+  if (is_there(jinja)) return read_file(jinja, kMaxConfigBytes);
   auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return {};
   if (found->is_string()) return found->get<std::string>();
@@ -134,13 +149,14 @@ Loaded read_model(const Path& folder) {
   Path model_file = folder / "tokenizer.model";
   Loaded loaded;
   if (is_there(json_file)) {
-    TokenizerJson json = parse_tokenizer_json(read_text_file(json_file), json_file.string());
+    TokenizerJson json =
+        parse_tokenizer_json(read_file(json_file, kMaxTokenizerBytes), json_file.string());
     loaded.parts = std::move(json.parts);
     loaded.has_bos = json.prefix_token.has_value();
     loaded.bos_text = json.prefix_token.value_or("");
   } else if (is_there(model_file)) {
     SentencePieceModel model =
-        parse_sentencepiece_model(read_file(model_file), model_file.string());
+        parse_sentencepiece_model(read_file(model_file, kMaxTokenizerBytes), model_file.string());
     auto text_of = [&](int32_t id) {
       return id < 0 ? std::string() : model.parts.tokens[static_cast<size_t>(id)].text;
     };
@@ -181,7 +197,7 @@ std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::filesystem::path& folder
   tokenizer->bos_id = find_token(config_file, *tokenizer, "bos_token", tokenizer->bos_text);
   tokenizer->eos_id = find_token(config_file, *tokenizer, "eos_token", tokenizer->eos_text);
   tokenizer->bos_for_prompts =
-      flag_or(config, "add_bos_token", loaded.has_bos) && tokenizer->bos_id >= 0;
+      flag_or(config_file, config, "add_bos_token", loaded.has_bos) && tokenizer->bos_id >= 0;
   tokenizer->chat_template = read_chat_template(folder, config_file, config);
   add_end_of_turn_tokens(*tokenizer);
   read_generation_config(folder / "generation_config.json", *tokenizer);

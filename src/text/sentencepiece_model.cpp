@@ -193,6 +193,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   parts.normalizer = sentencepiece_normalizer(parts.drops_leading_space ? DummyPrefix::kAdded
                                                                         : DummyPrefix::kNone);
   add_marked_tokens(parts);
+  check_added_tokens(parts.added_tokens, source + ": pieces.type");
   return model;
 }
 

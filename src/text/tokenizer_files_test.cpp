@@ -90,15 +90,62 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
 }
 
 TEST(TokenizerJson, RefusesDeepSequences) {
-  // Made as text: to copy or dump so deep a value takes more stack than sanitizers leave.
   std::string normalizer = R"({"type": "NFC"})";
-  for (int depth = 0; depth < 1000; ++depth) {
+  for (int depth = 0; depth < 20; ++depth) {
     normalizer = R"({"type": "Sequence", "normalizers": [)" + normalizer + "]}";
   }
   std::string text = tiny_json().dump();
   text.replace(text.find("null"), 4, normalizer);
   EXPECT_THAT(failure_of([&] { parse_tokenizer_json(text, "tokenizer.json"); }),
               HasSubstr("sequences deep"));
+}
+
+Json sequence(const char* steps, const Json& step, size_t count) {
+  return {{"type", "Sequence"}, {steps, std::vector<Json>(count, step)}};
+}
+
+TEST(TokenizerJson, RefusesManySteps) {
+  const Json form = {{"type", "NFC"}};
+  EXPECT_EQ(failure_with("/normalizer", sequence("normalizers", form, 64)), "no failure");
+  EXPECT_THAT(failure_with("/normalizer", sequence("normalizers", form, 65)),
+              HasSubstr("normalizer.normalizers[64]: more than 64 steps"));
+  const Json digits = {{"type", "Digits"}};
+  EXPECT_THAT(failure_with("/pre_tokenizer", sequence("pretokenizers", digits, 65)),
+              HasSubstr("pre_tokenizer.pretokenizers[64]: more than 64 steps"));
+}
+
+std::string nested_lists(size_t depth) {
+  return std::string(depth, '[') + std::string(depth, ']');
+}
+
+// Wherever a value is shown or copied: that takes stack for every level.
+TEST(TokenizerJson, RefusesDeepValues) {
+  for (const char* place : {"/model/dropout", "/model/vocab/a", "/added_tokens/0/id", "/other"}) {
+    Json json = tiny_json();
+    json[Json::json_pointer(place)] = "here";
+    std::string text = json.dump();
+    text.replace(text.find("\"here\""), 6, nested_lists(100'000));
+    EXPECT_EQ(failure_of([&] { parse_tokenizer_json(text, "tokenizer.json"); }),
+              "tokenizer.json: JSON is nested deeper than 64 levels")
+        << place;
+  }
+}
+
+TEST(TokenizerJson, RefusesAddedTokensOfManyBytes) {
+  auto failure_of_tokens = [](int count, size_t bytes) {
+    Json tokens = Json::array();
+    for (int i = 0; i < count; ++i) {
+      std::string content = std::to_string(i) + " ";
+      content.resize(bytes, 'a');
+      tokens.push_back({{"id", 4 + i}, {"content", content}});
+    }
+    return failure_with("/added_tokens", std::move(tokens));
+  };
+  EXPECT_EQ(failure_of_tokens(1, 1024), "no failure");
+  EXPECT_THAT(failure_of_tokens(1, 1025),
+              HasSubstr("tokenizer.json: added_tokens: token 4 has 1025 bytes; at most 1024"));
+  EXPECT_THAT(failure_of_tokens(5000, 1000),
+              HasSubstr("tokenizer.json: added_tokens: 5000 tokens have 5000000 bytes in all"));
 }
 
 TEST(TokenizerJson, HolesInTheVocabularyAreSilent) {
@@ -249,6 +296,13 @@ TEST(GgufTokenizer, NamesKeyAndValue) {
   EXPECT_THAT(failure_of([] { GgufText().load(); }), HasSubstr("tokenizer.ggml.model"));
 }
 
+TEST(GgufTokenizer, RefusesMarkedTokensOfManyBytes) {
+  GgufText file = byte_level_gguf({"a", std::string(2000, 'b')}, {});
+  file.add("tokenizer.ggml.token_type", std::vector<int32_t>{1, 4});
+  EXPECT_THAT(failure_of([&] { file.load(); }),
+              HasSubstr("tokenizer.ggml.token_type: token 1 has 2000 bytes; at most 1024"));
+}
+
 TEST(GgufTokenizer, RefusesBadScores) {
   auto failure_with = [](const std::vector<float>& scores) {
     GgufText file;
@@ -301,6 +355,22 @@ TEST_F(HfFolderTest, ReadsTheConfig) {
             (std::vector<int32_t>{0, 5, 1}));
 }
 
+TEST_F(HfFolderTest, RefusesDeepOrEndlessConfigs) {
+  const std::string deep = nested_lists(100'000);
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"4": {"content": "<end>", "more": )" + deep + "}}}");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: JSON is nested deeper than 64 levels"));
+  write("tokenizer_config.json", R"({"more": ")" + std::string(17 << 20, 'x') + R"("})");
+  EXPECT_THAT(failure(), HasSubstr("at most 16777216 are read"));
+  std::string many = "0";
+  for (int i = 0; i < 21; ++i) many += "," + many;
+  write("tokenizer_config.json", R"({"more": [)" + many + "]}");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: JSON has more than 1048576 values"));
+  write("tokenizer_config.json", "{}");
+  write("generation_config.json", R"({"eos_token_id": )" + deep + "}");
+  EXPECT_THAT(failure(), HasSubstr("generation_config.json: JSON is nested deeper"));
+}
+
 TEST_F(HfFolderTest, TheChatTemplateMayBeAListOrAFile) {
   write(
       "tokenizer_config.json",
@@ -317,6 +387,20 @@ TEST_F(HfFolderTest, ThePostProcessorSaysWhetherBosIsExpected) {
   EXPECT_FALSE(load_hf_tokenizer(tokenizer_test_folder() / "tiny/qwen2")->bos_for_prompts);
 }
 
+// Without them a prompt would have other tokens.
+TEST_F(HfFolderTest, FilesThatCannotBeReadAreNotTakenForMissing) {
+  for (const char* name : {"tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+                           "tokenizer.json"}) {
+    std::filesystem::remove(folder.path() / name);
+    std::filesystem::create_symlink("nowhere", folder.path() / name);
+    EXPECT_THAT(failure(), HasSubstr(std::string(name) + ": cannot open")) << name;
+    std::filesystem::remove(folder.path() / name);
+    std::filesystem::create_directory(folder.path() / name);
+    EXPECT_THAT(failure(), HasSubstr(std::string(name) + ": not a regular file")) << name;
+    std::filesystem::remove(folder.path() / name);
+  }
+}
+
 TEST_F(HfFolderTest, NamesFileFieldAndValue) {
   write("tokenizer_config.json", "[]");
   EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: the file: must hold a JSON object"));
@@ -330,7 +414,10 @@ TEST_F(HfFolderTest, NamesFileFieldAndValue) {
   EXPECT_THAT(failure(), HasSubstr("added_tokens_decoder: 'x' is not a token id"));
   write("tokenizer_config.json", R"({"chat_template": 3})");
   EXPECT_THAT(failure(), HasSubstr("chat_template: must be"));
-  write("tokenizer_config.json", "{}");
+  write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: add_bos_token: must be true or false"));
+  write("tokenizer_config.json", R"({"add_bos_token": null})");
+  EXPECT_EQ(failure(), "no failure");
   write("generation_config.json", R"({"eos_token_id": "x"})");
   EXPECT_THAT(failure(), HasSubstr("generation_config.json: eos_token_id"));
   TemporaryFolder empty;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_scan.h"
 #include "text/bpe/families.h"
 
 namespace droidspeak {
@@ -18,7 +19,10 @@ using Json = nlohmann::json;
 
 // Ids may have holes, but not so many that a few bytes of file ask for gigabytes.
 constexpr size_t kMaxHoles = 65536;
-constexpr int kMaxDepth = 8;  // of Sequence steps within each other
+constexpr int kMaxDepth = 8;      // of Sequence steps within each other
+constexpr size_t kMaxSteps = 64;  // that each text goes through
+// Files of 256,000 tokens have two million values; functions over values call themselves.
+constexpr JsonLimits kLimits{.depth = 64, .values = size_t{1} << 23};
 
 // A value and where it stands, for errors that name the field.
 class Field {
@@ -105,6 +109,7 @@ Regex read_pattern(const Field& field) {
 void read_normalizer(const Field& field, int depth, std::vector<NormalizerStep>& steps) {
   if (field.is_null()) return;
   if (depth > kMaxDepth) field.fail(fmt::format("more than {} sequences deep", kMaxDepth));
+  if (steps.size() >= kMaxSteps) field.fail(fmt::format("more than {} steps", kMaxSteps));
   const std::string& type = field["type"].text();
   if (type == "Sequence") {
     for (const Field& step : field["normalizers"].elements())
@@ -167,6 +172,7 @@ class PreTokenizerReader {
   void read(const Field& field, int depth) {
     if (field.is_null()) return;
     if (depth > kMaxDepth) field.fail(fmt::format("more than {} sequences deep", kMaxDepth));
+    if (steps.size() >= kMaxSteps) field.fail(fmt::format("more than {} steps", kMaxSteps));
     const std::string& type = field["type"].text();
     if (is_byte_level) field.fail(fmt::format("'{}' after ByteLevel is not supported", type));
     if (type == "Sequence") {
@@ -369,9 +375,12 @@ void put_added_tokens(BpeParts& parts, std::vector<AddedToken> added, const std:
     if (is_new) parts.added_tokens.emplace_back();
     parts.added_tokens[place->second] = std::move(token);
   }
+  check_added_tokens(parts.added_tokens, where);
 }
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source) {
+  if (auto excess = find_json_excess(text, kLimits))
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", source, *excess));
   TokenizerJson result;
   try {
     Json root = Json::parse(text);

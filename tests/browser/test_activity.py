@@ -136,6 +136,16 @@ def test_who_has_read_the_conversation(server, page):
     page.wait(lambda: page.script("return Boolean(Chart.getChart('ttft-chart'))"), "the chart")
     labels = page.script("return Chart.getChart('ttft-chart').data.datasets.map((series) => series.label)")
     assert "turns here, shared" in labels
+    found = page.script("return Chart.getChart('hit-chart').data.datasets.find((series) => series.label === 'turns here').data")
+    assert [round(point["y"], 3) for point in found] == [0, round(640 / 900, 3), 0]
+    assert not page.one("#hit-chart-empty").is_displayed()
+
+
+def test_charts_without_data_say_so(server, page):
+    page.show_state(known_state(), known_books())
+    page.run_first(METRICS_SCRIPT % json.dumps([METRICS % (1000, 100, 1.0, 4, 0, 0)]))
+    page.open(server.url, "activity")
+    page.wait(lambda: page.one("#hit-chart-empty").is_displayed() and page.one("#ttft-chart-empty").is_displayed(), "the words")
 
 
 def test_activity_of_the_server(server, page):

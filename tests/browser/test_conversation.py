@@ -241,6 +241,7 @@ def test_a_reload_keeps_the_conversation_and_deleting_it_does_not(server, known)
 
 
 @pytest.mark.parametrize("kept", ["{", "null", "[]", '{"turns": 3}', '{"settings": [], "turns": [null, 1, {"question": 5}]}',
+                                  '{"turns": [{"question": "a", "answer": "b", "variant": "base", "state": "done"}]}',
                                   '{"settings": {"temperature": "hot", "system": 4}}'])
 def test_what_else_stands_in_the_storage_does_no_harm(server, known, kept):
     page = known(chat_answer("Nine."))

@@ -95,6 +95,8 @@ FORMS = [
     ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
     ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
     ("---", "<hr>"),
+    ("Here:\n| a |\n|--|\n| 1 |", '<p>Here:</p><div class="scroll" tabindex="0" role="region" aria-label="Table"><table><thead><tr><th>a</th></tr></thead>'
+                                "<tbody><tr><td>1</td></tr></tbody></table></div>"),
     ("``a`b`` \\*c\\* `d", "<p><code>a`b</code> *c* `d</p>"),
     ("&lt;b&gt; <b>", "<p>&amp;lt;b&amp;gt; &lt;b&gt;</p>"),
 ]

@@ -9,7 +9,7 @@ NAMES = ["name", "id", "value", "items", "kind", "a b", "quote\"d", "\u00e9t\u00
 
 
 def scalar(draw):
-    kind = draw.randrange(12)
+    kind = draw.randrange(16)
     if kind == 0:
         return {"type": "string"}
     if kind == 1:
@@ -35,13 +35,21 @@ def scalar(draw):
         return {"type": draw.choice(["boolean", "null", "integer", "number"])}
     if kind == 10:
         return {"type": ["string", "null"], "maxLength": 4, "description": "perhaps"}
+    if kind == 11:
+        return {"type": "number", "exclusiveMinimum": draw.choice([-1e12, 1e-6, 1 / 3]), "exclusiveMaximum": draw.choice([2 / 3, 1e12, 1e15])}
+    if kind == 12:
+        return {"type": "string", "pattern": draw.choice(["^[a-z]+$", "^\\w*$"]), "minLength": 2, "maxLength": draw.randrange(2, 30)}
+    if kind == 13:
+        return {"allOf": [{"type": ["integer", "null"], "minimum": draw.randrange(-9, 3)}, {"type": "number", "minimum": 0, "maximum": 20}]}
+    if kind == 14:
+        return {"type": "integer", "minimum": draw.choice([-2**63, 0, 1e9]), "maximum": draw.choice([2**53 - 1, 2**63 - 1, 1e300])}
     return {"type": "integer", "minimum": -50, "maximum": 50, "multipleOf": draw.choice([1, 2, 5, 7])}
 
 
 def nested(draw, depth):
     if depth == 0 or draw.random() < 0.3:
         return scalar(draw)
-    kind = draw.randrange(8)
+    kind = draw.randrange(9)
     inner = lambda: nested(draw, depth - 1)
     if kind <= 3:
         names = draw.sample(NAMES, draw.randrange(1, 5))
@@ -60,6 +68,9 @@ def nested(draw, depth):
         return {"type": "array", "prefixItems": [inner(), inner()], "items": draw.choice([False, {"type": "null"}]), "minItems": 2}
     if kind == 6:
         return {"anyOf": [inner(), inner(), {"type": "null"}]}
+    if kind == 7:
+        base = {"type": "object", "properties": {"kind": {"type": "string"}, "value": inner()}, "required": ["kind", "value"]}
+        return {"oneOf": [{"allOf": [base, {"properties": {"kind": {"const": name}}}]} for name in ("first", "second")]}
     return {"oneOf": [{"type": "object", "properties": {"kind": {"const": name}, "value": inner()}, "required": ["kind", "value"]}
                       for name in ("first", "second")]}
 

@@ -80,6 +80,14 @@ def test_rerank(pooled, embedder, path):
     assert [result["index"] for result in best["results"]] == [1] and "document" not in best["results"][0]
 
 
+def test_scores_are_cosines(pooled):
+    """Those of lengths that were rounded are no larger than 1."""
+    server, base, _ = pooled
+    for text in (chr(97 + i) * (1 + i % 3) for i in range(20)):
+        answer = httpx.post(server.url + "/rerank", json={"model": base, "query": text, "documents": [text]}, timeout=120)
+        assert 1 - 1e-5 < answer.json()["results"][0]["relevance_score"] <= 1
+
+
 def test_models_without_pooling_are_refused_by_name(pooled, embedder):
     server, _, variants = pooled
     with pytest.raises(openai.BadRequestError, match="pooling") as caught:

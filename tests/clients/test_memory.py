@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import json
 import re
+import socket
 
 import httpx
 import pytest
@@ -70,6 +71,17 @@ def test_memory_is_bounded_whatever_is_asked(large_server, first_peak, case):
     assert all(answer.json()["error"]["param"] for answer in answers if answer.status_code == 400), name
     grown = peak_bytes(large_server) - first_peak  # by all cases so far
     assert grown < MOST_GROWTH, f"{name}: {grown >> 20} MiB more at the peak"
+
+
+@pytest.mark.parametrize("value,what", [("1." + "25" * 13, "65536 decimal"), ('"' + "t" * 27 + '"', "262144 texts")], ids=["decimals", "texts"])
+def test_values_that_take_much_are_few(large_server, first_peak, value, what):
+    body = '{"model": "base", "prompt": "x", "max_tokens": 1, "anything": [%s]}' % ",".join([value] * 1_040_000)
+
+    def send(_):
+        answer = httpx.post(large_server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}, timeout=300)
+        assert answer.status_code == 503 or what in answer.json()["error"]["message"], answer.text[:300]
+        return answer.status_code
+    assert 400 in growth_while(large_server, first_peak, send, 3)
 
 
 @pytest.mark.parametrize("path,fields", [
@@ -139,6 +151,48 @@ def test_prompts_of_many_requests(large_server, first_peak):
     assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
 
 
+def head_of(method, path, body=b""):
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def statuses_of_held_answers(server, first_peak, request, count):
+    """Of clients that send it and take no more of the answer than its status."""
+    statuses = []
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            client = held.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(60)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(request)
+            statuses.append(int(client.recv(12)[9:]))
+        grown = peak_bytes(server) - first_peak
+    assert grown < MOST_GROWTH, f"{grown >> 20} MiB more at the peak"
+    return statuses
+
+
+def test_answers_that_nobody_takes(large_server, first_peak):
+    """They are counted until they are taken, or are there once for all."""
+    end = httpx.get(large_server.url + "/tokenizer_info").json()["eos_token"]
+    tokens = httpx.post(large_server.url + "/tokenize", json={"prompt": end, "add_special_tokens": False}).json()["tokens"]
+    many = json.dumps({"tokens": tokens * (6_000_000 // len(end))}).encode()  # 6 of 32 MiB each
+    assert statuses_of_held_answers(large_server, first_peak, head_of("POST", "/detokenize", many), 30) == [200] * 5 + [429] * 25
+    text = json.dumps({"prompt": "y" * 4000, "return_token_strs": True}).encode()
+    assert set(statuses_of_held_answers(large_server, first_peak, head_of("POST", "/tokenize", text), 900)) <= {200, 429}
+    for path in ("/chart.js", "/v1/droidspeak/plan_books", "/metrics"):
+        assert set(statuses_of_held_answers(large_server, first_peak, head_of("GET", path), 900)) == {200}
+
+
+def test_texts_that_answers_repeat_are_bounded(large_server):
+    end = httpx.get(large_server.url + "/tokenizer_info").json()["eos_token"]
+    tokens = httpx.post(large_server.url + "/tokenize", json={"prompt": end, "add_special_tokens": False}).json()["tokens"]
+    answer = httpx.post(large_server.url + "/detokenize", json={"tokens": tokens * 1_000_000}, timeout=60)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "tokens"
+    body = {"model": "base", "prompt": [tokens * 4000] * 250, "echo": True, "max_tokens": 1}
+    answer = httpx.post(large_server.url + "/v1/completions", json=body, timeout=60)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "echo"
+
+
 def test_a_long_word(large_server, first_peak):
     def send(_):
         body = {"model": "base", "prompt": "y" * (16 << 20)}
@@ -177,3 +231,6 @@ def test_template_arguments_are_bounded(large_server):
             answer = ask(path, arguments)
             assert answer.status_code == 400 and answer.json()["error"]["param"] == "chat_template_kwargs"
         assert ask(path, {f"key{i}": i for i in range(200)}).status_code == 200
+        for own in ("messages", "tools", "bos_token", "eos_token"):
+            answer = ask(path, {own: "x"})
+            assert answer.status_code == 400 and f"'{own}'" in answer.json()["error"]["message"], answer.text

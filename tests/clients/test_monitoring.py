@@ -87,3 +87,9 @@ def test_documented_metrics_exist(metrics):
     assert len(documented) > 20
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} | names
     assert documented <= bases, documented - bases
+
+
+def test_vllms_metrics_say_model_and_engine(metrics):
+    _, labels = metrics
+    known = {name: found for name, found in labels.items() if name.startswith("vllm:")}
+    assert len(known) > 10 and all({"model_name", "engine"} <= found for found in known.values()), known

@@ -24,7 +24,7 @@ def test_chat(client, model):
     assert answer.usage.prompt_tokens_details.cached_tokens >= 0
     extra = answer.model_extra["droidspeak"]
     assert set(extra) == {"sender", "plan", "translated", "reused_tokens", "recomputed_layers", "looked_at_tokens",
-                          "tier", "ttft_ms"}
+                          "tier", "ttft_ms", "fallback"}
 
 
 def test_chat_with_text_parts(client, model):

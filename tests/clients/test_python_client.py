@@ -128,7 +128,20 @@ def test_socket_and_key(family, tmp_path):
         client.is_healthy()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://a", "http://", "unix:"])
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://a", "http://", "unix:", "unix://run/droidspeak/socket"])
 def test_addresses_that_are_none_are_refused(url):
     with pytest.raises(ValueError, match="expected"):
         droidspeak.Client(url)
+
+
+@pytest.mark.parametrize("url", ["http://a:b", "http://a:65536"])
+def test_ports_that_are_none_are_refused(url):
+    with pytest.raises(ValueError, match="[Pp]ort"):
+        droidspeak.Client(url)
+
+
+@pytest.mark.parametrize("url, place", [("http://[::1]", ("::1", 80)), ("https://[::1]", ("::1", 443)),
+                                        ("http://[::1]:8080", ("::1", 8080)), ("http://a", ("a", 80))])
+def test_addresses_are_read_whole(url, place):
+    connection = droidspeak.client.Endpoint(url, None, 1.0, None)._connection()
+    assert (connection.host, connection.port) == place

@@ -110,6 +110,40 @@ def test_what_cannot_be_enforced_is_refused(client, model, schema, named):
     assert refused.value.param == "response_format" and named in str(refused.value)
 
 
+@pytest.mark.parametrize("wanted", [
+    {"grammar": "root ::= r0\n" + "".join(f'r{i} ::= r{i + 1} r{i + 1} | "a"\n' for i in range(60)) + 'r60 ::= "b" | ""'},
+    {"grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}? r{i + 1}? [a-z ]?\n" for i in range(40)) + 'r40 ::= "b" | ""'},
+    {"grammar": "root ::= ((([a-z ]{0,900}){0,900}){0,900}){0,900}"}, {"grammar": 'root ::= root root root | "a" | "b" | ""'},
+    {"grammar": "root ::= " + '"a"? ' * 4000}, {"regex": "(a*)*" * 800}, {"regex": "(([a-z ]{0,12}){0,12}){0,12}"}],
+    ids=["doubled", "doubled or not", "nested runs", "ambiguous", "optional", "stars", "nested expression"])
+def test_formats_with_many_readings_hold_up_nobody(client, model, wanted):
+    """They end or are refused after so many steps, and others are answered."""
+    def follow(_):
+        try:
+            client.completions.create(model=model, prompt="a", max_tokens=200, extra_body={
+                "structured_outputs": wanted, "ignore_eos": True, "logit_bias": {str(ord("a")): 50}})
+            return "followed"
+        except openai.BadRequestError as error:
+            assert "ways" in error.message or "left out" in error.message or "too long" in error.message or "states" in error.message, error
+            return "refused"
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        outcomes = pool.map(follow, range(2))
+        assert client.completions.create(model=model, prompt="b", max_tokens=4).choices
+        assert len(list(outcomes)) == 2
+
+
+def test_formats_that_are_given_up_are_named(client, model, variant):
+    options = dict(model=variant, prompt="a", max_tokens=2000, temperature=0, logit_bias={str(ord("a")): 50}, extra_body={
+        "structured_outputs": {"grammar": 'root ::= root root root | "a" | "b" | ""'}, "sharing": {"sender": model}})
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(**options)
+    assert refused.value.param == "structured_outputs" and "too long to follow" in refused.value.message
+    with pytest.raises(openai.APIError) as ended:
+        list(client.completions.create(**options, stream=True))
+    assert ended.value.param == "structured_outputs" and ended.value.code == "invalid_value"
+
+
 def test_cut_answers_say_so(client, model):
     answer = client.chat.completions.create(model=model, messages=CHAT, max_tokens=3, response_format={"type": "json_object"},
                                             logit_bias={"125": -100})

@@ -113,6 +113,10 @@ def test_help_has_an_example(program, command):
     (["bench", "decode", "--model", "base", "--batch", "64", "--kv-memory", "64KiB"], 1, "--kv-memory"),
     (["evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "full", "--data", "/nowhere/rows"], 1, "/nowhere/rows"),
     (["generate", "--model", "base", "--prompt", "x", "--temperature", "hot"], 2, "hot"),
+    (["generate", "--model", "base", "--prompt", "x", "--temperature", "nan"], 2, "nan"),
+    (["serve", "--min-quality", "NaN"], 2, "NaN"),
+    (["serve", "--max-connections", "0"], 2, "--max-connections: 0 is not a number above 0"),
+    (["generate", "--max-model-len", "-1"], 2, "--max-model-len: -1 is not 0 or a number above it"),
     (["generate", "--no-such-flag"], 2, "--no-such-flag"),
     (["frobnicate"], 2, "frobnicate"),
 ])

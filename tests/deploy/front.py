@@ -6,22 +6,19 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
+import sys
 import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from server_port import server_port
+
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 NUM_SERVERS = 3
 # Debian keeps it where only root's PATH looks.
 HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin") or "haproxy"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def environment(bind, stats, servers):
@@ -92,7 +89,7 @@ class Front:
 
     def __init__(self, log):
         self.backends = {f"server-{i + 1}": Backend() for i in range(NUM_SERVERS)}
-        self.port, self.stats_port = free_port(), free_port()
+        self.port, self.stats_port = server_port(), server_port()
         addresses = [f"127.0.0.1:{backend.port}" for backend in self.backends.values()]
         self.log = open(log, "w")
         self.process = subprocess.Popen(

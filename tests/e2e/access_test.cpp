@@ -1,6 +1,7 @@
 // Who may do what: keys, tenants, foreign pages, and requests that are let in whole or not at all.
 #include <chrono>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -75,6 +76,49 @@ TEST(Access, NeedsAKeyOnEveryCallThatDoesSomething) {
   for (const char* path : {"/health", "/metrics", "/", "/app.js"}) {
     EXPECT_EQ(server.get(path).status, 200) << path;
   }
+}
+
+// A proxy that keeps some paths to itself compares what is written.
+TEST(Access, PathsAreMatchedAsTheyAreWritten) {
+  TinyServer server(with_keys());
+  for (const char* path : {"/%6detrics", "/metric%73", "/%2fmetrics", "/v1%2Fmodels", "/%61pp.js",
+                           "/v1/%6dodels/base", "/h%65alth"}) {
+    EXPECT_EQ(server.get(path, {kRoot}).status, 404) << path;
+  }
+  std::string body = R"({"lora_name": "alpha"})";
+  EXPECT_EQ(server.post("/v1/unloa%64_lora_adapter", body, {kRoot}).status, 404);
+  EXPECT_EQ(server.get("/v1/models/alph%61", {kAnna}).status, 200) << "a name may be encoded";
+  EXPECT_EQ(server.get("/v1/models/alph%6", {kAnna}).status, 400);
+}
+
+// The server is gone when its log is read: a stream is logged behind its end.
+TEST(Access, IsLoggedWithClientAndKeyOfWholeAndStreamedAnswers) {
+  TinyServerOptions options = with_keys();
+  options.server.log_requests = ServerOptions::LogRequests::kYes;
+  testing::internal::CaptureStderr();
+  {
+    TinyServer server(options);
+    Json body = {{"model", "base"}, {"prompt", "x"}, {"max_tokens", 2}, {"ignore_eos", true}};
+    server.post("/v1/completions", body.dump(), {kAnna});
+    body["stream"] = true;
+    server.post("/v1/completions", body.dump(), {kBert});
+  }
+  std::istringstream log(testing::internal::GetCapturedStderr());
+  std::vector<Json> requests;
+  for (std::string line; std::getline(log, line);) {
+    Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json["event"] == "request") requests.push_back(json);
+  }
+  ASSERT_EQ(requests.size(), 2u);
+  for (const Json& request : requests) {
+    EXPECT_EQ(request["method"], "POST");
+    EXPECT_EQ(request["path"], "/v1/completions");
+    EXPECT_EQ(request["status"], 200);
+    EXPECT_THAT(request["client"].get<std::string>(), HasSubstr("127.0.0.1"));
+    EXPECT_EQ(request["model"], "base");
+  }
+  EXPECT_EQ(requests[0]["key"], "anna");
+  EXPECT_EQ(requests[1]["key"], "bert");
 }
 
 TEST(Access, LeavesAdaptersToTheAdmin) {

@@ -5,6 +5,8 @@
 
 #include "base/utf8.h"
 #include "e2e/tiny_server.h"
+#include "server/engine_requests.h"
+#include "server/service.h"
 #include "server/transport_test_support.h"
 
 namespace droidspeak {
@@ -86,6 +88,180 @@ TEST(Answers, ComeOnASocketToo) {
   ClientResponse response = parse_response(client.read_all());
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(Json::parse(response.body)["status"], "ok");
+}
+
+TEST(Answers, LeaveSpecialTokensOutUnlessTold) {
+  TinyServer server;
+  Json body = {{"model", "base"},  {"prompt", "a"},      {"max_tokens", 3},
+               {"temperature", 0}, {"ignore_eos", true}, {"logit_bias", {{"257", 100}}}};
+  auto text = [&] {
+    return Json::parse(server.post("/v1/completions", body.dump()).body)["choices"][0]["text"];
+  };
+  EXPECT_EQ(text(), "");
+  body["skip_special_tokens"] = false;
+  EXPECT_EQ(text(), "<|im_start|><|im_start|><|im_start|>");
+}
+
+TEST(Answers, ScoreTheirPrompt) {
+  TinyServer server;
+  Json body = {{"model", "base"}, {"prompt", "abc"}, {"max_tokens", 1}, {"prompt_logprobs", 2}};
+  auto response = server.post("/v1/completions", body.dump());
+  Json scored = Json::parse(response.body)["choices"][0]["prompt_logprobs"];
+  ASSERT_EQ(scored.size(), 3u) << response.body;
+  EXPECT_TRUE(scored[0].is_null());
+  for (size_t i : {1u, 2u}) {
+    ASSERT_GE(scored[i].size(), 2u);
+    for (const auto& [token, score] : scored[i].items()) {
+      EXPECT_LT(score["logprob"], 0) << token;
+      EXPECT_GE(score["rank"], 1);
+      EXPECT_TRUE(score["decoded_token"].is_string());
+    }
+    EXPECT_TRUE(scored[i].contains(std::to_string("abc"[i])));
+  }
+}
+
+TEST(Answers, HaveNoContentBesideCallsThatSayNothing) {
+  TinyServer server;
+  Json tool = {
+      {"type", "function"},
+      {"function", {{"name", "look"}, {"parameters", {{"type", "object"}, {"properties", {}}}}}}};
+  tool["function"]["parameters"]["properties"] = Json::object();
+  Json body = {{"model", "base"},
+               {"messages", {{{"role", "user"}, {"content", "x"}}}},
+               {"tools", {tool}},
+               {"tool_choice", {{"type", "function"}, {"function", {{"name", "look"}}}}},
+               {"max_tokens", 200},
+               {"temperature", 0}};
+  auto response = server.post("/v1/chat/completions", body.dump());
+  Json choice = Json::parse(response.body)["choices"][0];
+  EXPECT_TRUE(choice["message"]["content"].is_null()) << response.body;
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << response.body;
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "look");
+  body.erase("tools");
+  body.erase("tool_choice");
+  body["max_tokens"] = 1;
+  choice = Json::parse(server.post("/v1/chat/completions", body.dump()).body)["choices"][0];
+  EXPECT_TRUE(choice["message"]["content"].is_string());
+}
+
+// Whole, and as events that say the same.
+TEST(Answers, AreAnthropicsMessages) {
+  TinyServer server;
+  Json body = {{"model", "base"},
+               {"messages", {{{"role", "user"}, {"content", "x"}}}},
+               {"max_tokens", 6},
+               {"temperature", 0},
+               {"logit_bias", {{"97", 100}}}};
+  auto response = server.post("/v1/messages", body.dump());
+  Json whole = Json::parse(response.body);
+  ASSERT_EQ(whole["content"].size(), 1u) << response.body;
+  EXPECT_EQ(whole["content"][0], (Json{{"type", "text"}, {"text", "aaaaaa"}}));
+  EXPECT_EQ(whole["stop_reason"], "max_tokens");
+  EXPECT_EQ(whole["usage"]["output_tokens"], 6);
+  body["stream"] = true;
+  std::vector<std::string> types;
+  std::string text;
+  for (const std::string& event : server.post("/v1/messages", body.dump()).events()) {
+    Json data = Json::parse(event);
+    types.push_back(data["type"]);
+    if (data["type"] == "message_start") {
+      EXPECT_EQ(data["message"]["content"], Json::array());
+    }
+    if (data["type"] == "content_block_start") {
+      EXPECT_EQ(data["content_block"], (Json{{"type", "text"}, {"text", ""}}));
+    }
+    if (data["type"] == "content_block_delta") text += data["delta"]["text"];
+  }
+  EXPECT_EQ(text, "aaaaaa");
+  EXPECT_EQ(types.front(), "message_start");
+  EXPECT_EQ(types.back(), "message_stop");
+}
+
+TEST(Metrics, CountWhatTheStoreHolds) {
+  TinyServer server;
+  std::string text = server.get("/metrics").body;
+  for (const char* name : {"droidspeak_store_bytes{tier=\"host\"}", "vllm:num_requests_running",
+                           "droidspeak_looked_at_tokens_total", "droidspeak_http_connections",
+                           "process_start_time_seconds"})
+    EXPECT_THAT(text, testing::HasSubstr(name));
+}
+
+TEST(Prompts, BeginAsTheTokenizerWantsIt) {
+  TinyServer server;
+  auto tokenizer = load_hf_tokenizer(server.folder() / "base");
+  tokenizer->bos_id = 257;
+  using Tokens = std::vector<int32_t>;
+  {
+    Service service(server.engine(), *tokenizer, {});
+    EXPECT_EQ(*service.encode_prompt("ab", "prompt"), (Tokens{97, 98}));
+  }
+  tokenizer->bos_for_prompts = true;
+  Service service(server.engine(), *tokenizer, {});
+  EXPECT_EQ(*service.encode_prompt("ab", "prompt"), (Tokens{257, 97, 98}));
+  EXPECT_EQ(*service.encode_prompt("<|im_start|>ab", "prompt"), (Tokens{257, 97, 98}));
+  EXPECT_EQ(*service.encode("ab", "prompt"), (Tokens{97, 98}));
+}
+
+TEST(Prompts, HaveSoManyTokensTogetherAsOftenAsTheyAreEchoed) {
+  TinyServer server;
+  const std::vector<int32_t> prompt(600, 97);
+  Json body = {{"model", "base"},
+               {"prompt", std::vector<std::vector<int32_t>>(128, prompt)},
+               {"n", 16},
+               {"echo", true},
+               {"max_tokens", 1}};
+  auto refused = server.post("/v1/completions", body.dump());
+  EXPECT_EQ(refused.status, 400);
+  Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "prompt") << error;
+  EXPECT_EQ(error["code"], "array_above_max_length");
+}
+
+TEST(EngineRequests, SayAllThatTheClientSaid) {
+  TinyServer server;
+  auto tokenizer = load_hf_tokenizer(server.folder() / "base");
+  ServiceOptions options;
+  options.served_names = {"tiny"};
+  Service service(server.engine(), *tokenizer, options);
+  openai::GenerationFields fields;
+  fields.max_tokens = 7;
+  fields.min_tokens = 3;
+  fields.sampling.temperature = 0.5;
+  fields.seed = 11;
+  fields.stop_token_ids = {120};
+  fields.ignores_end_tokens = true;
+  fields.prompt_logprobs = 4;
+  fields.priority = -2;
+  fields.sharing = {SharingRequest::Mode::kExplicit, "tiny", "reuse"};
+  fields.ttft_slo_ms = 250;
+  fields.min_quality = 0.75;
+  auto requests = make_engine_requests(
+      service, fields,
+      {.variant = "alpha", .tenant = "anna", .prompts = {{97, 98}, {99}}, .num_top_logprobs = 2});
+  ASSERT_TRUE(requests);
+  ASSERT_EQ(requests->size(), 2u);
+  EXPECT_EQ(*requests->at(0).prompt, (std::vector<int32_t>{97, 98}));
+  EXPECT_EQ(*requests->at(1).prompt, (std::vector<int32_t>{99}));
+  for (const GenerationRequest& request : *requests) {
+    EXPECT_EQ(request.model, "alpha");
+    EXPECT_EQ(request.tenant, "anna");
+    EXPECT_EQ(request.max_tokens, 7);
+    EXPECT_EQ(request.min_tokens, 3);
+    EXPECT_EQ(request.sampling.temperature, 0.5);
+    EXPECT_EQ(request.sampling.seed, 11u);
+    EXPECT_EQ(*request.stop_tokens, (std::set<int32_t>{120}));
+    EXPECT_EQ(request.num_top_logprobs, 2);
+    EXPECT_EQ(request.num_prompt_alternatives, 4);
+    EXPECT_TRUE(request.wants_prompt_logprobs);
+    EXPECT_FALSE(request.wants_embedding);
+    EXPECT_NE(request.cache_salt, "") << "tenants have caches of their own";
+    EXPECT_EQ(request.priority, -2);
+    EXPECT_EQ(request.sharing.mode, SharingRequest::Mode::kExplicit);
+    EXPECT_EQ(request.sharing.sender, "base") << "as the engine calls it";
+    EXPECT_EQ(request.sharing.plan, "reuse");
+    EXPECT_EQ(request.ttft_slo_ms, 250);
+    EXPECT_EQ(request.min_quality, 0.75);
+  }
 }
 
 TEST(PlanBookList, ShowsWhatWasMeasured) {

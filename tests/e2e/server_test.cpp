@@ -77,6 +77,19 @@ TEST(Server, ServesTheBaseUnderOtherNames) {
   EXPECT_EQ(Json::parse(response.body)["model"], "other");
 }
 
+// Requests for alpha would go to the base.
+TEST(Server, TakesNoOtherNameForTheBaseThatAVariantHas) {
+  using Names = std::vector<std::string>;
+  for (const Names& names : {Names{"alpha"}, {"other", "beta"}, {"other", "other"}, {""}}) {
+    TinyServerOptions options;
+    options.server.served_names = names;
+    EXPECT_THROW(TinyServer{options}, Failure) << names.back();
+  }
+  TinyServerOptions options;
+  options.server.served_names = {"base", "other"};
+  EXPECT_NO_THROW(TinyServer{options});
+}
+
 TEST(Server, StreamsTheSameTextThatItGivesWhole) {
   TinyServer server;
   std::string fields =
@@ -198,6 +211,8 @@ TEST(Server, LoadsAnAdapterInGguf) {
   EXPECT_EQ(refused.status, 400);
   EXPECT_THAT(refused.body, HasSubstr("adapters/text.gguf"));
   EXPECT_THAT(refused.body, Not(HasSubstr(server.folder().string())));
+  EXPECT_THAT(load("adapters/alpha/adapter_config.json").body,
+              HasSubstr("expected an adapter's folder or GGUF file"));
   TemporaryFolder elsewhere;
   std::filesystem::rename(server.folder() / "adapters" / "gamma.gguf",
                           elsewhere.path() / "gamma.gguf");

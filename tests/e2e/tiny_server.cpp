@@ -13,6 +13,7 @@ TinyServer::TinyServer(TinyServerOptions options) : own_device_(make_cpu_device(
     books.emplace_back("book.json");
   }
   FamilyFile file = read_family_file(write_tiny_family(folder_.path(), {}, books));
+  file.base.pooling = options.base_pooling;
   tokenizer_ = load_hf_tokenizer(file.base.path);
   options.engine.kv_bytes = uint64_t{32} << 20;
   options.engine.store.host_bytes = uint64_t{32} << 20;

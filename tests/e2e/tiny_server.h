@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "e2e/http_client.h"
 #include "engine/engine.h"
+#include "model/family.h"
 #include "ops/ops.h"
 #include "server/server.h"
 #include "support/tiny_model.h"
@@ -19,6 +20,7 @@ struct TinyServerOptions {
   EngineOptions engine;
   // With a plan book for (base, alpha): plain reuse, and 0,1,3 as its better plan.
   enum class PlanBooks { kNone, kBaseToAlpha } plan_books = PlanBooks::kNone;
+  Pooling base_pooling = Pooling::kNone;
   Device* device = nullptr;  // one that passes for a CPU and outlives the server; null: a CPU
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "engine/engine.h"
 #include "engine/shared_family.h"
 #include "redis/redis_process.h"
@@ -36,20 +37,24 @@ void generate_and_tell(Engine& engine, const RedisProcess& directory, Generation
   size_t before = num_told(directory);
   size_t num_blocks = (request.prompt->size() - 1) / 64;
   generate(engine, std::move(request));
-  while (num_told(directory) < before + num_blocks)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  wait_until([&] { return num_told(directory) >= before + num_blocks; },
+             "the directory to know the blocks");
 }
 
 // By prompts of their own, until the link is known.
 void meet(Engine& engine, Engine& other, const RedisProcess& directory) {
-  for (int32_t number = 0; !knows_a_peer(engine); ++number) {
+  int32_t number = 0;
+  wait_until([&] {
+    if (knows_a_peer(engine)) return true;
     std::vector<int32_t> prompt = question(1, 64, 10);
     prompt[0] = number % 20;
     prompt[1] = number / 20;
+    ++number;
     GenerationRequest request{.model = "base", .prompt = prompt, .max_tokens = 1};
     generate_and_tell(other, directory, request);
     generate(engine, request);
-  }
+    return false;
+  });
 }
 
 TEST(PeerSharing, ASecondEngineTakesFromTheFirstsMemory) {

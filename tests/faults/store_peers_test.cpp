@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "base/test_wait.h"
 #include "redis/redis_process.h"
 #include "store/eviction/eviction_policy.h"
 #include "store/test_entries.h"
@@ -108,10 +109,8 @@ class Node {
     return static_cast<size_t>(std::ranges::count(found, Presence::kHit));
   }
 
-  // As long as it takes: a test that hangs is seen.
   void wait_until_found(uint64_t num_blocks, size_t num_entries) {
-    while (num_found(num_blocks) != num_entries)
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    wait_until([&] { return num_found(num_blocks) == num_entries; });
   }
 
   // How many come; all that come are right.
@@ -182,6 +181,15 @@ TEST_F(Peers, ReadWhatAnotherHasPut) {
   EXPECT_EQ(report.links[0].address, first.peers().address());
   EXPECT_TRUE(report.links[0].is_up);
   EXPECT_GT(report.links[0].bytes_per_second, 0);
+  EXPECT_EQ(report.tier, Tier::kPeer);
+  EXPECT_EQ(report.bytes_read, kBlocks * (3 * kKvBytes + kInputBytes));
+  EXPECT_EQ(report.entries, kBlocks);
+  EXPECT_EQ(report.damaged, 0U);
+  EXPECT_GT(report.links[0].round_trip_seconds, 0);
+  EXPECT_EQ(report.links[0].failures, 0U);
+  TierReport served = first.peers().report();
+  EXPECT_EQ(served.hits + served.bytes_read, 0U);
+  EXPECT_GE(served.bytes_written, report.bytes_read);
   EXPECT_EQ(first.num_found(kBlocks), 0U) << "a node is not its own peer";
 }
 
@@ -198,7 +206,24 @@ TEST_F(Peers, WhatWasErasedIsNotServed) {
   for (uint64_t block = 3; block < kBlocks; ++block)
     num_left += test_owner(block) == test_owner(1) ? 0 : all_entries().size();
   EXPECT_EQ(second.num_read(3), 0U);
+  EXPECT_EQ(second.peers().report().misses, 3 * all_entries().size());
   EXPECT_EQ(second.num_read(kBlocks), num_left);
+}
+
+TEST_F(Peers, WhatIsClearedIsNeitherServedNorKnown) {
+  RedisProcess redis;
+  Node first(options(redis));
+  Node second(options(redis));
+  first.put(kBlocks);
+  second.wait_until_found(kBlocks, kEntries);
+  EXPECT_EQ(second.peers().report().entries, kBlocks);
+  second.peers().clear();
+  EXPECT_EQ(second.peers().report().entries, 0U);
+  second.wait_until_found(kBlocks, kEntries);
+  second.peers().erase(test_key(0));
+  EXPECT_EQ(second.peers().report().entries, kBlocks - 1);
+  first.peers().clear();
+  EXPECT_EQ(second.num_read(kBlocks), 0U);
 }
 
 TEST_F(Peers, ANodeThatEndsIsForgotten) {

@@ -112,6 +112,10 @@ def test_man_page_has_every_command_and_option(program):
         assert len(command.path) == 1 or f'.SS "{" ".join(command.path[1:])}"' in page
         for option in command.options:
             assert f"\\fB{option.names[-1]}\\fR" in page
+    variables = page.split(".SH ENVIRONMENT")[1].split(".SH")[0]
+    named = {name for command in program.all() for option in command.options
+             for name in re.findall(r"(?:Env:|\$)(DROIDSPEAK_\w+)", option.value + option.text)}
+    assert "DROIDSPEAK_REMOTE_CACHE" in named and all(name in variables for name in named)
 
 
 def complete(script, *words):
@@ -226,6 +230,18 @@ def test_package_has_its_parts(unpacked):
     assert names and "libssl.so.3" not in names
     modes = {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()}
     assert modes <= {0o644, 0o755}
+
+
+def test_a_deleted_configuration_does_not_stop_an_upgrade(tmp_path):
+    """All but the script's own decisions is played: nothing of this machine is changed."""
+    for name in ("getent", "useradd", "install", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    for name in ("chgrp", "chmod"):
+        (tmp_path / name).write_text('#!/bin/sh\ntest -e "$2"\n')
+    for tool in tmp_path.iterdir():
+        tool.chmod(0o755)
+    script = (deb.FORMS / "postinst").read_text().replace("/etc/droidspeak", str(tmp_path / "etc"))
+    subprocess.run(["/bin/sh", "-c", script, "postinst", "configure", "0.1.0"], check=True, env={"PATH": str(tmp_path)})
 
 
 def test_configuration_gives_the_unit_what_it_reads(unpacked, program):

@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "gemma2",
                                                           "gemma3",
                                                           "granite",
+                                                          "granite-bias",
                                                           "olmo2",
                                                           "olmo3",
                                                           "mixtral",
@@ -61,8 +62,15 @@ INSTANTIATE_TEST_SUITE_P(All,
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 
+// Sizes that are no multiples of 8.
+INSTANTIATE_TEST_SUITE_P(Odd,
+                         ArchitectureParity,
+                         testing::Combine(testing::Values("llama-odd"),
+                                          testing::Values(DeviceKind::kCpu)),
+                         name_of_case);
+
 TEST_P(DeviceParity, AdapterLogitsEqualPeft) {
-  for (const char* name : {"smollm2", "gemma2", "granite", "mixtral"}) {
+  for (const char* name : {"smollm2", "gemma2", "granite", "mixtral", "qwen3-moe"}) {
     SCOPED_TRACE(name);
     const std::filesystem::path folder = golden_models() / name;
     SingleModel model(folder, folder / "adapter", {.device = GetParam()});
@@ -96,8 +104,9 @@ INSTANTIATE_TEST_SUITE_P(All,
 // 16-bit weights, activations and caches, as served.
 TEST(CudaParity, FastLogitsStayClose) {
   if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
-  for (const char* name : {"llama3", "smollm2", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
-                           "granite", "olmo2", "mixtral", "qwen2-moe", "qwen3-moe", "smollm3"}) {
+  for (const char* name :
+       {"llama3", "smollm2", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "granite",
+        "granite-bias", "olmo2", "mixtral", "qwen2-moe", "qwen3-moe", "smollm3"}) {
     SCOPED_TRACE(name);
     Golden golden = read_golden(golden_models() / name / "golden.json");
     SingleModel model(
@@ -108,13 +117,15 @@ TEST(CudaParity, FastLogitsStayClose) {
   }
 }
 
-// Heads that no kernel takes are refused while loading, not at the first token.
-TEST(CudaParity, LargeHeadsAreRefusedAtLoad) {
+// Sizes that no kernel takes are refused while loading, not at the first token.
+TEST(CudaParity, SizesAreRefusedAtLoad) {
   if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
   TemporaryFolder folder;
   write_tiny_checkpoint(folder.path(), {.head_dim = 512});
   EXPECT_NO_THROW(SingleModel(folder.path(), {}, {.device = DeviceKind::kCpu}));
   EXPECT_THROW(SingleModel(folder.path(), {}, {.device = DeviceKind::kCuda}), Failure);
+  EXPECT_THROW(SingleModel(golden_models() / "llama-odd", {}, {.device = DeviceKind::kCuda}),
+               Failure);
 }
 
 }  // namespace

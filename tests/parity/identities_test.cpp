@@ -121,11 +121,20 @@ TEST_P(Identities, KeysAreTurnedBackWholly) {
 
 INSTANTIATE_TEST_SUITE_P(All,
                          Identities,
-                         testing::Combine(testing::Values("qwen2-windows",
+                         testing::Combine(testing::Values("llama2",
+                                                          "llama3",
+                                                          "smollm2",
+                                                          "mistral",
+                                                          "qwen2",
+                                                          "qwen2-windows",
+                                                          "qwen3",
+                                                          "phi3",
+                                                          "phi3-long",
                                                           "phi4-mini",
                                                           "gemma2",
                                                           "gemma3",
                                                           "granite",
+                                                          "granite-bias",
                                                           "olmo2",
                                                           "olmo3",
                                                           "mixtral",
@@ -133,6 +142,12 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "qwen3-moe",
                                                           "smollm3"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Odd,
+                         Identities,
+                         testing::Combine(testing::Values("llama-odd"),
+                                          testing::Values(DeviceKind::kCpu)),
                          name_of_case);
 
 }  // namespace

@@ -60,6 +60,8 @@ class Checker:
                 self.problem(f"{prompt.name}, {models}: {text!r} instead of {expected}, {done}")
             return None
         self.count("answers with sharing")
+        if done["fallback"] and done["fallback"]["after_tokens"] > 0:
+            return self.count("of those finished without their sender's cache")
         # Nothing else decides: neither what was cached before, nor whether the plan's layers were computed now or lay
         # in a cache that the plan mixed before (then there are none to recompute).
         is_mixed = done["recomputed_layers"] == 0

@@ -19,7 +19,7 @@ import time
 
 from checks import AdapterTimeline, Checker
 from clients import Client
-from network_faults import NetworkFaults, Redis, free_port
+from network_faults import NetworkFaults, Redis, server_port
 from prompts import make_prompts, record_references
 from relay import Relay
 from service import ROOT, Service
@@ -125,7 +125,7 @@ def run(args, folder):
         port = relay.port if name == "server" else redis.port
         flags = ["--remote-cache", f"redis://127.0.0.1:{port}", "--remote-secret-file", secret, "--remote-format", "raw"]
         if not args.without_peers:
-            flags += ["--peer-listen", f"127.0.0.1:{free_port()}"]
+            flags += ["--peer-listen", f"127.0.0.1:{server_port()}"]
         log = args.out / f"{name}.log"
         return Service(program, args.family, root, None, [*(SCARCE_TINY if args.tiny else SCARCE), *flags], log)
 

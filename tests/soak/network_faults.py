@@ -1,16 +1,18 @@
 """What goes wrong between machines while they work: Redis, the link to it, and a peer."""
 
+import pathlib
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from server_port import server_port
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+START_SECONDS = 60
 
 
 class Redis:
@@ -18,7 +20,7 @@ class Redis:
 
     def __init__(self, folder):
         self.folder = folder
-        self.port = free_port()
+        self.port = server_port()
         self.process = None
         self.start()
 
@@ -27,7 +29,11 @@ class Redis:
         command = [program, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", str(self.folder), "--maxmemory", "256mb",
                    "--maxmemory-policy", "allkeys-lru"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
         while self.command("PING") is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"{program} did not start on port {self.port} (exit status {self.process.returncode})")
             time.sleep(0.02)
 
     def command(self, *words, password=None):

@@ -59,6 +59,12 @@ void read_hf_windows(const JsonFields& json,
   set_windows(window, is_full, config);
 }
 
+void read_hf_window(const JsonFields& json, int64_t default_window, ModelConfig& config) {
+  read_hf_windows(json, default_window, no_layer, config);
+  if (std::ranges::count(config.windows, 0) > 0)
+    json.refuse("layer_types", "\"sliding_attention\" for every layer: there is a sliding_window");
+}
+
 void refuse_hf_window(const JsonFields& json, std::string_view why) {
   if (json.get_bool_or("use_sliding_window", false)) json.refuse("use_sliding_window", why);
   if (!json.has("layer_types")) return;

@@ -98,6 +98,8 @@ void read_hf_windows(const JsonFields& json,
                      int64_t default_window,
                      const std::function<bool(int32_t layer)>& sees_all,
                      ModelConfig& config);
+// The same where every layer has the window, or none.
+void read_hf_window(const JsonFields& json, int64_t default_window, ModelConfig& config);
 // Refuses a window: `why` says who has none.
 void refuse_hf_window(const JsonFields& json, std::string_view why);
 void read_gguf_windows(const GgufFile& file,

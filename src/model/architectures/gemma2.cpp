@@ -35,7 +35,8 @@ const Architecture& gemma2_architecture() {
       .parts = {.norms = NormPlacement::kAround, .activation = Activation::kGelu},
       .hf_norms_lack_one = true,
       .is_tied_by_default = true,
-      .own_fields = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"},
+      .own_fields = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar",
+                     "attention_bias"},
       .own_keys = {"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"},
       .read_hf = read_hf,
       .read_gguf = read_gguf};

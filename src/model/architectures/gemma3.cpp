@@ -14,7 +14,6 @@ void read_hf(const JsonFields& json, ModelConfig& config) {
   const char* field =
       json.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
   read_gemma_hf(json, json.get_int_or(field, 6, 1, INT32_MAX), config);
-  config.attention_cap = read_hf_cap(json, "attn_logit_softcapping", 0);
   config.logit_cap = read_hf_cap(json, "final_logit_softcapping", 0);
   if (config.local_rope) return;
   config.local_rope = RopeConfig{.theta = json.get_double_or("rope_local_base_freq", kLocalTheta),
@@ -51,8 +50,8 @@ const Architecture& gemma3_architecture() {
       .hf_norms_lack_one = true,
       .is_tied_by_default = true,
       .default_rope_theta = 1e6,
-      .own_fields = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar",
-                     "rope_local_base_freq", "sliding_window_pattern"},
+      .own_fields = {"final_logit_softcapping", "query_pre_attn_scalar", "rope_local_base_freq",
+                     "sliding_window_pattern", "attention_bias"},
       .own_keys = {"attention.sliding_window", "attention.sliding_window_pattern",
                    "final_logit_softcapping"},
       .read_hf = read_hf,

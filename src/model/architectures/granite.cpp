@@ -45,7 +45,7 @@ const Architecture& granite_architecture() {
       .gguf_architectures = {"granite"},
       .gguf_permutes_qk = true,
       .own_fields = {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
-                     "logits_scaling"},
+                     "logits_scaling", "attention_bias", "mlp_bias"},
       .own_keys = {"embedding_scale", "attention.scale", "residual_scale", "logit_scale"},
       .read_hf = read_hf,
       .read_gguf = read_gguf};

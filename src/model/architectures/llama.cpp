@@ -36,6 +36,7 @@ const Architecture& llama_architecture() {
       .hf_model_types = {"llama"},
       .gguf_architectures = {"llama"},
       .gguf_permutes_qk = true,
+      .own_fields = {"attention_bias", "mlp_bias"},
       .own_keys = {"attention.sliding_window", "expert_count", "expert_used_count",
                    "expert_feed_forward_length"},
       .read_hf = read_hf,

@@ -5,7 +5,7 @@ namespace droidspeak {
 namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  read_hf_windows(json, 0, no_layer, config);
+  read_hf_window(json, 0, config);
   config.experts = {.count = read_expert_count(json, "num_local_experts"),
                     .per_row = read_expert_count(json, "num_experts_per_tok"),
                     .ffn_dim = config.ffn_dim};

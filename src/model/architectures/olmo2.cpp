@@ -40,6 +40,7 @@ const Architecture& olmo2_architecture() {
       .hf_model_types = {"olmo2"},
       .gguf_architectures = {"olmo2"},
       .parts = kParts,
+      .own_fields = {"attention_bias"},
       .own_keys = {"attention.sliding_window", "attention.sliding_window_pattern"},
       .read_hf = read_olmo2_hf,
       .read_gguf = read_gguf};
@@ -53,6 +54,7 @@ const Architecture& olmo3_architecture() {
                                          .gguf_as = "olmo2",
                                          .parts = kParts,
                                          .default_rope_theta = 500000,
+                                         .own_fields = {"attention_bias"},
                                          .read_hf = read_olmo3_hf};
   return architecture;
 }

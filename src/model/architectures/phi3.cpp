@@ -6,7 +6,13 @@ namespace droidspeak {
 namespace {
 
 void read_hf(const JsonFields& json, ModelConfig& config) {
-  read_hf_windows(json, 0, no_layer, config);
+  read_hf_window(json, 0, config);
+  // Files of Phi keep it beside all else, and it counts there with this default alone.
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  const RopeScaling& scaling = config.rope.scaling;
+  if (scaling.kind == RopeScaling::Kind::kLongRope && !json.has(kOriginal) &&
+      scaling.original_max_positions != 4096)
+    json.refuse(kOriginal, "a number, beside rope_scaling");
 }
 
 void read_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& config) {

@@ -14,6 +14,7 @@ const Architecture& qwen3_architecture() {
                                          .hf_model_types = {"qwen3"},
                                          .gguf_architectures = {"qwen3"},
                                          .parts = {.qk_norm = QkNorm::kPerHead},
+                                         .own_fields = {"attention_bias"},
                                          .read_hf = read_qwen_windows,
                                          .read_gguf = read_gguf};
   return architecture;

@@ -1,5 +1,6 @@
 // Qwen2-MoE and Qwen3-MoE: their dense cousins with experts in every layer; Qwen2-MoE has one more
-// that every token goes to, through a gate.
+// that every token goes to, through a gate. With "use_sliding_window" the layers that "layer_types"
+// names have a window in Qwen2-MoE, all of them in Qwen3-MoE.
 #include <fmt/format.h>
 
 #include "model/architectures/qwen.h"
@@ -9,8 +10,7 @@ namespace {
 
 using Weights = ExpertChoice::Weights;
 
-void read_hf(const JsonFields& json, ModelConfig& config) {
-  refuse_hf_window(json, "false: windows beside experts are not supported");
+void read_experts(const JsonFields& json, ModelConfig& config) {
   if (json.get_int_or("decoder_sparse_step", 1, 0, INT32_MAX) != 1)
     json.refuse("decoder_sparse_step", "1: experts in every layer");
   if (!json.is_blank("mlp_only_layers"))
@@ -19,14 +19,27 @@ void read_hf(const JsonFields& json, ModelConfig& config) {
   if (json.has("num_experts") &&
       read_expert_count(json, "num_experts") != read_expert_count(json, count))
     json.refuse("num_experts", "the same as num_local_experts");
-  if (!json.get_bool_or("qkv_bias", true)) json.refuse("qkv_bias", "true");
   config.experts = {
       .count = read_expert_count(json, count),
       .per_row = read_expert_count(json, "num_experts_per_tok"),
       .ffn_dim = read_expert_count(json, "moe_intermediate_size"),
       .weights = json.get_bool_or("norm_topk_prob", false) ? Weights::kOfChosen : Weights::kOfAll};
-  const bool has_shared = config.parts.has_shared_expert;
-  config.ffn_dim = has_shared ? read_expert_count(json, "shared_expert_intermediate_size") : 0;
+}
+
+void read_qwen2_hf(const JsonFields& json, ModelConfig& config) {
+  read_experts(json, config);
+  config.ffn_dim = read_expert_count(json, "shared_expert_intermediate_size");
+  config.parts.has_qkv_bias = json.get_bool_or("qkv_bias", true);
+  if (!json.get_bool_or("use_sliding_window", false)) return refuse_hf_window(json, "false");
+  if (!json.has("layer_types")) json.refuse("layer_types", "the layers that have a window");
+  read_hf_windows(json, 4096, no_layer, config);
+}
+
+void read_qwen3_hf(const JsonFields& json, ModelConfig& config) {
+  read_experts(json, config);
+  config.ffn_dim = 0;
+  if (!json.get_bool_or("use_sliding_window", false)) return refuse_hf_window(json, "false");
+  read_hf_window(json, 4096, config);
 }
 
 void read_qwen2_gguf(const GgufFile& file, std::string_view prefix, ModelConfig& config) {
@@ -58,7 +71,7 @@ const Architecture& qwen2_moe_architecture() {
       .own_fields = {"num_experts", "num_local_experts", "num_experts_per_tok", "qkv_bias"},
       .own_keys = {"expert_count", "expert_used_count", "expert_feed_forward_length",
                    "expert_shared_feed_forward_length"},
-      .read_hf = read_hf,
+      .read_hf = read_qwen2_hf,
       .read_gguf = read_qwen2_gguf};
   return architecture;
 }
@@ -70,9 +83,9 @@ const Architecture& qwen3_moe_architecture() {
       .hf_model_types = {"qwen3_moe"},
       .gguf_architectures = {"qwen3moe"},
       .parts = {.qk_norm = QkNorm::kPerHead},
-      .own_fields = {"num_experts", "num_local_experts", "num_experts_per_tok"},
+      .own_fields = {"num_experts", "num_local_experts", "num_experts_per_tok", "attention_bias"},
       .own_keys = {"expert_count", "expert_used_count", "expert_feed_forward_length"},
-      .read_hf = read_hf,
+      .read_hf = read_qwen3_hf,
       .read_gguf = read_qwen3_gguf};
   return architecture;
 }

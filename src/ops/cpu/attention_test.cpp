@@ -100,8 +100,9 @@ const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},      {100, 37}
                                       {63, 2},  {127, 1}, {3, 50, 11}, {70, 2, 200}};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
-  const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80},  {5, 1, 96}, {2, 1, 8},
-                                  {6, 2, 16}, {7, 7, 24},  {12, 2, 40}, {8, 4, 256}};
+  const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80},  {5, 1, 96},  {2, 1, 8},
+                                  {6, 2, 16}, {7, 7, 24},  {12, 2, 40}, {8, 4, 256}, {6, 3, 20},
+                                  {5, 1, 6},  {4, 2, 2},   {3, 3, 90}};
   for (AttentionCase c : shapes) {
     c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
@@ -220,8 +221,8 @@ TEST_F(AttentionTest, GatheredRowsEqualThoseOfAWholePrefillToTheBit) {
 }
 
 TEST_F(AttentionTest, MassIsTheSumOfTheLastRowsWeights) {
-  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},   {4, 4, 128, 0.1f},
-                                  {7, 7, 24, 0.3f},     {8, 1, 80, 0.1f},
+  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},   {4, 4, 128, 0.1f},         {7, 7, 24, 0.3f},
+                                  {8, 1, 80, 0.1f},     {6, 3, 20, 0.2f},          {5, 1, 6, 0.4f},
                                   {9, 3, 64, 0.2f, 70}, {9, 3, 64, 0.5f, 70, 3.0f}};
   for (const AttentionCase& c : shapes) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {

@@ -5,6 +5,7 @@
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/attention/attention.h"
 #include "ops/cuda/attention/attention_plain.h"
+#include "ops/cuda/experts/grouped_experts.h"
 #include "ops/cuda/fit/low_rank_fit.h"
 #include "ops/cuda/fit/normal_equations.h"
 #include "ops/cuda/kernels.h"
@@ -13,6 +14,7 @@
 #include "ops/cuda/products/weight_packer.h"
 #include "ops/cuda/quantized/strip_packer.h"
 #include "ops/cuda/rows/divergence.h"
+#include "ops/cuda/rows/row_sampler.h"
 #include "ops/cuda/steps/fast_paths.h"
 #include "ops/cuda/steps/layout_cache.h"
 #include "ops/cuda/steps/op_joiner.h"
@@ -61,9 +63,11 @@ class CudaOps final : public Ops {
         packer_(device),
         linear_(device, paths),
         attention_(device.stream()),
+        grouped_experts_(device, linear_),
         layouts_(device),
         graphs_(device),
-        tokens_(device) {}
+        tokens_(device),
+        sampler_(device) {}
 
   Device& device() override { return device_; }
 
@@ -109,13 +113,10 @@ class CudaOps final : public Ops {
                 TensorView out) override {
     const bool is_fused = paths_.fused_lora && lora_kernels_support(ranges, in, low, out);
     if (!is_fused) return Ops::add_lora(ranges, in, low, out);
-    if (is_tracing_) {
-      trace_.add(Operation::kLora, in, low, out, ranges.size());
-      for (const LoraRows& rows : ranges) trace_.add(rows);
-      return;
-    }
+    if (is_tracing_) return trace_.add_lora(ranges, in, low, out);
     joiner_.flush();
-    add_lora_of_few_rows(stream_, ranges, in, low, out);
+    if (inputs_ == nullptr) return add_lora_of_few_rows(stream_, ranges, in, low, out);
+    add_lora_of_table(stream_, inputs_->corrections.operation(num_corrections_++), in, low, out);
   }
 
   void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
@@ -147,7 +148,20 @@ class CudaOps final : public Ops {
     if (in.rows > 0) cuda::add_scaled(stream_, in, factor, out);
   }
 
-  // Waits, so what chooses experts is never repeated from a record.
+  bool add_experts(const ExpertLayer& layer, TensorView in, TensorView out) override {
+    check_expert_layer(layer, in, out);
+    if (!paths_.grouped_experts || !grouped_experts_.prepare(layer, in, out)) return false;
+    if (is_tracing_) {
+      trace_.add(Operation::kExperts, in, out);
+      grouped_experts_.add_to(trace_);
+      return true;
+    }
+    const std::optional<NormedRows> norm = joiner_.take_norm(in);
+    grouped_experts_.run(stream_, norm.value_or(NormedRows{in, {}}), out);
+    return true;
+  }
+
+  // Waits, so what chooses experts like this is never repeated from a record.
   void choose_experts(TensorView logits,
                       const ExpertChoice& choice,
                       std::span<int32_t> experts,
@@ -184,7 +198,8 @@ class CudaOps final : public Ops {
 
   void gate_rows(TensorView gates, TensorView rows) override {
     check_gated_rows(gates, rows);
-    if (is_tracing_) return trace_.spoil();
+    if (is_tracing_) return trace_.add(Operation::kGateRows, gates, rows);
+    joiner_.flush();
     if (rows.rows > 0) cuda::gate_rows(stream_, gates, rows);
   }
 
@@ -194,7 +209,10 @@ class CudaOps final : public Ops {
                         const KvLayerView& kv) override {
     check_rotation(qkv, options, slices, kv);
     if (slices.empty()) return;
-    if (is_tracing_) return trace_.add(Operation::kRotate, qkv, options, slices, kv);
+    if (is_tracing_) {
+      trace_.add(Operation::kRotate, qkv, options, kv);
+      return trace_.add_slices(slices, qkv.rows);
+    }
     joiner_.flush();
     cuda::rotate_and_store(stream_, qkv, options, layout_of(slices), kv);
   }
@@ -207,7 +225,10 @@ class CudaOps final : public Ops {
     check_attention(qkv, options, kv, out);
     check_slices(slices, qkv.rows);
     if (slices.empty()) return;
-    if (is_tracing_) return trace_.add(Operation::kAttention, qkv, options, slices, kv, out);
+    if (is_tracing_) {
+      trace_.add(Operation::kAttention, qkv, options, kv, out);
+      return trace_.add_slices(slices, qkv.rows);
+    }
     joiner_.flush();
     attention_.run(qkv, options, layout_of(slices), kv, out);
   }
@@ -322,8 +343,22 @@ class CudaOps final : public Ops {
     std::copy_n(static_cast<const int32_t*>(best_on_host_.data()), out.size(), out.data());
   }
 
+  void sample(TensorView logits,
+              std::span<const RowSampling> rows,
+              std::span<SampledToken> out) override {
+    check_sampling(logits, rows, out);
+    check(!is_tracing_, "sampling waits, so it cannot be repeated");
+    const bool is_argmax = std::ranges::all_of(rows, &RowSampling::is_plain_greedy);
+    if (is_argmax || !RowSampler::supports(logits, rows)) return Ops::sample(logits, rows, out);
+    sampler_.run(logits, rows, out);
+  }
+
+  int64_t repeated_rows(int64_t rows) const override {
+    return paths_.graphs ? rows_of_step(rows) : rows;
+  }
+
   void repeat(const std::function<void()>& queue) override {
-    if (!paths_.graphs || is_tracing_ || fixed_layout_ != nullptr) return queue();
+    if (!paths_.graphs || is_tracing_ || inputs_ != nullptr) return queue();
     trace_.clear();
     is_tracing_ = true;
     const Finally end([this] { is_tracing_ = false; });
@@ -331,8 +366,8 @@ class CudaOps final : public Ops {
     is_tracing_ = false;
     if (!trace_.is_repeatable()) return queue();
     trace_.add(attention_.scratch());
-    graphs_.run(trace_, [&](cudaStream_t stream, const BatchLayout& layout) {
-      launch_on(stream, &layout);
+    graphs_.run(trace_, [&](cudaStream_t stream, const StepGraphs::Inputs& inputs) {
+      launch_on(stream, &inputs);
       const Finally back([this] {
         joiner_.forget();
         launch_on(device_.stream(), nullptr);
@@ -346,16 +381,17 @@ class CudaOps final : public Ops {
  private:
   static const void* as_address(const float* values) { return values; }
 
-  // Operations use this stream, and if there is one this layout, from now on.
-  void launch_on(cudaStream_t stream, const BatchLayout* layout) {
+  // Operations use this stream, and if there are some these inputs, from now on.
+  void launch_on(cudaStream_t stream, const StepGraphs::Inputs* inputs) {
     stream_ = stream;
-    fixed_layout_ = layout;
+    inputs_ = inputs;
+    num_corrections_ = 0;
     linear_.launch_on(stream);
     attention_.launch_on(stream);
   }
 
   const BatchLayout& layout_of(std::span<const SequenceSlice> slices) {
-    return fixed_layout_ != nullptr ? *fixed_layout_ : layouts_.get(slices);
+    return inputs_ != nullptr ? inputs_->layout : layouts_.get(slices);
   }
 
   Math map_math() const {
@@ -382,12 +418,15 @@ class CudaOps final : public Ops {
   Linear linear_;
   OpJoiner joiner_{linear_};
   Attention attention_;
+  GroupedExperts grouped_experts_;
   LayoutCache layouts_;
   StepGraphs graphs_;
   OpTrace trace_;
-  bool is_tracing_ = false;  // operations are noted, not queued
-  const BatchLayout* fixed_layout_ = nullptr;
+  bool is_tracing_ = false;                     // operations are noted, not queued
+  const StepGraphs::Inputs* inputs_ = nullptr;  // of a step that is queued as a whole
+  size_t num_corrections_ = 0;                  // of it, queued so far
   UploadRing tokens_;
+  RowSampler sampler_;
   Tensor scores_;      // of add_attention_mass()
   Tensor translated_;  // rows of a map's input
   Tensor hidden_;      // rows after the first half of a low-rank map

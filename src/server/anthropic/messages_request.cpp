@@ -265,10 +265,13 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
   accept_only(fields, "service_tier", {"auto", "standard_only"});
   accept_only(fields, "speed", {"standard"});
   reject_other_limits(fields, "max_tokens");
+  reject_unsupported(fields, {"mcp_servers", "container", "context_management", "compaction",
+                              "fallbacks", "output_format", "inference_geo"});
+  // Those of the other calls.
   reject_unsupported(
-      fields, {"mcp_servers", "container", "context_management", "compaction", "fallbacks",
-               "output_format", "stop", "response_format", "structured_outputs", "prompt_logprobs",
-               "logprobs", "inference_geo"});
+      fields, {"stop", "response_format", "structured_outputs", "guided_json", "guided_regex",
+               "guided_choice", "guided_grammar", "text", "instructions", "parallel_tool_calls",
+               "logprobs", "top_logprobs", "prompt_logprobs", "chat_template_kwargs"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {

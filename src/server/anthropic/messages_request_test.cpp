@@ -113,6 +113,8 @@ TEST(MessagesRequest, IsRefusedByTheNameOfWhatIsWrong) {
           R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f"}]}])"),
       "messages[0].content[0].input");
   EXPECT_EQ(param(user + R"("thinking":{"type":"enabled","budget_tokens":1024})"), "thinking");
+  EXPECT_EQ(param(user + R"("system":5)"), "system");
+  EXPECT_EQ(param(user + R"("system":{"type":"text","text":"x"})"), "system");
   EXPECT_EQ(param(user + R"("stop_sequences":[""])"), "stop_sequences");
   EXPECT_EQ(param(user + R"("stop_sequences":"x")"), "stop_sequences");
   EXPECT_EQ(param(user + R"("mcp_servers":[1])"), "mcp_servers");

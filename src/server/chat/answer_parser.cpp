@@ -32,8 +32,9 @@ size_t blank_end(std::string_view text) {
 
 AnswerParser::AnswerParser(const CallSyntax* syntax,
                            Beginning beginning,
-                           std::set<std::string> tools)
-    : syntax_(syntax), tools_(std::move(tools)) {
+                           std::set<std::string> tools,
+                           Calls calls)
+    : syntax_(syntax), tools_(std::move(tools)), calls_(calls) {
   if (beginning == Beginning::kReasoning) skip_blanks_before(State::kReasoning);
 }
 
@@ -48,7 +49,8 @@ std::vector<AnswerEvent> AnswerParser::finish() {
   is_over_ = true;
   while (step()) {
   }
-  if (state_ == State::kName) give_up_call();
+  if (state_ == State::kName && !has_called_) give_up_call();
+  pending_.clear();  // behind a call: part of its end, or of a next one before its arguments
   return std::exchange(events_, {});
 }
 
@@ -139,6 +141,12 @@ bool AnswerParser::read_text() {
     return false;
   }
   std::string_view text(pending_);
+  bool must_begin = calls_ == Calls::kInsteadOfText && !has_called_;
+  if (must_begin && !text.starts_with(syntax_->trigger)) {
+    if (!is_over_ && syntax_->trigger.starts_with(text)) return false;
+    syntax_ = nullptr;
+    return true;
+  }
   size_t call = text.find(syntax_->trigger);
   if (call != std::string_view::npos) {
     std::string_view before = text.substr(0, call);
@@ -209,28 +217,26 @@ bool AnswerParser::read_arguments() {
 // The end of a call, and of a list the next call or the end.
 bool AnswerParser::read_after_call() {
   std::string_view text(pending_);
-  auto is_cut = [&](std::string_view wanted) {
-    return !is_over_ && text.size() < wanted.size() && wanted.starts_with(text);
+  auto is_part_of = [&](std::string_view wanted) {
+    return text.size() < wanted.size() && wanted.starts_with(text);
   };
-  if (is_cut(syntax_->after_arguments)) return false;
+  bool is_cut = is_part_of(syntax_->after_arguments);
   size_t end = text.starts_with(syntax_->after_arguments) ? syntax_->after_arguments.size() : 0;
-  bool is_list = !syntax_->closing.empty();
-  state_ = State::kText;
-  if (is_list) {
+  State next = State::kText;
+  if (!is_cut && !syntax_->closing.empty()) {
     text.remove_prefix(end);
-    if (is_cut(syntax_->separator) || is_cut(syntax_->closing)) {
-      state_ = State::kAfterCall;
-      return false;
-    }
+    is_cut = is_part_of(syntax_->separator) || is_part_of(syntax_->closing);
     if (text.starts_with(syntax_->separator)) {
       end += syntax_->separator.size();
       is_first_call_ = false;
-      state_ = State::kName;
+      next = State::kName;
     } else if (text.starts_with(syntax_->closing)) {
       end += syntax_->closing.size();
     }
   }
+  if (is_cut) return false;
   pending_.erase(0, end);
+  state_ = next;
   return true;
 }
 

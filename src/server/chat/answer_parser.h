@@ -1,6 +1,7 @@
 // Takes an answer apart while it comes: reasoning (<think>...</think> at its beginning), text, and
 // tool calls. Text that may be the beginning of a call is held back, and so are blanks, which
-// between calls mean nothing. What only looks like a call is text.
+// between calls mean nothing. What only looks like a call is text; a part of one at the end of the
+// answer is not, where it follows another call.
 #pragma once
 
 #include <set>
@@ -21,19 +22,19 @@ struct AnswerEvent {
 
 class AnswerParser {
  public:
-  enum class Beginning { kUnknown, kReasoning };  // the latter: the prompt has opened it
+  enum class Beginning { kUnknown, kReasoning };     // the latter: the prompt has opened it
+  enum class Calls { kBesideText, kInsteadOfText };  // where the answer has a format of its own
 
   // `syntax` is null when nothing may be called, and lives on otherwise. What looks like a call of
-  // something else than the tools is text.
-  AnswerParser(const CallSyntax* syntax, Beginning beginning, std::set<std::string> tools = {});
+  // something else than the tools is text. With kInsteadOfText an answer that does not begin with
+  // a call has none: it may say anything, a call's text, too.
+  AnswerParser(const CallSyntax* syntax,
+               Beginning beginning,
+               std::set<std::string> tools = {},
+               Calls calls = Calls::kBesideText);
 
   std::vector<AnswerEvent> push(std::string_view text);
   std::vector<AnswerEvent> finish();
-
-  bool is_in_reasoning() const {
-    return state_ == State::kReasoning ||
-           (state_ == State::kBlanks && after_blanks_ == State::kReasoning);
-  }
 
  private:
   enum class State { kBeginning, kBlanks, kReasoning, kText, kName, kArguments, kAfterCall };
@@ -55,6 +56,7 @@ class AnswerParser {
 
   const CallSyntax* syntax_;
   Shared<std::set<std::string>> tools_;  // of all choices
+  Calls calls_;
   State state_ = State::kBeginning;
   State after_blanks_ = State::kText;  // of kBlanks
   std::string pending_;

@@ -83,9 +83,14 @@ TEST(AnswerParser, SplitsOffReasoningAtTheBeginningOnly) {
 
 TEST(AnswerParser, KnowsThatThePromptHasOpenedTheReasoning) {
   AnswerParser parser(nullptr, Beginning::kReasoning);
-  EXPECT_TRUE(parser.is_in_reasoning());
   EXPECT_THAT(items_of(parser, "\nhm\n</think>\n\nYes."),
               ElementsAre("reasoning: hm", "text: Yes."));
+}
+
+TEST(AnswerParser, HoldsNothingBackBehindTheReasoning) {
+  AnswerParser parser(nullptr, Beginning::kUnknown);
+  EXPECT_THAT(parser.push("<think>hm</think>\n\nYes."), testing::SizeIs(2));
+  EXPECT_THAT(parser.finish(), testing::IsEmpty());
 }
 
 TEST(AnswerParser, FindsHermesCalls) {
@@ -113,6 +118,33 @@ TEST(AnswerParser, SaysThatACallWasCutOff) {
               ElementsAre("call: f {\"a\": [1 (cut)"));
 }
 
+// Wherever max_tokens or a stop string cuts an answer: behind its first call there is no text.
+TEST(AnswerParser, TakesNoPartOfACallForText) {
+  struct Case {
+    CallSyntax::Kind kind;
+    std::string first;
+    std::string rest;
+  };
+
+  for (const auto& [kind, first, rest] : {
+           Case{CallSyntax::Kind::kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}",
+                "}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": "},
+           Case{CallSyntax::Kind::kLlama, "{\"name\": \"f\", \"parameters\": {}", "}"},
+           Case{CallSyntax::Kind::kMistralList, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}",
+                "}, {\"name\": \"g\", \"arguments\": "},
+           Case{CallSyntax::Kind::kMistralNames, "[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]g[ARGS"},
+       }) {
+    std::string trigger(call_syntax(kind).trigger);
+    for (size_t length = 0; length < rest.size(); ++length) {
+      std::string part = rest.substr(0, length);
+      size_t again = rest.find(trigger);  // what may still be text: the trigger's own beginning
+      bool is_begun = again != std::string::npos && length > again;
+      if (is_begun && length < again + trigger.size()) continue;
+      EXPECT_THAT(items_of(kind, first + part), ElementsAre("call: f {}")) << first + part;
+    }
+  }
+}
+
 TEST(AnswerParser, FindsLlamasCalls) {
   EXPECT_THAT(items_of(CallSyntax::Kind::kLlama, "{\"name\": \"f\", \"parameters\": {\"x\": 1}}"),
               ElementsAre("call: f {\"x\": 1}"));
@@ -133,6 +165,31 @@ TEST(AnswerParser, FindsCallsBehindReasoning) {
                        "<think>I call <tool_call></think>\n\n<tool_call>\n{\"name\": \"f\", "
                        "\"arguments\": {}}\n</tool_call>"),
               ElementsAre("reasoning: I call <tool_call>", "call: f {}"));
+}
+
+// As where a schema says what an answer without calls looks like.
+TEST(AnswerParser, FindsNoCallsInAnAnswerThatDoesNotBeginWithOne) {
+  auto items = [](CallSyntax::Kind kind, const std::string& text) {
+    using Calls = AnswerParser::Calls;
+    return items_of(
+        AnswerParser(&call_syntax(kind), Beginning::kUnknown, {"f", "g"}, Calls::kInsteadOfText),
+        text);
+  };
+  for (const auto& [kind, text] : {
+           std::pair{CallSyntax::Kind::kLlama, R"([{"name": "f", "parameters": {"x": 1}}])"},
+           {CallSyntax::Kind::kLlama, R"({"name": "Bob", "is": {"name": "f", "parameters": {}}})"},
+           {CallSyntax::Kind::kMistralNames, R"({"a": "[TOOL_CALLS]f[ARGS]{7}", "b": 1})"},
+           {CallSyntax::Kind::kMistralNames, R"(["[TOOL_CALLS]"])"},
+       })
+    EXPECT_THAT(items(kind, text), ElementsAre(std::string("text: ") + text));
+  EXPECT_THAT(items(CallSyntax::Kind::kMistralNames, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{}"),
+              ElementsAre("call: f {}", "call: g {}"));
+  EXPECT_THAT(items(CallSyntax::Kind::kHermes,
+                    "<think>f?</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+                    "{}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": "
+                    "{}}\n</tool_call>"),
+              ElementsAre("reasoning: f?", "call: f {}", "call: g {}"));
+  EXPECT_TRUE(items(CallSyntax::Kind::kHermes, "").empty());
 }
 
 TEST(AnswerParser, KeepsTextBehindCalls) {

@@ -6,10 +6,10 @@ namespace droidspeak {
 
 namespace {
 
-using Kind = CallSyntax::Kind;
+using SyntaxKind = CallSyntax::Kind;
 
 constexpr CallSyntax kHermes = {
-    .kind = Kind::kHermes,
+    .kind = SyntaxKind::kHermes,
     .trigger = "<tool_call>",
     .opening = "",
     .before_name = "<tool_call>\n{\"name\": \"",
@@ -20,7 +20,7 @@ constexpr CallSyntax kHermes = {
 };
 
 constexpr CallSyntax kLlama = {
-    .kind = Kind::kLlama,
+    .kind = SyntaxKind::kLlama,
     .trigger = "{\"name\": \"",
     .opening = "",
     .before_name = "{\"name\": \"",
@@ -32,7 +32,7 @@ constexpr CallSyntax kLlama = {
 };
 
 constexpr CallSyntax kMistralList = {
-    .kind = Kind::kMistralList,
+    .kind = SyntaxKind::kMistralList,
     .trigger = "[TOOL_CALLS]",
     .opening = "[TOOL_CALLS][",
     .before_name = "{\"name\": \"",
@@ -44,7 +44,7 @@ constexpr CallSyntax kMistralList = {
 };
 
 constexpr CallSyntax kMistralNames = {
-    .kind = Kind::kMistralNames,
+    .kind = SyntaxKind::kMistralNames,
     .trigger = "[TOOL_CALLS]",
     .opening = "",
     .before_name = "[TOOL_CALLS]",
@@ -57,15 +57,15 @@ constexpr CallSyntax kMistralNames = {
 
 }  // namespace
 
-const CallSyntax& call_syntax(Kind kind) {
+const CallSyntax& call_syntax(SyntaxKind kind) {
   switch (kind) {
-    case Kind::kHermes:
+    case SyntaxKind::kHermes:
       return kHermes;
-    case Kind::kLlama:
+    case SyntaxKind::kLlama:
       return kLlama;
-    case Kind::kMistralList:
+    case SyntaxKind::kMistralList:
       return kMistralList;
-    case Kind::kMistralNames:
+    case SyntaxKind::kMistralNames:
       return kMistralNames;
   }
   panic("unknown CallSyntax::Kind");
@@ -77,14 +77,15 @@ ToolDialect find_tool_dialect(std::string_view chat_template) {
   };
   if (!says("tools")) return {};
   if (says("[TOOL_CALLS]")) {
-    return {says("[ARGS]") ? Kind::kMistralNames : Kind::kMistralList, ToolPrompt::kTemplate};
+    return {says("[ARGS]") ? SyntaxKind::kMistralNames : SyntaxKind::kMistralList,
+            ToolPrompt::kTemplate};
   }
   bool is_xml = says("<arg_key>") || says("<function=");  // calls that are not JSON
   if (says("<tool_call>") && says("arguments") && !is_xml) {
-    return {Kind::kHermes, ToolPrompt::kTemplate};
+    return {SyntaxKind::kHermes, ToolPrompt::kTemplate};
   }
   if (says("<|start_header_id|>") && says("\"parameters\": ")) {
-    return {Kind::kLlama, ToolPrompt::kTemplate};
+    return {SyntaxKind::kLlama, ToolPrompt::kTemplate};
   }
   return {};
 }

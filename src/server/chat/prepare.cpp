@@ -9,6 +9,16 @@
 
 namespace droidspeak {
 
+namespace {
+
+// Thoughts end where the text says so.
+bool is_end_of_thoughts_special(const Tokenizer& tokenizer) {
+  std::vector<int32_t> tokens = tokenizer.encode("</think>", SpecialTokens::kParse);
+  return tokens.size() == 1 && tokenizer.is_special(tokens.front());
+}
+
+}  // namespace
+
 ApiResult<PreparedChat> prepare_chat(Service& service,
                                      openai::ChatRequest& chat,
                                      HttpRequest& request,
@@ -17,6 +27,8 @@ ApiResult<PreparedChat> prepare_chat(Service& service,
   std::optional<Service::Model> model = service.find_model(fields.model);
   if (!model) return model_not_found(fields.model);
   const CallSyntax* syntax = nullptr;
+  using Calls = AnswerParser::Calls;
+  const Calls calls = fields.output_format ? Calls::kInsteadOfText : Calls::kBesideText;
   std::set<std::string> tool_names;
   if (const ToolOffer& offer = chat.prompt.tools; offer.is_open()) {
     syntax = &call_syntax(service.tool_dialect().syntax);
@@ -45,11 +57,14 @@ ApiResult<PreparedChat> prepare_chat(Service& service,
   if (auto error = reserve_memory(service, *requests, fields, request)) return *error;
   { WorkSlots::Slot done = std::move(slot); }
   bool is_thinking = prompt->beginning == AnswerParser::Beginning::kReasoning;
-  if (fields.output_format && is_thinking)
+  if (fields.output_format && is_thinking) {
     fields.output_format->begins = OutputFormat::Begins::kAfterReasoning;
+    fields.skips_special_tokens = false;  // the format counts them as text
+  }
+  if (is_end_of_thoughts_special(service.tokenizer())) fields.skips_special_tokens = false;
   if (auto error = add_grammar(service, fields, *requests, request)) return *error;
   return PreparedChat{make_generation(service, fields, std::move(*requests)),
-                      AnswerParser(syntax, prompt->beginning, std::move(tool_names))};
+                      AnswerParser(syntax, prompt->beginning, std::move(tool_names), calls)};
 }
 
 }  // namespace droidspeak

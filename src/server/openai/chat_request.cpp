@@ -1,3 +1,4 @@
+#include <array>
 #include <limits>
 
 #include <fmt/format.h>
@@ -11,10 +12,17 @@ namespace droidspeak::openai {
 namespace {
 
 constexpr const char* kTemplateArguments = "chat_template_kwargs";
+// What templates are given of the request or the tokenizer: texts in them are held to more.
+constexpr std::array kOwnVariables = {"messages", "tools", "bos_token", "eos_token"};
 
 std::string read_template_arguments(Fields& fields) {
   if (!fields.object(kTemplateArguments)) return {};
   JsonValue arguments = *fields.find(kTemplateArguments);
+  for (const char* name : kOwnVariables) {
+    if (arguments.find(name))
+      fields.invalid(kTemplateArguments,
+                     fmt::format("'{}' is not among what may be set there", name));
+  }
   std::string text = arguments.text();
   if (!fields.check_count(kTemplateArguments, arguments.size(), kMaxTemplateArguments)) return {};
   if (!fields.check_length(kTemplateArguments, text, kMaxTemplateArgumentBytes)) return {};
@@ -58,7 +66,8 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompt = read_chat_prompt(fields);
   request.num_top_logprobs = read_chat_logprobs(fields);
-  reject_unsupported(fields, {"echo", "reasoning_effort"});
+  reject_unsupported(fields, {"echo", "reasoning_effort", "system", "instructions",
+                              "stop_sequences", "output_config", "text"});
   reject_verbosity(fields);
   fields.boolean("store");  // nothing is
   accept_only(fields, "service_tier", {"auto", "default"});

@@ -66,8 +66,6 @@ class Fields {
 
   bool has_failed() const { return error_.has_value(); }
 
-  std::optional<ApiError>& error_slot() { return error_; }
-
  private:
   std::optional<JsonValue> find_kind(const std::string& name, JsonKind kind, const char* expected);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json_scan.h"
@@ -14,6 +15,10 @@ namespace droidspeak::openai {
 namespace {
 
 using Json = nlohmann::json;
+
+// These take more memory than other values, and nobody means so many.
+constexpr size_t kMaxTexts = size_t{1} << 18;
+constexpr size_t kMaxDecimals = size_t{1} << 16;
 
 ApiError unparsable(const std::string& message) {
   return status_error(400, "We could not parse the JSON body of your request: " + message);
@@ -48,10 +53,12 @@ class TreeReader final : public nlohmann::json_sax<Json> {
   }
 
   bool number_float(double number, const std::string& text) override {
+    if (++num_decimals_ > kMaxDecimals) return refuse("decimal numbers", kMaxDecimals);
     return add({std::make_unique<JsonDecimal>(JsonDecimal{number, text})});
   }
 
   bool string(std::string& text) override {
+    if (++num_texts_ > kMaxTexts) return refuse("texts", kMaxTexts);
     return add({std::make_unique<std::string>(std::move(text))});
   }
 
@@ -98,6 +105,11 @@ class TreeReader final : public nlohmann::json_sax<Json> {
     std::string key;
   };
 
+  bool refuse(const char* what, size_t most) {
+    problem_ = fmt::format("it has more than {} {}.", most, what);
+    return false;
+  }
+
   bool add(JsonNode node) {
     if (open_.empty()) {
       root_ = std::move(node);
@@ -112,6 +124,8 @@ class TreeReader final : public nlohmann::json_sax<Json> {
   std::vector<Open> open_;
   JsonNode root_;
   std::string problem_;
+  size_t num_texts_ = 0;
+  size_t num_decimals_ = 0;
 };
 
 template <class T>

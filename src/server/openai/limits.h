@@ -45,6 +45,7 @@ inline constexpr size_t kMaxPrompts = 2048;
 inline constexpr size_t kMaxChoices = 2048;                     // of all prompts together
 inline constexpr size_t kMaxPromptTokens = size_t{1} << 20;     // of all prompts together
 inline constexpr size_t kMaxEmbeddingValues = size_t{1} << 22;  // of all texts together
+inline constexpr size_t kMaxRepeatedBytes = size_t{8} << 20;    // text that an answer says again
 inline constexpr size_t kMaxLogprobValues = size_t{1} << 18;    // tokens times alternatives
 
 // Of all requests in work; what is over is 429.

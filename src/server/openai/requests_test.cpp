@@ -387,6 +387,21 @@ TEST(RequestBody, IsRefusedCheaplyWhenItHasTooManyValues) {
   EXPECT_THAT(request.error().message, HasSubstr("1048576"));
 }
 
+TEST(RequestBody, HoldsSoManyDecimalsAndTexts) {
+  auto body = [](const std::string& value, int count) {
+    std::string text = R"({"model": "m", "prompt": "x", "a": [)" + value;
+    for (int i = 1; i < count; ++i) text += "," + value;
+    return text + "]}";
+  };
+  EXPECT_TRUE(parse_completion_request(body("0.5", 65536)));
+  EXPECT_FALSE(parse_completion_request(body("0.5", 65537)));
+  constexpr int kOthers = 2;  // the model and the prompt
+  EXPECT_TRUE(parse_completion_request(body("\"\"", 262144 - kOthers)));
+  auto refused = parse_completion_request(body("\"\"", 262145 - kOthers));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("262144 texts"));
+}
+
 TEST(TokenizeRequest, TakesAPromptOrMessages) {
   auto text = parse_tokenize_request(R"({"prompt": "x", "add_special_tokens": false})");
   ASSERT_TRUE(text);

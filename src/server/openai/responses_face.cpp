@@ -303,7 +303,8 @@ class ResponsesFace final : public AnswerFace {
     Usage usage = usage_of(generation, 1);
     json.begin_object().key("input_tokens").integer(usage.prompt_tokens);
     json.key("input_tokens_details").begin_object();
-    json.key("cached_tokens").integer(usage.cached_tokens).end_object();
+    json.key("cached_tokens").integer(usage.cached_tokens);
+    json.key("cache_write_tokens").integer(0).end_object();
     json.key("output_tokens").integer(usage.completion_tokens);
     json.key("output_tokens_details").begin_object();
     json.key("reasoning_tokens").unsigned_integer(num_reasoning_tokens()).end_object();

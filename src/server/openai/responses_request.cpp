@@ -72,7 +72,10 @@ class ItemReader {
     call.name = ToolList::name_of(item);
     call.arguments = read_arguments(item, "arguments");
     ChatTurn& turn = assistant();
-    if (item.check_count("type", turn.calls.size(), kMaxToolCalls - 1)) {
+    if (turn.calls.size() == kMaxToolCalls) {
+      item.invalid("type",
+                   fmt::format("more than {} calls in one turn of the assistant", kMaxToolCalls));
+    } else {
       turn.calls.push_back(std::move(call));
     }
   }
@@ -179,7 +182,9 @@ void reject_what_needs_more(Fields& fields) {
   fields.boolean("store");  // the clients' default is true; the answer says false
   reject_unsupported(
       fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",
-               "prompt_logprobs", "context_management", "logprobs", "echo"});
+               "prompt_logprobs", "context_management", "logprobs", "echo", "system",
+               "stop_sequences", "output_config", "guided_json", "guided_regex", "guided_choice",
+               "guided_grammar", "chat_template_kwargs"});
   if (auto reasoning = fields.object("reasoning")) {
     reject_unsupported(*reasoning, {"effort", "summary", "generate_summary"});
   }

@@ -54,6 +54,20 @@ TEST(ResponsesRequest, TurnsItemsIntoTurns) {
   EXPECT_EQ(turns[3].content, "2");
 }
 
+TEST(ResponsesRequest, OneTurnHasSoManyCalls) {
+  auto calls = [](size_t count) {
+    std::string items = R"("input":[{"role":"user","content":"a"})";
+    for (size_t i = 0; i < count; ++i)
+      items += R"(,{"type":"function_call","call_id":"c","name":"f","arguments":"{}"})";
+    return request_with(items + "]");
+  };
+  EXPECT_TRUE(calls(512));
+  auto refused = calls(513);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "input[513].type");
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("more than 512 calls"));
+}
+
 TEST(ResponsesRequest, TakesToolsAndFormats) {
   auto request = request_with(
       R"("input":"x","tools":[{"type":"function","name":"f","description":"d","strict":true,

@@ -14,7 +14,7 @@ constexpr const char* kTools =
     R"("tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"z":1,"a":2}}},)"
     R"({"type":"function","function":{"name":"g"}}])";
 
-ApiResult<ChatRequest> chat_with(const std::string& fields) {
+ApiResult<ChatRequest> chat_with_tools(const std::string& fields) {
   return parse_chat_request(R"({"model":"m","messages":[{"role":"user","content":"hi"}],)" +
                             fields + "}");
 }
@@ -24,7 +24,7 @@ ApiResult<ChatRequest> chat_of(const std::string& messages) {
 }
 
 TEST(ChatTools, KeepTheClientsOrder) {
-  auto request = chat_with(kTools);
+  auto request = chat_with_tools(kTools);
   ASSERT_TRUE(request) << request.error().message;
   const ToolOffer& offer = request->prompt.tools;
   ASSERT_EQ(offer.tools.size(), 2u);
@@ -38,7 +38,7 @@ TEST(ChatTools, KeepTheClientsOrder) {
 
 TEST(ChatTools, CanBeChosen) {
   auto choice = [](const std::string& value) {
-    auto request = chat_with(std::string(kTools) + R"(,"tool_choice":)" + value);
+    auto request = chat_with_tools(std::string(kTools) + R"(,"tool_choice":)" + value);
     EXPECT_TRUE(request) << request.error().message;
     return request->prompt.tools.choice;
   };
@@ -47,13 +47,13 @@ TEST(ChatTools, CanBeChosen) {
   ToolChoice named = choice(R"({"type":"function","function":{"name":"g"}})");
   EXPECT_EQ(named.mode, Mode::kNamed);
   EXPECT_EQ(named.name, "g");
-  auto alone = chat_with(std::string(kTools) + R"(,"parallel_tool_calls":false)");
+  auto alone = chat_with_tools(std::string(kTools) + R"(,"parallel_tool_calls":false)");
   EXPECT_EQ(alone->prompt.tools.calls, ToolOffer::Calls::kOne);
 }
 
 TEST(ChatTools, AreRefusedByTheNameOfWhatIsWrong) {
   auto param = [](const std::string& fields) {
-    auto request = chat_with(fields);
+    auto request = chat_with_tools(fields);
     return request ? "accepted" : request.error().param;
   };
   std::string tools = std::string(kTools) + ",";
@@ -84,8 +84,8 @@ TEST(ChatTools, AreRefusedByTheNameOfWhatIsWrong) {
 
 TEST(ChatTools, TakeObjectsOnly) {
   auto read = [](const std::string& schema) {
-    auto request = chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":)" +
-                             schema + "}}]");
+    auto request = chat_with_tools(
+        R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + schema + "}}]");
     if (request) return request->prompt.tools.tools[0].parameters;
     EXPECT_EQ(request.error().param, "tools[0].function.parameters");
     EXPECT_THAT(request.error().message, testing::HasSubstr("tool 'f'"));
@@ -112,8 +112,8 @@ TEST(ChatTools, TakeObjectsOnly) {
 TEST(ChatTools, WithTooManyKeysAreRefusedAtOnce) {
   std::string keys;
   for (int i = 0; i < 10000; ++i) keys += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
-  auto request = chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":{)" +
-                           keys + "}}}]");
+  auto request = chat_with_tools(
+      R"("tools":[{"type":"function","function":{"name":"f","parameters":{)" + keys + "}}}]");
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().param, "tools[0].function.parameters");
   EXPECT_THAT(request.error().message, testing::HasSubstr("tool 'f'"));
@@ -126,7 +126,7 @@ TEST(ChatTools, AreBoundedTogether) {
     many += (i > 0 ? "," : "") + std::string(R"({"type":"function","function":{"name":"f)") +
             std::to_string(i) + R"(","description":")" + description + R"("}})";
   }
-  EXPECT_EQ(chat_with(R"("tools":[)" + many + R"(],"tool_choice":"none")").error().param,
+  EXPECT_EQ(chat_with_tools(R"("tools":[)" + many + R"(],"tool_choice":"none")").error().param,
             "tools[7].function.parameters");
 }
 
@@ -136,13 +136,14 @@ TEST(ChatTools, AreBounded) {
     many += (i > 0 ? "," : "") + std::string(R"({"type":"function","function":{"name":"f)") +
             std::to_string(i) + "\"}}";
   }
-  EXPECT_EQ(chat_with(R"("tools":[)" + many + "]").error().param, "tools");
+  EXPECT_EQ(chat_with_tools(R"("tools":[)" + many + "]").error().param, "tools");
   std::string large(kMaxToolBytes, 'x');
-  EXPECT_EQ(chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"x":")" +
+  EXPECT_EQ(
+      chat_with_tools(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"x":")" +
                       large + R"("}}}])")
-                .error()
-                .param,
-            "tools[0].function.parameters");
+          .error()
+          .param,
+      "tools[0].function.parameters");
 }
 
 TEST(ChatMessages, CarryCallsAndResults) {

@@ -69,15 +69,16 @@ EntryEncoding encoding_of(DiskFormat format) {
   panic("a format that is none");
 }
 
+std::optional<size_t> BlockEncoding::size_of(EntryId id) const {
+  const bool is_input = id.kind == EntryKind::kLayerInput;
+  if (is_input ? input_bytes == 0 : layout.num_layers == 0) return std::nullopt;
+  return is_input ? input_bytes : layout.layer_bytes();
+}
+
 bool BlockEncoding::has_size(EntryId id, size_t bytes) const {
   if (id.layer < 0 || (layout.num_layers > 0 && id.layer >= layout.num_layers)) return false;
-  switch (id.kind) {
-    case EntryKind::kKeyValue:
-      return layout.num_layers == 0 || bytes == layout.layer_bytes();
-    case EntryKind::kLayerInput:
-      return input_bytes == 0 || bytes == input_bytes;
-  }
-  return false;
+  if (id.kind != EntryKind::kKeyValue && id.kind != EntryKind::kLayerInput) return false;
+  return size_of(id).value_or(bytes) == bytes;
 }
 
 BlockImage make_block_image(const PendingWrite& write, const BlockEncoding& encoding) {

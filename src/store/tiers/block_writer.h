@@ -35,6 +35,8 @@ struct BlockEncoding {
   size_t input_bytes = 0;                        // of one layer's input; 0: not known
   std::shared_ptr<const CodecTables> tables{};   // kCoded stores raw without
 
+  // Of an entry of this layout; nothing: not known.
+  std::optional<size_t> size_of(EntryId id) const;
   // Whether this is what an entry of this layout looks like. Anything will do for an unknown one.
   bool has_size(EntryId id, size_t bytes) const;
 };

@@ -179,6 +179,10 @@ TEST(BlockEncoding, KnowsTheSizesOfItsLayout) {
   EXPECT_FALSE(encoding.has_size(input(2), 100));
   EXPECT_TRUE(BlockEncoding{}.has_size(kv(99), 1));
   EXPECT_TRUE(BlockEncoding{}.has_size(input(99), 1));
+  EXPECT_EQ(encoding.size_of(kv(1)), layout.layer_bytes());
+  EXPECT_EQ(encoding.size_of(input(1)), 100u);
+  EXPECT_EQ(BlockEncoding{}.size_of(kv(1)), std::nullopt);
+  EXPECT_EQ(BlockEncoding{}.size_of(input(1)), std::nullopt);
 }
 
 }  // namespace

@@ -96,17 +96,27 @@ void DiskTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> si
   for (size_t i = 0; i < entries.size(); ++i) {
     std::optional<DiskEntry> found;
     if (sink->is_wanted()) found = find(entries[i].key, entries[i].id);
-    std::span<std::byte> into = found ? sink->room(i, found->entry.bytes) : std::span<std::byte>();
-    bool is_read = found && into.size() == found->entry.bytes && read_entry(*found, into);
-    if (!is_read) {
-      add(counters_.misses, 1);
-      sink->done(i, nullptr);
-      continue;
-    }
-    const BlockFileHeader& header = found->file->header;
-    BlockLabel label{header.key, header.owner, header.position};
-    sink->done(i, &label);
+    if (found && read_into(*found, i, *sink)) continue;
+    add(counters_.misses, 1);
+    sink->done(i, nullptr);
   }
+}
+
+bool DiskTier::read_into(const DiskEntry& found, size_t index, ReadSink& sink) {
+  const BlockFileHeader& header = found.file->header;
+  BlockLabel label{header.key, header.owner, header.position};
+  if (found.entry.encoding == EntryEncoding::kCoded) {
+    std::span<std::byte> piece = sink.room_for_piece(index, found.entry.stored_bytes);
+    if (!piece.empty()) {
+      std::optional<EntryCoding> coding = read_piece(found, piece);
+      if (coding) sink.done_piece(index, label, std::move(*coding));
+      return coding.has_value();
+    }
+  }
+  std::span<std::byte> into = sink.room(index, found.entry.bytes);
+  if (into.size() != found.entry.bytes || !read_entry(found, into)) return false;
+  sink.done(index, &label);
+  return true;
 }
 
 void DiskTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {
@@ -152,7 +162,23 @@ bool DiskTier::is_as_expected(const BlockFileHeader& header, const BlockFileEntr
 bool DiskTier::read_entry(const DiskEntry& found, std::span<std::byte> bytes) {
   check(bytes.size() == found.entry.bytes, "the buffer has the entry's size");
   std::chrono::nanoseconds start = clock_.now();
-  ReadResult result = read_decoded(found, bytes);
+  return settle_read(found, read_decoded(found, bytes), start);
+}
+
+std::optional<EntryCoding> DiskTier::read_piece(const DiskEntry& found,
+                                                std::span<std::byte> piece) {
+  std::chrono::nanoseconds start = clock_.now();
+  EntryCoding coding;
+  ReadResult result = read_stored(found, piece);
+  if (result == ReadResult::kIntact) result = find_coding(found, piece, coding);
+  if (result == ReadResult::kIntact && !check_piece(coding, piece)) result = ReadResult::kDamaged;
+  if (!settle_read(found, result, start)) return std::nullopt;
+  return coding;
+}
+
+bool DiskTier::settle_read(const DiskEntry& found,
+                           ReadResult result,
+                           std::chrono::nanoseconds start) {
   if (result == ReadResult::kDamaged) {
     add(counters_.damaged, 1);
     drop(found.file->header.key, found.path, found.serial);
@@ -176,16 +202,25 @@ DiskTier::ReadResult DiskTier::read_decoded(const DiskEntry& found, std::span<st
 }
 
 // Tables may come back, or be those of a newer program: only the piece itself can be damaged.
+DiskTier::ReadResult DiskTier::find_coding(const DiskEntry& found,
+                                           std::span<const std::byte> piece,
+                                           EntryCoding& coding) {
+  std::optional<TablesName> name = tables_of_piece(piece);
+  if (!name) return ReadResult::kDamaged;
+  const BlockFileHeader& header = found.file->header;
+  coding = {
+      tables_.find(*name), header.layout, {found.entry.id.layer, header.position * kBlockTokens}};
+  bool is_known = coding.tables && coding.tables->fit(header.layout);
+  return is_known ? ReadResult::kIntact : ReadResult::kUnavailable;
+}
+
 DiskTier::ReadResult DiskTier::decode_coded(const DiskEntry& found,
                                             std::span<const std::byte> piece,
                                             std::span<std::byte> bytes) {
-  std::optional<TablesName> name = tables_of_piece(piece);
-  if (!name) return ReadResult::kDamaged;
-  std::shared_ptr<const CodecTables> tables = tables_.find(*name);
-  const BlockFileHeader& header = found.file->header;
-  if (!tables || !tables->fit(header.layout)) return ReadResult::kUnavailable;
-  PieceLabel label{found.entry.id.layer, header.position * kBlockTokens};
-  Result<void> decoded = decoder_.decode(*tables, header.layout, label, piece, bytes);
+  EntryCoding coding;
+  ReadResult known = find_coding(found, piece, coding);
+  if (known != ReadResult::kIntact) return known;
+  Result<void> decoded = decoder_.decode(*coding.tables, coding.layout, coding.label, piece, bytes);
   return decoded ? ReadResult::kIntact : ReadResult::kDamaged;
 }
 

@@ -104,6 +104,9 @@ class DiskTier final : public CacheTier {
   // Reads, verifies and decodes into `bytes` (of entry.bytes). False when it cannot be read now, or
   // is damaged: then the block is dropped.
   bool read_entry(const DiskEntry& found, std::span<std::byte> bytes);
+  // The same for a piece that stays coded; nothing when false.
+  std::optional<EntryCoding> read_piece(const DiskEntry& found, std::span<std::byte> piece);
+  bool read_into(const DiskEntry& found, size_t index, ReadSink& sink);
   void run_writer();
   void write_batch(std::span<const std::shared_ptr<PendingWrite>> batch);
   void publish(const PendingWrite& write, const BlockImage& image);
@@ -120,9 +123,13 @@ class DiskTier final : public CacheTier {
 
   ReadResult read_decoded(const DiskEntry& found, std::span<std::byte> bytes);
   ReadResult read_stored(const DiskEntry& found, std::span<std::byte> stored);
+  ReadResult find_coding(const DiskEntry& found,
+                         std::span<const std::byte> piece,
+                         EntryCoding& coding);
   ReadResult decode_coded(const DiskEntry& found,
                           std::span<const std::byte> piece,
                           std::span<std::byte> bytes);
+  bool settle_read(const DiskEntry& found, ReadResult result, std::chrono::nanoseconds start);
   BlockImage make_image(const PendingWrite& write,
                         const std::shared_ptr<const CodecTables>& tables);
 

@@ -50,8 +50,9 @@ FileHandle::~FileHandle() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+// Not blocking: a pipe under that name would be waited for, not refused.
 Result<FileHandle> FileSystem::open(const std::filesystem::path& path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return error_of(errno, path, "open");
   return FileHandle(descriptor);
 }
@@ -139,7 +140,7 @@ Result<void> FileSystem::remove(const std::filesystem::path& path) {
 }
 
 void remove_if_abandoned(const std::filesystem::path& path) {
-  FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return;
   ::unlink(path.c_str());  // while the lock is held, see create()
 }

@@ -61,7 +61,7 @@ bool HostTier::insert(const BlockLabel& label,
     if (std::any_of(known.begin(), known.end(), [&](const Entry& k) { return k.id == entry.id; })) {
       continue;
     }
-    block.entries.push_back({entry.id, extent, entry.bytes});
+    block.entries.push_back({entry.id, extent, entry.bytes, entry.coding});
     counters_.bytes_written += entry.bytes.size();
   }
   if (block.entries.size() == num_before) return true;
@@ -82,7 +82,18 @@ std::optional<HostEntry> HostTier::find(const Digest& key, EntryId id) const {
   if (found == blocks_.end()) return std::nullopt;
   const Entry* entry = find_entry(found->second, id);
   if (entry == nullptr) return std::nullopt;
-  return HostEntry{id, entry->bytes, found->second.extents[entry->extent]};
+  return HostEntry{id, entry->bytes, found->second.extents[entry->extent], entry->coding};
+}
+
+std::optional<HostEntry> HostTier::find_values(const Digest& key, EntryId id) const {
+  std::optional<HostEntry> found = find(key, id);
+  if (!found || !found->coding) return found;
+  const EntryCoding& coding = *found->coding;
+  std::shared_ptr<HostExtent> values = HostMemory::allocate_outside(coding.value_bytes());
+  Result<void> decoded = PieceDecoder().decode(*coding.tables, coding.layout, coding.label,
+                                               found->bytes, values->bytes());
+  if (!decoded) return std::nullopt;
+  return HostEntry{id, values->bytes(), std::move(values)};
 }
 
 void HostTier::count_hit(uint64_t bytes) {
@@ -114,23 +125,22 @@ void HostTier::look_up(std::span<const Digest> keys,
 std::optional<PinnedEntry> HostTier::pin(const Digest& key, EntryId id) const {
   std::optional<HostEntry> found = find(key, id);
   if (!found) return std::nullopt;
-  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost);
+  return PinnedEntry(std::move(found->owner), found->bytes, Tier::kHost, std::move(found->coding));
 }
 
 void HostTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
   for (size_t i = 0; i < entries.size(); ++i) {
-    std::optional<PinnedEntry> found = pin(entries[i].key, entries[i].id);
+    std::optional<HostEntry> found = find_values(entries[i].key, entries[i].id);
     BlockLabel label{entries[i].key};
     {
       MutexLock lock(mutex_);
       auto block = blocks_.find(entries[i].key);
       if (block != blocks_.end()) label = block->second.label;
     }
-    std::span<std::byte> into =
-        found ? sink->room(i, found->bytes().size()) : std::span<std::byte>();
-    bool is_read = found && into.size() == found->bytes().size();
+    std::span<std::byte> into = found ? sink->room(i, found->bytes.size()) : std::span<std::byte>();
+    bool is_read = found && into.size() == found->bytes.size();
     if (is_read) {
-      std::ranges::copy(found->bytes(), into.begin());
+      std::ranges::copy(found->bytes, into.begin());
       count_hit(into.size());
     }
     sink->done(i, is_read ? &label : nullptr);

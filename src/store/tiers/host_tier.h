@@ -28,6 +28,7 @@ struct HostEntry {
   EntryId id;
   std::span<const std::byte> bytes;
   std::shared_ptr<HostExtent> owner;
+  std::shared_ptr<const EntryCoding> coding{};  // of a piece; null: values
 };
 
 class HostTier final : public CacheTier {
@@ -46,6 +47,8 @@ class HostTier final : public CacheTier {
   uint64_t erase_count() const;
 
   std::optional<HostEntry> find(const Digest& key, EntryId id) const;
+  // As values: of a piece a decoded copy beside the budget.
+  std::optional<HostEntry> find_values(const Digest& key, EntryId id) const;
   void count_hit(uint64_t bytes);
   bool holds(const Digest& key, EntryId id) const;
 
@@ -79,6 +82,7 @@ class HostTier final : public CacheTier {
     EntryId id;
     uint32_t extent = 0;
     std::span<const std::byte> bytes;
+    std::shared_ptr<const EntryCoding> coding;
   };
 
   struct Block {

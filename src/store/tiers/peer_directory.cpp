@@ -116,7 +116,7 @@ void PeerDirectory::run() {
       MutexLock lock(mutex_);
       if (is_stopping_) break;
     }
-    if (std::chrono::steady_clock::now() < try_again_ || !do_work(work)) answer_nothing(work.asked);
+    do_work(work);
     finish(work);
   }
 }
@@ -127,11 +127,14 @@ void PeerDirectory::finish(const Work& work) {
   changed_.notify_all();
 }
 
-bool PeerDirectory::do_work(const Work& work) {
-  return find_out(work.asked) && tell(work);
+// What was found out stays, whatever becomes of the telling.
+void PeerDirectory::do_work(const Work& work) {
+  if (std::chrono::steady_clock::now() < try_again_ || !find_out(work.asked))
+    return answer_nothing(work.asked);
+  tell(work);
 }
 
-bool PeerDirectory::tell(const Work& work) {
+void PeerDirectory::tell(const Work& work) {
   Time now = std::chrono::steady_clock::now();
   std::vector<DirectoryCommand> commands;
   if (work.has_heartbeat) {
@@ -146,20 +149,13 @@ bool PeerDirectory::tell(const Work& work) {
                                    records_.holding_text(key, {parts_.node, *entries}),
                                    parts_.options.holding));
   }
-  if (commands.empty()) return true;
+  if (commands.empty()) return;
   Result<std::vector<RedisReply>> replies = link_.run(commands);
-  if (!replies) {
-    note_down(replies.error().message);
-    return false;
-  }
-  for (const RedisReply& reply : *replies) {
-    if (!reply.is_error()) continue;
-    note_down(error_word(reply));
-    return false;
-  }
+  if (!replies) return note_down(replies.error().message);
+  auto refused = std::ranges::find_if(*replies, &RedisReply::is_error);
+  if (refused != replies->end()) return note_down(error_word(*refused));
   if (work.has_heartbeat) next_heartbeat_ = now + parts_.options.lease / 3;
   note_up();
-  return true;
 }
 
 bool PeerDirectory::find_out(std::span<const Digest> keys) {

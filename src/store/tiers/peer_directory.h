@@ -60,8 +60,8 @@ class PeerDirectory {
 
   void run();
   Work take_work();
-  bool do_work(const Work& work);
-  bool tell(const Work& work);
+  void do_work(const Work& work);
+  void tell(const Work& work);
   bool find_out(std::span<const Digest> keys);
   bool find_leases(const std::set<PeerNodeId>& nodes);
   void answer_nothing(std::span<const Digest> keys);

@@ -13,6 +13,7 @@ namespace {
 constexpr std::chrono::minutes kDeadline{2};
 // Read once from a node that was not known, to see how fast it is.
 constexpr size_t kProbeBytes = size_t{512} << 10;
+constexpr size_t kLikelyBytes = size_t{64} << 10;  // of an entry whose size is not known
 
 // What is said of an entry before its bytes.
 struct EntryHead {
@@ -79,7 +80,8 @@ class PeerTier::Reading final : public PeerReadSink {
   void add(const EntryRead& entry, size_t index) {
     entries_.push_back(entry);
     indices_.push_back(index);
-    items_.push_back({key_of(entry.key, entry.id), tier_.bytes_of(entry.id)});
+    items_.push_back(
+        {key_of(entry.key, entry.id), tier_.sizes_.size_of(entry.id).value_or(kLikelyBytes)});
   }
 
   std::vector<PeerReadItem> take_items() { return std::exchange(items_, {}); }
@@ -151,13 +153,6 @@ void PeerTier::close(std::chrono::milliseconds /*stall*/) {
   server_.reset();
 }
 
-uint64_t PeerTier::bytes_of(EntryId id) const {
-  constexpr uint64_t kUnknown = uint64_t{64} << 10;
-  if (id.kind == EntryKind::kLayerInput)
-    return sizes_.input_bytes == 0 ? kUnknown : sizes_.input_bytes;
-  return sizes_.layout.num_layers == 0 ? kUnknown : sizes_.layout.layer_bytes();
-}
-
 void PeerTier::look_up(std::span<const Digest> keys,
                        std::span<const EntryId> wanted,
                        std::span<Presence> found) const {
@@ -220,7 +215,7 @@ std::optional<PeerEntry> PeerTier::find_for_others(const PeerKey& name) const {
   id.kind = static_cast<EntryKind>(kind);
   if (id.kind != EntryKind::kKeyValue && id.kind != EntryKind::kLayerInput) return std::nullopt;
   std::optional<BlockLabel> label = holdings_.find(key, id);
-  std::optional<HostEntry> found = label ? host_.find(key, id) : std::nullopt;
+  std::optional<HostEntry> found = label ? host_.find_values(key, id) : std::nullopt;
   if (!found) return std::nullopt;
   PeerEntry entry{
       .head_bytes = EntryHead::kBytes, .bytes = found->bytes, .owner = std::move(found->owner)};

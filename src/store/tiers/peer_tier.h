@@ -76,7 +76,6 @@ class PeerTier final : public CacheTier {
 
   std::optional<PeerEntry> find_for_others(const PeerKey& key) const;
   void meet(const std::string& address);
-  uint64_t bytes_of(EntryId id) const;
 
   const PeerOptions options_;
   const HostTier& host_;

@@ -53,6 +53,72 @@ TEST(ValueSeal, IsTheSameInPieces) {
   EXPECT_TRUE(is_same_tag(whole.finish(), pieces.finish()));
 }
 
+// A value of two layers, from what the remote tier writes.
+class ValueHeader : public ::testing::Test {
+ protected:
+  ValueHeader() {
+    write_.label = {test_key(1), test_owner(1), 9};
+    for (int32_t layer : {4, 6}) write_.entries.push_back({kv(layer), bytes_, nullptr});
+    value_ = seal_value(write_, encoding_, ValueSeal(test_bytes(1, 32)));
+  }
+
+  std::vector<std::byte> header() const {
+    return {value_->start.begin() + sizeof(RemoteValueHead), value_->start.end()};
+  }
+
+  bool is_right(std::span<const std::byte> header,
+                uint64_t value_bytes,
+                const EntryRead& any,
+                const BlockEncoding& encoding) const {
+    return bool{parse_value_header(header, value_bytes, any, encoding)};
+  }
+
+  const BlockEncoding encoding_{
+      EntryEncoding::kRaw,
+      {.num_layers = 8, .num_kv_heads = 1, .head_dim = 8, .dtype = DType::kF16}};
+  const std::vector<std::byte> bytes_ = test_bytes(2, encoding_.layout.layer_bytes());
+  const EntryRead any_{test_key(1), kv(5)};
+  PendingWrite write_;
+  std::unique_ptr<SealedValue> value_;
+};
+
+TEST_F(ValueHeader, SaysWhatTheValueHolds) {
+  EXPECT_EQ(value_->name, remote_name(test_key(1), kv(4)));
+  uint64_t bytes = 0;
+  for (auto piece : value_->pieces) bytes += piece.size();
+  EXPECT_EQ(value_->bytes, bytes);
+  EXPECT_GE(bytes, value_->start.size() + 2 * bytes_.size());
+  Result<BlockFileHeader> parsed = parse_value_header(header(), value_->bytes, any_, encoding_);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->key, test_key(1));
+  EXPECT_EQ(parsed->owner, test_owner(1));
+  EXPECT_EQ(parsed->position, 9u);
+  ASSERT_EQ(parsed->entries.size(), 2u);
+  EXPECT_EQ(parsed->entries[1].id, kv(6));
+  EXPECT_LE(header().size(), most_value_header_bytes());
+}
+
+TEST_F(ValueHeader, OfAnythingElseIsRefused) {
+  const std::vector<std::byte> whole = header();
+  ASSERT_TRUE(is_right(whole, value_->bytes, any_, encoding_));
+  EXPECT_TRUE(is_right(whole, value_->bytes, any_, {})) << "any layout will do";
+  EXPECT_FALSE(is_right(whole, value_->bytes, {test_key(2), kv(5)}, encoding_));
+  EXPECT_FALSE(is_right(whole, value_->bytes, {test_key(1), kv(3)}, encoding_));
+  EXPECT_FALSE(is_right(whole, value_->bytes, {test_key(1), input(4)}, encoding_));
+  EXPECT_FALSE(is_right(whole, value_->bytes - 1, any_, encoding_));
+  EXPECT_FALSE(is_right(whole, sizeof(RemoteValueHead) + whole.size() - 1, any_, encoding_));
+  BlockEncoding other = encoding_;
+  other.layout.num_kv_heads = 2;
+  EXPECT_FALSE(is_right(whole, value_->bytes, any_, other));
+  for (size_t size : {size_t{0}, whole.size() - 40, whole.size() - 1, whole.size() + 1,
+                      whole.size() + 40, most_value_header_bytes() + 40}) {
+    std::vector<std::byte> wrong = whole;
+    wrong.resize(size);
+    EXPECT_FALSE(is_right(wrong, value_->bytes + 1000, any_, encoding_)) << size;
+    EXPECT_FALSE(is_right(wrong, value_->bytes + size - whole.size(), any_, encoding_)) << size;
+  }
+}
+
 class KnownValues : public ::testing::Test {
  protected:
   std::vector<Presence> look_up(uint64_t number, const std::vector<EntryId>& wanted) {
@@ -106,6 +172,86 @@ TEST_F(KnownValues, NamesWhatIsRemoved) {
   EXPECT_THAT(index_.remove(test_key(1)), IsEmpty());
   EXPECT_THAT(index_.remove_written(), ElementsAre(remote_name(test_key(3), kv(4))));
   EXPECT_EQ(index_.num_blocks(), 0u);
+}
+
+TEST_F(KnownValues, AnswerForEveryBlockAndEntryInItsPlace) {
+  index_.set_there(test_key(2), kv(4), now_);
+  ask(3, {kv(0)});
+  const std::vector<Digest> keys = {test_key(1), test_key(2), test_key(3)};
+  const std::vector<EntryId> wanted = {kv(0), kv(5)};
+  std::vector<Presence> found(6, Presence::kMiss);
+  found[0] = Presence::kHit;  // a faster tier has it
+  found[4] = Presence::kHit;
+  index_.look_up(keys, wanted, found);
+  EXPECT_THAT(found, ElementsAre(Presence::kHit, Presence::kMiss, Presence::kMiss, Presence::kHit,
+                                 Presence::kHit, Presence::kMiss));
+}
+
+TEST_F(KnownValues, AreLookedUpForWhatIsWantedAlone) {
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_there(test_key(1), kv(4), now_);
+  const std::vector<Digest> keys = {test_key(1), test_key(2)};
+  const std::vector<EntryId> known = {kv(0), kv(4)};
+  std::vector<Presence> found(2, Presence::kMiss);
+  index_.look_up(keys, std::span(known).first(1), found);
+  EXPECT_THAT(found, ElementsAre(Presence::kHit, Presence::kMiss));
+}
+
+TEST_F(KnownValues, SayHowManyBlocksWaitForNoAnswer) {
+  const std::vector<Digest> keys = {test_key(1), test_key(2), test_key(3)};
+  const std::vector<EntryId> both = {kv(0), kv(4)};
+  EXPECT_EQ(index_.num_known(keys, both), 3u);
+  index_.set_there(test_key(1), kv(0), now_);
+  ask(2, {kv(4)});
+  EXPECT_EQ(index_.num_known(keys, both), 1u);
+  EXPECT_EQ(index_.num_known(keys, std::vector{kv(0)}), 3u) << "nobody has asked for that";
+  index_.set_gone(test_key(2), kv(4));
+  EXPECT_EQ(index_.num_known(keys, both), 3u);
+}
+
+TEST_F(KnownValues, AHitIsFreshForFiveSeconds) {
+  now_ += std::chrono::hours(1);
+  index_.set_there(test_key(1), kv(0), now_);
+  now_ += RemoteIndex::kFresh - milliseconds(1);
+  EXPECT_THAT(ask(1, {kv(0)}), IsEmpty());
+  index_.set_there(test_key(1), kv(0), now_);
+  now_ += RemoteIndex::kFresh - milliseconds(1);
+  EXPECT_THAT(ask(1, {kv(0)}), IsEmpty()) << "it was seen again";
+  index_.set_written({test_key(2), test_owner(2)}, kv(0), now_);
+  now_ += RemoteIndex::kFresh - milliseconds(1);
+  EXPECT_THAT(ask(2, {kv(0)}), IsEmpty());
+  now_ += milliseconds(1);
+  EXPECT_EQ(ask(2, {kv(0)}).size(), 1u);
+}
+
+TEST_F(KnownValues, WhatIsGoneLeavesNothingBehind) {
+  index_.set_gone(test_key(1), kv(0));
+  EXPECT_EQ(index_.num_blocks(), 0u);
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_there(test_key(1), kv(4), now_);
+  index_.set_gone(test_key(1), kv(1));
+  EXPECT_THAT(look_up(1, {kv(0), kv(4)}), ElementsAre(Presence::kMiss, Presence::kHit));
+  EXPECT_EQ(index_.num_blocks(), 1u);
+  index_.set_gone(test_key(1), kv(4));
+  EXPECT_EQ(index_.num_blocks(), 0u);
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.forget_all();
+  EXPECT_THAT(look_up(1, {kv(0)}), ElementsAre(Presence::kMiss));
+  EXPECT_EQ(index_.num_blocks(), 0u);
+}
+
+// What others have written is theirs to erase, and what is not known to be there has no name.
+TEST_F(KnownValues, OnlyWhatThisProcessWroteIsErasedWithItsOwner) {
+  index_.set_there(test_key(1), kv(0), now_);
+  index_.set_written({test_key(2), test_owner(2)}, kv(4), now_);
+  ask(2, {input(1)});
+  index_.set_damaged(test_key(2), kv(0));
+  EXPECT_THAT(index_.remove_owned_by(Digest{}), IsEmpty());
+  EXPECT_EQ(index_.num_blocks(), 2u);
+  EXPECT_THAT(index_.remove_owned_by(test_owner(2)), ElementsAre(remote_name(test_key(2), kv(4))));
+  EXPECT_EQ(index_.num_blocks(), 1u);
+  EXPECT_THAT(index_.remove_written(), IsEmpty());
+  EXPECT_EQ(index_.num_blocks(), 0u) << "what is known of the rest may be wrong by now";
 }
 
 TEST(LeavableThreads, EndOrAreLeftBehind) {

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "store/block_label.h"
 #include "store/cache_key.h"
+#include "store/entry_coding.h"
 #include "store/pinned_entry.h"
 #include "store/tier_report.h"
 
@@ -60,9 +61,18 @@ class ReadSink {
   // profits), valid until done() of this entry has returned. At most once for each entry. Empty:
   // not wanted any more, or not of the layout's size: then done() without a label follows.
   virtual std::span<std::byte> room(size_t index, size_t bytes) = 0;
+
+  // The same for a piece (codec/kv_codec.h), where the sink takes it as it is. Empty: it wants
+  // values, and room() follows.
+  virtual std::span<std::byte> room_for_piece(size_t /*index*/, size_t /*bytes*/) { return {}; }
+
   // Exactly once for each entry, and the last word on it: with the label that the tier knows the
   // block by when its memory is filled and verified, null when there is nothing.
   virtual void done(size_t index, const BlockLabel* label) = 0;
+
+  // The same for a piece: its places and sizes are verified.
+  virtual void done_piece(size_t /*index*/, const BlockLabel& /*label*/, EntryCoding /*coding*/) {}
+
   // False: what has not begun need not begin; done() without a label all the same.
   virtual bool is_wanted() const = 0;
 };

@@ -109,9 +109,13 @@ std::vector<ValueReader::Part> ValueReader::make_parts(const BlockFileHeader& he
     auto wanted = std::ranges::find(read.wanted, entry.id, &ValueRead::Wanted::id);
     if (wanted != read.wanted.end()) {
       part.index = wanted->index;
-      part.room = read.sink->room(part.index, entry.bytes);
+      if (entry.encoding == EntryEncoding::kCoded)
+        part.room = read.sink->room_for_piece(part.index, entry.stored_bytes);
+      part.stays_coded = !part.room.empty();
+      if (!part.stays_coded) part.room = read.sink->room(part.index, entry.bytes);
     }
-    bool goes_straight = !part.room.empty() && entry.encoding == EntryEncoding::kRaw;
+    bool goes_straight =
+        part.stays_coded || (!part.room.empty() && entry.encoding == EntryEncoding::kRaw);
     if (goes_straight) part.stored = part.room;
     if (!goes_straight) scratch_bytes += entry.stored_bytes;
     parts.push_back(part);
@@ -146,21 +150,9 @@ Result<bool> ValueReader::read_parts(RedisConnection& connection,
     at = part.entry.offset + part.entry.stored_bytes;
   }
   if (!is_same_tag(mac.finish(), head.tag)) return false;
-  BlockLabel label{header.key, header.owner, header.position};
   for (const Part& part : parts) {
     if (part.room.empty()) continue;
-    Decoded decoded = decode(header, part);
-    bool is_there = decoded == Decoded::kRight;
-    if (is_there) parts_.counters.hits.fetch_add(1, std::memory_order_relaxed);
-    // Tables may come; what is damaged is not asked for again.
-    if (decoded == Decoded::kOtherTables) {
-      parts_.index.set_gone(header.key, part.entry.id);
-      parts_.counters.misses.fetch_add(1, std::memory_order_relaxed);
-    } else if (!is_there) {
-      parts_.index.set_damaged(header.key, part.entry.id);
-      parts_.counters.damaged.fetch_add(1, std::memory_order_relaxed);
-    }
-    read.sink->done(part.index, is_there ? &label : nullptr);
+    settle(header, part, *read.sink);
     std::erase_if(read.wanted,
                   [&](const ValueRead::Wanted& wanted) { return wanted.index == part.index; });
   }
@@ -173,7 +165,27 @@ Result<bool> ValueReader::read_parts(RedisConnection& connection,
   return true;
 }
 
-ValueReader::Decoded ValueReader::decode(const BlockFileHeader& header, const Part& part) const {
+void ValueReader::settle(const BlockFileHeader& header, const Part& part, ReadSink& sink) const {
+  EntryCoding coding;
+  Decoded decoded = decode(header, part, coding);
+  bool is_there = decoded == Decoded::kRight;
+  if (is_there) parts_.counters.hits.fetch_add(1, std::memory_order_relaxed);
+  // Tables may come; what is damaged is not asked for again.
+  if (decoded == Decoded::kOtherTables) {
+    parts_.index.set_gone(header.key, part.entry.id);
+    parts_.counters.misses.fetch_add(1, std::memory_order_relaxed);
+  } else if (!is_there) {
+    parts_.index.set_damaged(header.key, part.entry.id);
+    parts_.counters.damaged.fetch_add(1, std::memory_order_relaxed);
+  }
+  BlockLabel label{header.key, header.owner, header.position};
+  if (is_there && part.stays_coded) return sink.done_piece(part.index, label, std::move(coding));
+  sink.done(part.index, is_there ? &label : nullptr);
+}
+
+ValueReader::Decoded ValueReader::decode(const BlockFileHeader& header,
+                                         const Part& part,
+                                         EntryCoding& coding) const {
   switch (part.entry.encoding) {
     case EntryEncoding::kRaw:
       return Decoded::kRight;
@@ -181,19 +193,24 @@ ValueReader::Decoded ValueReader::decode(const BlockFileHeader& header, const Pa
       decode_int8(header.layout, part.stored, part.room);
       return Decoded::kRight;
     case EntryEncoding::kCoded:
-      return decode_coded(header, part);
+      return decode_coded(header, part, coding);
   }
   return Decoded::kDamaged;
 }
 
 ValueReader::Decoded ValueReader::decode_coded(const BlockFileHeader& header,
-                                               const Part& part) const {
+                                               const Part& part,
+                                               EntryCoding& coding) const {
   std::optional<TablesName> name = tables_of_piece(part.stored);
   if (!name) return Decoded::kDamaged;
-  std::shared_ptr<const CodecTables> tables = parts_.tables.find(*name);
-  if (!tables || !tables->fit(header.layout)) return Decoded::kOtherTables;
-  PieceLabel label{part.entry.id.layer, header.position * kBlockTokens};
-  Result<void> decoded = decoder_.decode(*tables, header.layout, label, part.stored, part.room);
+  coding = {parts_.tables.find(*name),
+            header.layout,
+            {part.entry.id.layer, header.position * kBlockTokens}};
+  if (!coding.tables || !coding.tables->fit(header.layout)) return Decoded::kOtherTables;
+  if (part.stays_coded)
+    return check_piece(coding, part.stored) ? Decoded::kRight : Decoded::kDamaged;
+  Result<void> decoded =
+      decoder_.decode(*coding.tables, coding.layout, coding.label, part.stored, part.room);
   return decoded ? Decoded::kRight : Decoded::kDamaged;
 }
 

@@ -36,6 +36,7 @@ class ValueReader {
     std::span<std::byte> room{};  // empty: not wanted
     std::span<std::byte> stored{};
     size_t index = 0;
+    bool stays_coded = false;  // `stored` is the sink's
   };
 
   // False: damaged, what is left of the value is still to be skipped.
@@ -47,8 +48,9 @@ class ValueReader {
                           ValueRead& read);
   std::vector<Part> make_parts(const BlockFileHeader& header, ValueRead& read);
   enum class Decoded { kRight, kDamaged, kOtherTables };
-  Decoded decode(const BlockFileHeader& header, const Part& part) const;
-  Decoded decode_coded(const BlockFileHeader& header, const Part& part) const;
+  Decoded decode(const BlockFileHeader& header, const Part& part, EntryCoding& coding) const;
+  Decoded decode_coded(const BlockFileHeader& header, const Part& part, EntryCoding& coding) const;
+  void settle(const BlockFileHeader& header, const Part& part, ReadSink& sink) const;
   uint64_t most_value_bytes() const;
 
   const RemoteParts& parts_;

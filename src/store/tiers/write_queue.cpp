@@ -43,7 +43,7 @@ bool WriteQueue::push(const BlockLabel& label, std::vector<PendingEntry> entries
   write->entries = std::move(entries);
   writes.push_back(write);
   waiting_.push_back(std::move(write));
-  ++num_pushed_;
+  ++pushed_.writes;
   changed_.notify_all();
   return true;
 }
@@ -63,7 +63,7 @@ void WriteQueue::push_removals(std::span<const std::string> paths) {
   MutexLock lock(mutex_);
   removals_.insert(removals_.end(), paths.begin(), paths.end());
   ++num_removal_calls_;
-  ++num_pushed_;
+  ++pushed_.removal_calls;
   changed_.notify_all();
 }
 
@@ -97,7 +97,7 @@ DiskWork WriteQueue::take(uint64_t batch_bytes) {
 }
 
 void WriteQueue::done(DiskWork work) {
-  uint64_t num_done = work.writes.size() + work.num_removal_calls;
+  const Amount amount{work.writes.size(), work.num_removal_calls};
   {
     MutexLock lock(mutex_);
     for (const std::shared_ptr<PendingWrite>& write : work.writes) {
@@ -109,7 +109,8 @@ void WriteQueue::done(DiskWork work) {
   }
   work.writes.clear();  // whoever waits finds their host memory free
   MutexLock lock(mutex_);
-  num_done_ += num_done;
+  done_.writes += amount.writes;
+  done_.removal_calls += amount.removal_calls;
   changed_.notify_all();
 }
 
@@ -138,15 +139,15 @@ void WriteQueue::cancel_all() {
 
 void WriteQueue::wait_until_done() {
   MutexLock lock(mutex_);
-  uint64_t target = num_pushed_;
-  while (num_done_ < target) changed_.wait(mutex_);
+  const Amount target = pushed_;
+  while (!has_done(target)) changed_.wait(mutex_);
 }
 
 bool WriteQueue::wait_until_done_for(std::chrono::milliseconds limit) {
   auto until = std::chrono::steady_clock::now() + limit;
   MutexLock lock(mutex_);
-  uint64_t target = num_pushed_;
-  while (num_done_ < target) {
+  const Amount target = pushed_;
+  while (!has_done(target)) {
     auto left = until - std::chrono::steady_clock::now();
     if (left <= left.zero()) return false;
     changed_.wait_for(mutex_, left);
@@ -156,7 +157,7 @@ bool WriteQueue::wait_until_done_for(std::chrono::milliseconds limit) {
 
 bool WriteQueue::is_done() const {
   MutexLock lock(mutex_);
-  return num_done_ == num_pushed_;
+  return has_done(pushed_);
 }
 
 void WriteQueue::abandon() {

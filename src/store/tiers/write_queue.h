@@ -82,6 +82,16 @@ class WriteQueue {
  private:
   using Writes = std::vector<std::shared_ptr<PendingWrite>>;
 
+  // Each kind keeps its order; removals overtake blocks.
+  struct Amount {
+    uint64_t writes = 0;
+    uint64_t removal_calls = 0;
+  };
+
+  bool has_done(const Amount& amount) const REQUIRES(mutex_) {
+    return done_.writes >= amount.writes && done_.removal_calls >= amount.removal_calls;
+  }
+
   const uint64_t capacity_bytes_;
   const Clock& clock_;
   std::atomic<uint64_t> num_steps_ = 0;
@@ -91,8 +101,8 @@ class WriteQueue {
   std::deque<std::shared_ptr<PendingWrite>> waiting_ GUARDED_BY(mutex_);
   std::unordered_map<Digest, Writes, DigestHash> by_key_ GUARDED_BY(mutex_);  // being written too
   uint64_t bytes_ GUARDED_BY(mutex_) = 0;  // waiting or being written
-  uint64_t num_pushed_ GUARDED_BY(mutex_) = 0;
-  uint64_t num_done_ GUARDED_BY(mutex_) = 0;
+  Amount pushed_ GUARDED_BY(mutex_);
+  Amount done_ GUARDED_BY(mutex_);
   std::vector<std::string> removals_ GUARDED_BY(mutex_);
   uint64_t num_removal_calls_ GUARDED_BY(mutex_) = 0;  // behind removals_
   bool is_closed_ GUARDED_BY(mutex_) = false;

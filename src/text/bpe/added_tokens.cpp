@@ -2,12 +2,17 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "base/error.h"
 #include "base/utf8.h"
 
 namespace droidspeak {
 namespace {
+
+constexpr size_t kMostAddedBytes = size_t{4} << 20;  // a node each; known files have 100 KB
+constexpr size_t kLongestAdded = 1024;               // bytes: looked for at every place of a text
 
 bool is_word_character(uint32_t code_point) {
   auto c = static_cast<utf8proc_int32_t>(code_point);
@@ -57,6 +62,21 @@ size_t skip_white_space(std::string_view text, size_t begin) {
 }
 
 }  // namespace
+
+void check_added_tokens(const std::vector<AddedToken>& tokens, std::string_view where) {
+  size_t bytes = 0;
+  for (const AddedToken& token : tokens) {
+    bytes += token.content.size();
+    if (token.content.size() > kLongestAdded)
+      throw Failure(ErrorCode::kDataCorrupt,
+                    fmt::format("{}: token {} has {} bytes; at most {} are supported", where,
+                                token.id, token.content.size(), kLongestAdded));
+  }
+  if (bytes <= kMostAddedBytes) return;
+  throw Failure(ErrorCode::kDataCorrupt,
+                fmt::format("{}: {} tokens have {} bytes in all; at most {} are supported", where,
+                            tokens.size(), bytes, kMostAddedBytes));
+}
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });

@@ -29,6 +29,9 @@ struct Fragment {
   int32_t id = -1;  // -1: text
 };
 
+// Throws Failure, with `where` in front, when looking for them would take too much time or memory.
+void check_added_tokens(const std::vector<AddedToken>& tokens, std::string_view where);
+
 // Finds the leftmost, then longest, of many tokens.
 class AddedTokenMatcher {
  public:

@@ -238,6 +238,27 @@ TEST(Normalizer, AppliesStepsInOrder) {
   EXPECT_EQ(Normalizer(std::move(steps)).apply("a12b3"), "a#b#");
 }
 
+template <class Step>
+Normalizer normalizer_of(const Step& step, int times) {
+  std::vector<NormalizerStep> steps;
+  for (int i = 0; i < times; ++i) steps.emplace_back(step);
+  return Normalizer(std::move(steps));
+}
+
+// Forty doublings would make a terabyte of one letter.
+TEST(Normalizer, StepsThatMakeATextEverLongerAreStopped) {
+  const std::string long_text(1 << 20, ' ');
+  EXPECT_EQ(sentencepiece_normalizer(DummyPrefix::kNone).apply(long_text).size(), 3u << 20);
+  EXPECT_EQ(normalizer_of(ReplaceText{"a", "aa"}, 10).apply("a").size(), 1024u);
+  EXPECT_THROW(normalizer_of(ReplaceText{"a", "aa"}, 40).apply("a"), Failure);
+  EXPECT_THROW(normalizer_of(PrependText{std::string(10'000, 'a')}, 40).apply("a"), Failure);
+  EXPECT_THROW(normalizer_of(ReplaceText{" ", std::string(1000, 'a')}, 1).apply(long_text),
+               Failure);
+  std::vector<NormalizerStep> steps;
+  steps.emplace_back(ReplacePattern{Regex(" "), std::string(1000, 'a')});
+  EXPECT_THROW(Normalizer(std::move(steps)).apply(long_text), Failure);
+}
+
 std::vector<std::pair<std::string, int32_t>> fragments_of(std::vector<AddedToken> tokens,
                                                           std::string_view text) {
   std::vector<Fragment> fragments;

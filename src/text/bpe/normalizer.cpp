@@ -2,12 +2,15 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/utf8.h"
 
 namespace droidspeak {
@@ -90,13 +93,44 @@ void append_stretch(std::string& result, std::string_view text, UnicodeForm form
   }
 }
 
-std::string replace_pattern(std::string_view text, const ReplacePattern& step) {
+// Normal forms make a text eleven times as long at most, symbols for spaces three times. Steps of a
+// file could double it again and again.
+size_t most_bytes_of(std::string_view text) {
+  return (size_t{64} << 10) + 16 * text.size();
+}
+
+void check_growth(size_t bytes, size_t most) {
+  if (bytes <= most) return;
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("the tokenizer's normalizer makes more than {} bytes of a text", most));
+}
+
+std::string replace_within(std::string_view text,
+                           std::string_view from,
+                           std::string_view to,
+                           size_t most) {
+  if (from.empty()) return std::string(text);
+  std::string result;
+  result.reserve(text.size());
+  size_t done = 0;
+  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
+    result += text.substr(done, at - done);
+    result += to;
+    check_growth(result.size(), most);
+    done = at + from.size();
+  }
+  result += text.substr(done);
+  return result;
+}
+
+std::string replace_pattern(std::string_view text, const ReplacePattern& step, size_t most) {
   std::string result;
   size_t done = 0;
   Regex::Matches matches(step.from, text);
   for (TextRange match; matches.next(match); done = match.end) {
     result += text.substr(done, match.begin - done);
     result += step.to;
+    check_growth(result.size(), most);
   }
   result += text.substr(done);
   return result;
@@ -104,6 +138,7 @@ std::string replace_pattern(std::string_view text, const ReplacePattern& step) {
 
 struct ApplyStep {
   std::string_view text;
+  size_t most;  // bytes
 
   std::string operator()(UnicodeForm form) const { return to_unicode_form(text, form); }
 
@@ -112,17 +147,23 @@ struct ApplyStep {
   }
 
   std::string operator()(const ReplaceText& step) const {
-    return replace_all(text, step.from, step.to);
+    return replace_within(text, step.from, step.to, most);
   }
 
-  std::string operator()(const ReplacePattern& step) const { return replace_pattern(text, step); }
+  std::string operator()(const ReplacePattern& step) const {
+    return replace_pattern(text, step, most);
+  }
 };
 
 }  // namespace
 
 std::string Normalizer::apply(std::string_view text) const {
+  const size_t most = most_bytes_of(text);
   std::string result(text);
-  for (const NormalizerStep& step : steps_) result = std::visit(ApplyStep{result}, step);
+  for (const NormalizerStep& step : steps_) {
+    result = std::visit(ApplyStep{result, most}, step);
+    check_growth(result.size(), most);
+  }
   return result;
 }
 
@@ -153,17 +194,7 @@ std::string to_unicode_form(std::string_view text, UnicodeForm form) {
 }
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  if (from.empty()) return std::string(text);
-  std::string result;
-  result.reserve(text.size());
-  size_t done = 0;
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
-    result += text.substr(done, at - done);
-    result += to;
-    done = at + from.size();
-  }
-  result += text.substr(done);
-  return result;
+  return replace_within(text, from, to, std::numeric_limits<size_t>::max());
 }
 
 }  // namespace droidspeak

@@ -37,6 +37,7 @@ class Normalizer {
 
   bool is_empty() const { return steps_.empty(); }
 
+  // Throws Failure when the steps make it many times as long.
   std::string apply(std::string_view text) const;
 
  private:

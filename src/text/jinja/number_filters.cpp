@@ -107,7 +107,7 @@ Value filter_round(Context&, const Value& self, const Arguments& arguments) {
   return Value((*method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kNumberFilters[] = {
     {"int", filter_int},
     {"float", filter_float},
     {"abs", filter_abs},
@@ -117,7 +117,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 NativeFunction find_number_filter(std::string_view name) {
-  for (const NamedFunction& filter : kFilters) {
+  for (const NamedFunction& filter : kNumberFilters) {
     if (filter.name == name) return filter.function;
   }
   return nullptr;

@@ -101,7 +101,7 @@ Value filter_map(Context& context, const Value& self, const Arguments& arguments
   return make_sequence(context, SequenceKind::kGenerator, std::move(mapped));
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kSelectionFilters[] = {
     {"map", filter_map},
     {"select", filter_select},
     {"reject", filter_reject},
@@ -112,7 +112,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 NativeFunction find_selection_filter(std::string_view name) {
-  for (const NamedFunction& filter : kFilters) {
+  for (const NamedFunction& filter : kSelectionFilters) {
     if (filter.name == name) return filter.function;
   }
   return nullptr;

@@ -246,7 +246,7 @@ Value filter_batch(Context& context, const Value& self, const Arguments& argumen
   return make_sequence(context, SequenceKind::kGenerator, std::move(batches));
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kSequenceFilters[] = {
     {"join", filter_join},   {"first", filter_first},       {"last", filter_last},
     {"list", filter_list},   {"reverse", filter_reverse},   {"items", filter_items},
     {"sort", filter_sort},   {"dictsort", filter_dictsort}, {"unique", filter_unique},
@@ -257,7 +257,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 NativeFunction find_sequence_filter(std::string_view name) {
-  for (const NamedFunction& filter : kFilters) {
+  for (const NamedFunction& filter : kSequenceFilters) {
     if (filter.name == name) return filter.function;
   }
   return nullptr;

@@ -109,7 +109,7 @@ Value filter_format(Context& context, const Value& self, const Arguments& argume
   return format_percent(context, *text.text(), arguments.positional);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kTextFilters[] = {
     {"trim", filter_trim},
     {"upper", filter_convert<to_upper>},
     {"lower", filter_convert<to_lower>},
@@ -128,7 +128,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 NativeFunction find_text_filter(std::string_view name) {
-  for (const NamedFunction& filter : kFilters) {
+  for (const NamedFunction& filter : kTextFilters) {
     if (filter.name == name) return filter.function;
   }
   return nullptr;

@@ -69,15 +69,21 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(D /*d*/, hn::Vec<D> v) {
 // out[0..4): the sums of the lanes of four vectors.
 template <class D>
 HWY_INLINE void store_sums(D d, const hn::Vec<D>* v, float* out) {
-  const hn::Repartition<double, D> d64;
-  const auto low = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
-  const auto high = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
-  const auto a = hn::BitCast(d64, low);
-  const auto b = hn::BitCast(d64, high);
-  // Lane i of every 128-bit block: the sum of that block of vector i.
-  const auto blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, a, b)),
-                              hn::BitCast(d, hn::InterleaveUpper(d64, a, b)));
-  hn::StoreU(add_blocks(d, blocks), hn::FixedTag<float, 4>(), out);
+  if constexpr (hn::MaxLanes(D()) < 4) {
+    for (int i = 0; i < 4; ++i) out[i] = sum_of(d, v[i]);
+  } else {
+    const hn::Repartition<double, D> d64;
+    const auto low =
+        hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+    const auto high =
+        hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+    const auto a = hn::BitCast(d64, low);
+    const auto b = hn::BitCast(d64, high);
+    // Lane i of every 128-bit block: the sum of that block of vector i.
+    const auto blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, a, b)),
+                                hn::BitCast(d, hn::InterleaveUpper(d64, a, b)));
+    hn::StoreU(add_blocks(d, blocks), hn::FixedTag<float, 4>(), out);
+  }
 }
 #endif
 
@@ -217,9 +223,18 @@ void sum_heads(D d,
   for (; e < dim; e += kStep) sum_values<kHeads, 1>(d, values, dim, e, weights, partial);
 }
 
-// Calls body.operator()<kHeads>(head) for the heads of every group, up to kMaxHeads at a time.
-template <class Body>
-HWY_INLINE void for_heads(const AttentionProblem& problem, Body body) {
+// Vectors that a head of any even size consists of; few models have one of no multiple of 8.
+using SmallVector = hn::CappedTag<float, 2>;
+
+// Calls body.operator()<kHeads>(head) for the heads of every group, up to kMaxHeads at a time,
+// those of small vectors one by one.
+template <class D, class Body>
+HWY_INLINE void for_heads(D /*d*/, const AttentionProblem& problem, Body body) {
+  if constexpr (std::is_same_v<D, SmallVector>) {
+    for (int32_t head = 0; head < problem.options.num_heads; ++head)
+      body.template operator()<1>(head);
+    return;
+  }
   const int32_t group = problem.group();
   for (int32_t first = 0; first < problem.options.num_heads; first += group) {
     for (int32_t h = 0; h < group; h += kMaxHeads) {
@@ -244,21 +259,26 @@ HWY_INLINE void for_heads(const AttentionProblem& problem, Body body) {
 template <class D, class T>
 void decode_block(D d, const AttentionProblem& problem, const DecodeTask& task) {
   float* scores = task.scratch;  // [num_heads][kBlockTokens]
-  for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+  for_heads(d, problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
     score_heads<kHeads, D, T>(d, problem, task, head, scores + head * kBlockTokens);
   });
-  for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+  for_heads(d, problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
     sum_heads<kHeads, D, T>(d, problem, task, head, scores + head * kBlockTokens);
   });
 }
 
+// Calls body with the widest vectors that a head is a multiple of.
+template <class Body>
+HWY_INLINE void with_vectors(int32_t head_dim, Body body) {
+  if (head_dim % 16 == 0) return body(hn::CappedTag<float, 16>());
+  if (head_dim % 8 == 0) return body(hn::CappedTag<float, 8>());
+  body(SmallVector());
+}
+
 template <class T>
 void decode_as(const AttentionProblem& problem, const DecodeTask& task) {
-  if (problem.kv.head_dim % 16 == 0) {
-    decode_block<hn::CappedTag<float, 16>, T>({}, problem, task);
-  } else {
-    decode_block<hn::CappedTag<float, 8>, T>({}, problem, task);
-  }
+  with_vectors(problem.kv.head_dim,
+               [&](auto d) HWY_ATTR { decode_block<decltype(d), T>(d, problem, task); });
 }
 
 void decode(const AttentionProblem& problem, const DecodeTask& task) {
@@ -285,24 +305,24 @@ void merge(const float* partials, int64_t stride, int64_t count, int64_t head_di
     const float* partial = partials + i * stride;
     const float factor = std::exp2(partial[head_dim] - maximum);
     total += factor * partial[head_dim + 1];
-    for (int64_t e = 0; e < head_dim; e += kStep) {
+    int64_t e = 0;
+    for (; e + kStep <= head_dim; e += kStep) {
       const auto sum = hn::LoadU(d, out + e);
       hn::StoreU(hn::MulAdd(hn::Set(d, factor), hn::LoadU(d, partial + e), sum), d, out + e);
     }
+    for (; e < head_dim; ++e) out[e] += factor * partial[e];
   }
   convert_row(out, head_dim, 1.0f / total, out);
 }
 
 template <class T>
 void weigh_as(const AttentionProblem& problem, const DecodeTask& task) {
-  auto weigh_block = [&](auto d) HWY_ATTR {
-    for_heads(problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
+  with_vectors(problem.kv.head_dim, [&](auto d) HWY_ATTR {
+    for_heads(d, problem, [&]<int kHeads>(int32_t head) HWY_ATTR {
       score_heads<kHeads, decltype(d), T>(d, problem, task, head,
                                           task.scratch + head * kBlockTokens);
     });
-  };
-  if (problem.kv.head_dim % 16 == 0) return weigh_block(hn::CappedTag<float, 16>());
-  weigh_block(hn::CappedTag<float, 8>());
+  });
 }
 
 void weigh(const AttentionProblem& problem, const DecodeTask& task) {

@@ -123,9 +123,13 @@ void expand_keys(const KvLayerView& kv,
       if (scales != nullptr) row_scales[i] = scales[key];
     }
     float* to = panels + (first + k) / kPanelWidth * kPanelWidth * dim + (first + k) % kPanelWidth;
-    for (int64_t e = 0; e < dim; e += 4, to += 4 * kPanelWidth) {
+    int64_t e = 0;
+    for (; e + 4 <= dim; e += 4, to += 4 * kPanelWidth) {
       transpose_4x4(rows, row_scales, to, kPanelWidth);
       for (const T*& row : rows) row += 4;
+    }
+    for (; e < dim; ++e, to += kPanelWidth) {
+      for (int i = 0; i < 4; ++i) convert_row(rows[i]++, 1, row_scales[i], to + i);
     }
   }
 }

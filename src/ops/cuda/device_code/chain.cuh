@@ -21,7 +21,7 @@ struct ChainedLaunch {
 
 // Of a multiprocessor's memory, percent that few rows want as shared memory. Kernels that follow
 // each other overlap only where they agree on that, and those of many rows want more.
-inline constexpr unsigned kSharedPercentOfFewRows = 50;
+inline constexpr unsigned kSharedPercentOfFewRows = 72;
 
 // `kernel` calls wait_for_previous() before it touches memory that other kernels use.
 template <class Task>

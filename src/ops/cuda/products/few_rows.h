@@ -20,6 +20,14 @@ struct NormBefore {
   TensorView out;
 };
 
+// Rows as they come, or as their norm leaves them.
+struct NormedRows {
+  TensorView in;
+  std::optional<NormBefore> norm;
+
+  TensorView normed() const { return norm ? norm->out : in; }
+};
+
 // Ops::gated_activation() of the product, which is bf16 and overwritten.
 struct GateAfter {
   Activation activation;

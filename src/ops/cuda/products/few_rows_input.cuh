@@ -54,7 +54,8 @@ class InputReader {
  private:
   // Zeros behind the last column.
   __device__ void copy_row(int row) const {
-    const __nv_bfloat16* from = task_.in + row * task_.in_stride;
+    const int64_t in_row = task_.in_rows == nullptr ? row : task_.in_rows[row];
+    const __nv_bfloat16* from = task_.in + in_row * task_.in_stride;
     __nv_bfloat16* to = to_ + row * task_.in_pitch();
     for (int i = static_cast<int>(threadIdx.x) * kVector; i < task_.in_pitch();
          i += kThreads * kVector)

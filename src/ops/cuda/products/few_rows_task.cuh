@@ -18,7 +18,8 @@ inline constexpr int kGroupColumns = kDepth * kChunkColumns;
 struct ProductTask {
   const __nv_bfloat16* weights;  // [outputs, columns]
   const __nv_bfloat16* in;       // [rows, columns]
-  void* out;
+  const int32_t* in_rows;        // which rows of `in` they are, null: the first ones
+  void* out;                     // null: only what is gated is wanted
   const float* bias;
   int64_t in_stride;
   int64_t out_stride;
@@ -98,8 +99,9 @@ class TileOutput {
   }
 
   __device__ void store(float sum) const {
-    if (is_there_ && is_f32()) *f32() = sum;
-    if (is_there_ && !is_f32()) *bf16() = __float2bfloat16_rn(sum);
+    const bool is_stored = is_there_ && task_.out != nullptr;
+    if (is_stored && is_f32()) *f32() = sum;
+    if (is_stored && !is_f32()) *bf16() = __float2bfloat16_rn(sum);
     if (task_.gated != nullptr) store_gated(to_float(__float2bfloat16_rn(sum)));
   }
 

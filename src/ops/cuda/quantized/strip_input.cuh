@@ -55,7 +55,8 @@ class StripInput {
 
   // Zeros behind the last column.
   __device__ void copy_row(int row, int begin) const {
-    const __nv_bfloat16* from = task_.in + row * task_.in_stride + begin;
+    const int64_t in_row = task_.in_rows == nullptr ? row : task_.in_rows[row];
+    const __nv_bfloat16* from = task_.in + in_row * task_.in_stride + begin;
     __nv_bfloat16* to = row_of(row);
     for (int i = thread() * kVector; i < task_.phase_columns(); i += kStripThreads * kVector) {
       const bool is_there = begin + i < task_.columns;

@@ -5,62 +5,9 @@
 #include "ops/cuda/device_code/tensor_core.cuh"
 #include "ops/cuda/quantized/strip_input.cuh"
 #include "ops/cuda/quantized/strip_output.cuh"
+#include "ops/cuda/quantized/strip_ring.cuh"
 
 namespace droidspeak::cuda {
-
-// What a lane has of a step of a tile.
-template <DType kDtype>
-struct LaneStep {
-  LaneChunk<kDtype> chunks[2][kStepChunks];  // of each strip
-  uint32_t supers[2];
-};
-
-// Loads what a warp multiplies, in the same order: groups of steps of a tile, then the next tile.
-template <DType kDtype>
-class StripLoader {
- public:
-  __device__ explicit StripLoader(const StripTask& task)
-      : task_(task),
-        place_(task),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        policy_(evict_first_policy()),
-        tile_(place_.first_tile) {}
-
-  // A step of the group at hand.
-  __device__ __forceinline__ void load(int index, LaneStep<kDtype>& out) const {
-    const int step = first_ + index * task_.split + place_.share;
-    const bool has_step = tile_ < task_.num_tiles && step < task_.num_steps;
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      const int64_t strip = task_.strip_of(tile_, which);
-      const int64_t first = strip * task_.weights.num_chunks + step * kStepChunks;
-#pragma unroll
-      for (int i = 0; i < kStepChunks; ++i) {
-        const bool is_there = has_step && step * kStepChunks + i < task_.weights.num_chunks;
-        out.chunks[which][i].load(task_.weights, first + i, lane_, is_there, policy_);
-      }
-      if constexpr (LaneChunk<kDtype>::kHasSupers)
-        read_once(out.supers[which],
-                  task_.weights.supers + (first / 2 * kStripRows + lane_ / 4) * 4, has_step,
-                  policy_);
-    }
-  }
-
-  __device__ void next_group() {
-    first_ += task_.group_steps();
-    if (first_ < task_.num_steps) return;
-    first_ = 0;
-    tile_ += place_.tile_step;
-  }
-
- private:
-  const StripTask& task_;
-  TilePlace place_;
-  int lane_;
-  uint64_t policy_;
-  int tile_;
-  int first_ = 0;  // step of the group
-};
 
 // Multiplies steps with what lies in shared memory.
 template <DType kDtype, int kTiles>
@@ -186,23 +133,20 @@ __device__ void add_shares(float* shares, int split, TileSums<kTiles>& sums) {
   }
 }
 
-template <DType kDtype, int kTiles>
-__global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
-    multiply_strips_kernel(const __grid_constant__ StripTask task) {
-#if __CUDA_ARCH__ >= 900
+// What a block does; it calls wait() before it reads the input.
+template <DType kDtype, int kTiles, class Wait>
+__device__ __forceinline__ void multiply_tiles(const StripTask& task,
+                                               unsigned char* bytes,
+                                               const Wait& wait) {
   using Multiplier = StripMultiplier<kDtype, kTiles>;
   using Input = StripInput<kTiles, LaneChunk<kDtype>::kHasMinimum>;
-  extern __shared__ __align__(128) unsigned char bytes[];
   __shared__ typename Input::Squares squares;
-  let_next_start();
-  StripLoader<kDtype> loader(task);
-  LaneStep<kDtype> steps[kStripDepth];
-#pragma unroll
-  for (int i = 0; i < kStripDepth; ++i) loader.load(i, steps[i]);
   const typename Multiplier::Memory memory(task, bytes);
+  StripRing<kDtype> ring(task, memory.ring, reinterpret_cast<CopyBarrier*>(memory.barriers));
+  ring.start();
   const Input input(task, memory, squares);
   input.start();
-  wait_for_previous();
+  wait();
   const Multiplier multiplier(task, memory);
   const TilePlace place(task);
   const bool is_one_phase = task.phase_steps >= task.num_steps;
@@ -219,14 +163,10 @@ __global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
     for (int phase = 0; phase < task.num_steps; phase += task.phase_steps) {
       if (!is_one_phase) input.read(phase);
       const int end = min(phase + task.phase_steps, task.num_steps);
-      for (int first = phase; first < end; first += task.group_steps()) {
-        loader.next_group();
-#pragma unroll
-        for (int i = 0; i < kStripDepth; ++i) {
-          const int step = first + i * task.split + place.share;
-          if (has_tile && step < end) multiplier.add(steps[i], step - phase, sums);
-          loader.load(i, steps[i]);
-        }
+      for (int step = phase + place.share; has_tile && step < end; step += task.split) {
+        LaneStep<kDtype> weights;
+        ring.take(weights);
+        multiplier.add(weights, step - phase, sums);
       }
     }
     if (task.split > 1) add_shares<kTiles>(memory.shares, task.split, sums);
@@ -235,6 +175,15 @@ __global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
     for (int i = 0; i < 4 * kTiles; ++i) sums[i / 4][i % 4] += before[i / 4][i % 4];
     output.store(sums);
   }
+}
+
+template <DType kDtype, int kTiles>
+__global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
+    multiply_strips_kernel(const __grid_constant__ StripTask task) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char bytes[];
+  let_next_start();
+  multiply_tiles<kDtype, kTiles>(task, bytes, [] { wait_for_previous(); });
 #endif
 }
 

@@ -28,11 +28,7 @@ class StripOutput {
 
   __device__ void store(const TileSums<kTiles>& sums) const {
     for_each([&](int row, int output, int eight, int place) {
-      if (is_f32()) {
-        *f32(row, output) = sums[eight][place];
-      } else {
-        *bf16(row, output) = __float2bfloat16_rn(sums[eight][place]);
-      }
+      if (task_.out != nullptr) store_sum(row, output, sums[eight][place]);
       if (task_.gated != nullptr && place < 2)
         store_gated(row, output, sums[eight][place], sums[eight][place + 2]);
     });
@@ -52,6 +48,14 @@ class StripOutput {
         const int row = 8 * eight + 2 * (lane % 4) + place % 2;
         if (row < task_.rows && output < task_.outputs) body(row, output, eight, place);
       }
+    }
+  }
+
+  __device__ void store_sum(int row, int output, float sum) const {
+    if (is_f32()) {
+      *f32(row, output) = sum;
+    } else {
+      *bf16(row, output) = __float2bfloat16_rn(sum);
     }
   }
 

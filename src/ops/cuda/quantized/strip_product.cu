@@ -1,63 +1,44 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_check.h"
-#include "ops/cuda/device_code/runs_here.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/quantized/strip_kernel.cuh"
+#include "ops/cuda/quantized/strip_launch.h"
 #include "ops/cuda/quantized/strip_product.h"
 
 namespace droidspeak::cuda {
 namespace {
 
-constexpr int64_t kRowsOfPiece = 16;  // in one launch
-constexpr int kVector = 8;            // bf16 in one access
-// What a block may have, and what leaves room for another one on the multiprocessor.
-constexpr size_t kMostSharedBytes = 225 << 10;
-constexpr size_t kSharedBytesOfTwo = 112 << 10;
+constexpr int kVector = 8;  // bf16 in one access
 
-// Whose input can be no smaller part of the rows.
+constexpr DType kLargestDtype = DType::kQ8_0;  // of all strips
+
+// What is needed at least, of which `columns` of the input.
 constexpr StripTask least_task(int64_t rows, int64_t columns, const float* norm_weight) {
   StripTask task{};
+  task.stage_bytes = static_cast<int>(stage_bytes(kLargestDtype));
+  task.stages = kLeastStages;
   task.split = kStripWarps;
   task.rows = static_cast<int>(rows);
   task.columns = static_cast<int>(columns);
-  task.num_steps = static_cast<int>(columns) / kStepColumns;
+  task.num_steps = static_cast<int>((columns + kStepColumns - 1) / kStepColumns);
   task.phase_steps = task.num_steps;
   task.norm_weight = norm_weight;
   return task;
 }
 
-// There is room for a group, and for whole rows that are normed.
-constexpr int kGroupColumns = kStripDepth * kStripWarps * kStepColumns;
-constexpr float kAnyWeight = 1;
-static_assert(StripMemory<2, true>::bytes(least_task(kRowsOfPiece, kGroupColumns, nullptr)) <=
-              kMostSharedBytes);
-static_assert(kMostFewRows <= 8 && kMostColumnsOfFewRows % kStepColumns == 0);
-static_assert(StripMemory<1, true>::bytes(least_task(kMostFewRows,
-                                                     kMostColumnsOfFewRows,
-                                                     &kAnyWeight)) <= kMostSharedBytes);
+// There is room for the least part of the input.
+constexpr int kPartColumns = kStripWarps * kStepColumns;
+static_assert(StripMemory<2, true>::bytes(least_task(kStripPieceRows, kPartColumns, nullptr)) <=
+              kMostStripBytes);
+static_assert(kMostFewRows <= 8);
+static_assert(StripMemory<1, true>::bytes(least_task(kMostFewRows, kPartColumns, nullptr)) <=
+              strip_rooms(kMostFewRows).of_one);
 
-int num_multiprocessors() {
-  static const int value = attribute_of_device(cudaDevAttrMultiProcessorCount);
-  return value;
-}
-
-// As many warps on a tile as keep all multiprocessors busy, with two blocks each.
-int split_of(int num_tiles, int num_steps) {
-  int split = kStripWarps;
-  const int most = 2 * kStripWarps * num_multiprocessors();
-  while (split > 1 && (split > num_steps || num_tiles * split > most)) split /= 2;
-  return split;
-}
-
-// The whole input if there is room for it, as there is for rows that are normed.
-template <int kTiles, bool kHasMinimum>
-void choose_phase(StripTask& task) {
-  const int group = task.group_steps();
-  task.phase_steps = divide_up(task.num_steps, group) * group;
-  while (task.phase_steps > group &&
-         StripMemory<kTiles, kHasMinimum>::bytes(task) > kMostSharedBytes)
-    task.phase_steps -= group;
+// Whether there is room for whole rows and what they are normed with.
+bool can_norm(const FewRowsProduct& product) {
+  const StripTask task = least_task(product.in.rows, product.in.columns, product.norm->weight);
+  return StripMemory<1, true>::bytes(task) <= kMostStripBytes;
 }
 
 template <DType kDtype, int kTiles>
@@ -65,15 +46,15 @@ void launch(cudaStream_t stream, StripTask task) {
   constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
   static const cudaError_t is_allowed = cudaFuncSetAttribute(
       multiply_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(kMostSharedBytes));
+      static_cast<int>(kMostStripBytes));
   check_cuda(is_allowed, "use shared memory for quantised products");
-  choose_phase<kTiles, kHasMinimum>(task);
-  const size_t bytes = StripMemory<kTiles, kHasMinimum>::bytes(task);
-  const int blocks = num_multiprocessors() * (kTiles == 1 && bytes <= kSharedBytesOfTwo ? 2 : 1);
+  task.stage_bytes = static_cast<int>(stage_bytes(kDtype));
+  const int blocks =
+      num_multiprocessors() * share_out_block<kTiles, kHasMinimum>(task, strip_rooms(task.rows));
   launch_chained(multiply_strips_kernel<kDtype, kTiles>,
                  {.grid = dim3(static_cast<unsigned>(std::min(blocks, task.num_tiles))),
                   .block = kStripThreads,
-                  .shared_bytes = bytes,
+                  .shared_bytes = StripMemory<kTiles, kHasMinimum>::bytes(task),
                   .stream = stream,
                   .rows = task.rows},
                  task);
@@ -105,7 +86,7 @@ void fill_output(const FewRowsProduct& product, int64_t first_column, StripTask&
   task.gate_strips = task.outputs / 2 / kStripRows;
 }
 
-// At most kRowsOfPiece rows with the rows of one format.
+// At most kStripPieceRows rows with the rows of one format.
 void multiply_stack(cudaStream_t stream, const FewRowsProduct& product, const StripStack& stack) {
   StripTask task{};
   task.weights = StripPointers::of(stack);
@@ -156,7 +137,7 @@ bool can_gate(const CudaMatrix& weights) {
 
 bool strip_products_support(const CudaMatrix& weights, TensorView in, TensorView out) {
   static const bool has_kernel =
-      runs_here(multiply_strips_kernel<DType::kQ4_0, 2>, kMostSharedBytes);
+      runs_here(multiply_strips_kernel<DType::kQ4_0, 2>, kMostStripBytes);
   return has_kernel && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
          in.rows <= kMostStripRows && in.dtype == DType::kBF16 && is_packed(in, kVector) &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
@@ -166,8 +147,13 @@ void multiply_strips(cudaStream_t stream, const FewRowsProduct& product) {
   check_product(product);
   FewRowsProduct whole = product;
   if (whole.gate && !can_gate(whole.weights)) whole.gate.reset();
-  for (int64_t begin = 0; begin < whole.in.rows; begin += kRowsOfPiece) {
-    const int64_t end = std::min(begin + kRowsOfPiece, whole.in.rows);
+  if (whole.norm && !can_norm(whole)) {
+    rms_norm(stream, whole.in, whole.norm->weight, whole.norm->epsilon, whole.norm->out);
+    whole.in = whole.norm->out;
+    whole.norm.reset();
+  }
+  for (int64_t begin = 0; begin < whole.in.rows; begin += kStripPieceRows) {
+    const int64_t end = std::min(begin + kStripPieceRows, whole.in.rows);
     multiply_piece(stream, rows_of(whole, begin, end));
   }
   if (product.gate && !whole.gate)

@@ -1,6 +1,6 @@
-// Products of few bf16 rows with quantised weights, at the speed of memory: every warp reads 16
-// matrix rows straight into registers, far ahead of their use, makes exact bf16 numbers of the
-// quants, and lets the tensor cores multiply them; sums and scales are f32. What a row gives here
+// Products of few bf16 rows with quantised weights: every warp has 16 matrix rows brought into
+// shared memory, far ahead of their use, makes exact bf16 numbers of the quants, and lets the
+// tensor cores multiply them; sums and scales are f32. What a row gives here
 // does not depend on the others, nor on how many they are, up to kMostStripRows. A norm before the
 // product is no part of that: up to four rows are normed here, more by rms_norm(), which adds up in
 // another order.

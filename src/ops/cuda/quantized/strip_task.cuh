@@ -15,18 +15,29 @@ inline constexpr int kStripWarps = 8;  // of a block
 inline constexpr int kStripThreads = 32 * kStripWarps;
 inline constexpr int kStepChunks = 2;
 inline constexpr int kStepColumns = kStepChunks * kStripColumns;
-inline constexpr int kStripDepth = 2;     // steps of a warp on their way
+inline constexpr int kMostStages = 4;  // steps of a warp on their way
+inline constexpr int kLeastStages = 2;
 inline constexpr int kInputPadding = 16;  // between rows in shared memory: other banks
+
+// What a warp has of a step: of both strips low, high, scales, supers.
+constexpr size_t stage_bytes(DType dtype) {
+  const StripFormat format = strip_format(dtype);
+  return 2 * (kStepChunks * (format.low_bytes() + format.high_bytes() + format.scale_bytes()) +
+              format.super_bytes());
+}
 
 struct StripTask {
   StripPointers weights;
+  int stage_bytes;
+  int stages;   // of each warp
   int outputs;  // matrix rows
   int num_tiles;
   int num_steps;
   int split;
   int gate_strips;  // strips of the first half, 0: no gate
-  // Input. `phase_steps` of its steps lie in shared memory at a time, a multiple of group_steps().
+  // Input. `phase_steps` of its steps lie in shared memory at a time, a multiple of `split`.
   const __nv_bfloat16* in;
+  const int32_t* in_rows;  // which rows of `in` they are, null: the first ones
   int64_t in_stride;
   int rows;
   int columns;
@@ -36,7 +47,7 @@ struct StripTask {
   float norm_epsilon;
   __nv_bfloat16* normed;
   int64_t normed_stride;
-  // Output.
+  // Output. Null: only what is gated is wanted.
   void* out;
   int64_t out_stride;
   DType out_dtype;
@@ -45,9 +56,6 @@ struct StripTask {
   __nv_bfloat16* gated;
   int64_t gated_stride;
   Activation activation;
-
-  // Steps of a tile that its warps have on their way.
-  __host__ __device__ constexpr int group_steps() const { return kStripDepth * split; }
 
   __host__ __device__ int groups_of_block() const { return kStripWarps / split; }
 
@@ -78,30 +86,37 @@ struct TilePlace {
   }
 };
 
-// Shared memory: sums of the warps that share tiles, the norm's weights, sums of the input's
-// blocks, the input.
+// Shared memory: the weights' ring and its barriers, sums of the warps that share tiles, the norm's
+// weights, sums of the input's blocks, the input.
 template <int kTiles, bool kHasMinimum>
 struct StripMemory {
   static constexpr int kRoomRows = 8 * kTiles;
   static constexpr int kSumsOfWarp = 32 * 4 * kTiles;
 
-  float* shares;      // [warp][kSumsOfWarp]
-  float* norm;        // [columns], when rows are normed
-  float* block_sums;  // [block of 32 columns][kRoomRows], when the weights have minima
-  __nv_bfloat16* in;  // [rows][pitch]
+  static constexpr int kBarrierBytes = 8;
+
+  unsigned char* ring;      // [warp][stages][stage_bytes]
+  unsigned char* barriers;  // [warp][stages][kBarrierBytes]
+  float* shares;            // [warp][kSumsOfWarp]
+  float* norm;              // [columns], when rows are normed
+  float* block_sums;        // [block of 32 columns][kRoomRows], when the weights have minima
+  __nv_bfloat16* in;        // [rows][pitch]
 
   __device__ StripMemory(const StripTask& task, unsigned char* memory) {
-    shares = reinterpret_cast<float*>(memory);
+    ring = memory;
+    barriers = ring + kStripWarps * task.stages * task.stage_bytes;
+    shares = reinterpret_cast<float*>(barriers + kStripWarps * task.stages * kBarrierBytes);
     norm = shares + share_floats(task);
     block_sums = norm + norm_floats(task);
     in = reinterpret_cast<__nv_bfloat16*>(block_sums + sum_floats(task));
   }
 
-  __host__ static constexpr size_t bytes(const StripTask& task) {
+  __host__ __device__ static constexpr size_t bytes(const StripTask& task) {
+    const int ring = kStripWarps * task.stages * (task.stage_bytes + kBarrierBytes);
     const int floats = share_floats(task) + norm_floats(task) + sum_floats(task);
-    return static_cast<size_t>(floats) * sizeof(float) + static_cast<size_t>(task.rows) *
-                                                             static_cast<size_t>(task.in_pitch()) *
-                                                             sizeof(__nv_bfloat16);
+    const int elements = task.rows * task.in_pitch();
+    return static_cast<size_t>(ring) + static_cast<size_t>(floats) * sizeof(float) +
+           static_cast<size_t>(elements) * sizeof(__nv_bfloat16);
   }
 
  private:
@@ -117,5 +132,18 @@ struct StripMemory {
     return kHasMinimum ? task.phase_columns() / 32 * kRoomRows : 0;
   }
 };
+
+// Weights as far ahead as there is room for beside the whole input; if there is none for that, as
+// much of the input at a time as possible. Rows that are normed need room for all of it.
+template <int kTiles, bool kHasMinimum>
+__host__ __device__ constexpr void share_out(StripTask& task, size_t room) {
+  using Memory = StripMemory<kTiles, kHasMinimum>;
+  const int split = task.split;
+  task.phase_steps = (task.num_steps + split - 1) / split * split;
+  task.stages = kMostStages;
+  while (task.stages > kLeastStages && Memory::bytes(task) > room) --task.stages;
+  if (task.norm_weight != nullptr) return;
+  while (task.phase_steps > split && Memory::bytes(task) > room) task.phase_steps -= split;
+}
 
 }  // namespace droidspeak::cuda

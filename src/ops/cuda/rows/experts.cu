@@ -1,65 +1,27 @@
 #include "device/cuda/cuda_check.h"
-#include "ops/cuda/device_code/vector.cuh"
+#include "ops/cuda/device_code/chain.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/rows/best.cuh"
+#include "ops/cuda/rows/choose_row.cuh"
 
 namespace droidspeak::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 
-struct ChoiceTask {
-  const float* logits;
-  int64_t stride;
-  int num_experts;
-  int per_row;
-  bool is_of_all;  // weights are shares of all experts, not of the chosen ones
-  int32_t* experts;
-  float* weights;
-  int64_t weight_stride;
-};
-
-__device__ bool is_taken(const int32_t* experts, int count, int expert) {
-  for (int i = 0; i < count; ++i) {
-    if (experts[i] == expert) return true;
-  }
-  return false;
+// One warp for each row.
+__global__ void choose_kernel(const __grid_constant__ ChoiceTask task, int32_t* experts) {
+  const auto row = static_cast<int64_t>(blockIdx.x);
+  choose_row(task, row, experts + row * task.per_row);
 }
 
-// One warp for each row: the largest logit, then the largest of the rest, and so on.
-__global__ void choose_kernel(const __grid_constant__ ChoiceTask task) {
-  const auto lane = static_cast<int>(threadIdx.x);
-  const float* logits = task.logits + blockIdx.x * task.stride;
-  int32_t* experts = task.experts + static_cast<int64_t>(blockIdx.x) * task.per_row;
-  float* weights = task.weights + blockIdx.x * task.weight_stride;
-  for (int choice = 0; choice < task.per_row; ++choice) {
-    Best best{-INFINITY, task.num_experts};
-    for (int e = lane; e < task.num_experts; e += 32) {
-      const float logit = isnan(logits[e]) ? -INFINITY : logits[e];
-      if (!is_taken(experts, choice, e)) best = better(best, {logit, e});
-    }
-    best = warp_best(best);
-    if (lane == 0) experts[choice] = best.index;
-    __syncwarp();
-  }
-  const float largest = logits[experts[0]];
-  float total = 0;
-  if (task.is_of_all) {
-    for (int e = lane; e < task.num_experts; e += 32) total += expf(logits[e] - largest);
-  } else {
-    for (int i = lane; i < task.per_row; i += 32) total += expf(logits[experts[i]] - largest);
-  }
-  total = warp_sum(total);
-  for (int i = lane; i < task.per_row; i += 32)
-    weights[i] = expf(logits[experts[i]] - largest) / total;
-}
-
-template <class T>
-__global__ void gather_kernel(
+// kSize elements at a time.
+template <class T, int kSize>
+__global__ void __launch_bounds__(kThreads) gather_kernel(
     const T* in, int64_t in_stride, const int32_t* rows, int columns, T* out, int64_t out_stride) {
   const T* from = in + rows[blockIdx.x] * in_stride;
   T* to = out + blockIdx.x * out_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < columns; i += kThreads) to[i] = from[i];
+  for (int i = static_cast<int>(threadIdx.x) * kSize; i < columns; i += kThreads * kSize)
+    store_pack<kSize>(to + i, load_pack<kSize>(from + i));
 }
 
 template <class T>
@@ -75,18 +37,29 @@ struct SumTask {
   int64_t out_stride;
 };
 
-// One block for each row; the choices are added in their order.
-template <class T>
-__global__ void add_weighted_kernel(const __grid_constant__ SumTask<T> task) {
+// A row's columns are shared out over blockIdx.y; the choices are added in their order.
+template <class T, int kSize>
+__global__ void __launch_bounds__(kThreads)
+    add_weighted_kernel(const __grid_constant__ SumTask<T> task) {
+  let_next_start();
+  const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kSize;
+  if (column >= task.columns) return;
+  wait_for_previous();
   const int32_t* places = task.places + static_cast<int64_t>(blockIdx.x) * task.per_row;
   const float* weights = task.weights + blockIdx.x * task.weight_stride;
-  T* out = task.out + blockIdx.x * task.out_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < task.columns; i += kThreads) {
-    float sum = to_float(out[i]);
-    for (int j = 0; j < task.per_row; ++j)
-      sum += weights[j] * to_float(task.in[places[j] * task.in_stride + i]);
-    out[i] = from_float<T>(sum);
+  T* out = task.out + blockIdx.x * task.out_stride + column;
+  Pack<T, kSize> result = load_pack<kSize>(out);
+  float sums[kSize];
+#pragma unroll
+  for (int e = 0; e < kSize; ++e) sums[e] = to_float(result.values[e]);
+  for (int j = 0; j < task.per_row; ++j) {
+    const auto values = load_pack<kSize>(task.in + places[j] * task.in_stride + column);
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) sums[e] += weights[j] * to_float(values.values[e]);
   }
+#pragma unroll
+  for (int e = 0; e < kSize; ++e) result.values[e] = from_float<T>(sums[e]);
+  store_pack<kSize>(out, result);
 }
 
 template <class T>
@@ -109,23 +82,21 @@ void choose_experts(cudaStream_t stream,
                     const ExpertChoice& choice,
                     int32_t* experts,
                     TensorView weights) {
-  const ChoiceTask task{.logits = logits.f32(),
-                        .stride = logits.row_stride,
-                        .num_experts = static_cast<int>(logits.columns),
-                        .per_row = choice.per_row,
-                        .is_of_all = choice.weights == ExpertChoice::Weights::kOfAll,
-                        .experts = experts,
-                        .weights = weights.f32(),
-                        .weight_stride = weights.row_stride};
-  choose_kernel<<<blocks_of(logits), 32, 0, stream>>>(task);
+  choose_kernel<<<blocks_of(logits), 32, 0, stream>>>(ChoiceTask::of(logits, choice, weights),
+                                                      experts);
   check_launch("choose experts");
 }
 
 void gather_rows(cudaStream_t stream, TensorView in, const int32_t* rows, TensorView out) {
   with_activation_type(in.dtype, [&]<class T>(T) {
-    gather_kernel<<<blocks_of(out), kThreads, 0, stream>>>(
-        static_cast<const T*>(in.data), in.row_stride, rows, static_cast<int>(out.columns),
-        static_cast<T*>(out.data), out.row_stride);
+    auto launch = [&](auto kernel) {
+      kernel<<<blocks_of(out), kThreads, 0, stream>>>(static_cast<const T*>(in.data), in.row_stride,
+                                                      rows, static_cast<int>(out.columns),
+                                                      static_cast<T*>(out.data), out.row_stride);
+    };
+    constexpr int size = kPackElements<T>;
+    if (is_packed(in, size) && is_packed(out, size)) return launch(gather_kernel<T, size>);
+    launch(gather_kernel<T, 1>);
   });
   check_launch("gather rows");
 }
@@ -142,9 +113,16 @@ void add_weighted_rows(
                           .columns = static_cast<int>(out.columns),
                           .out = static_cast<T*>(out.data),
                           .out_stride = out.row_stride};
-    add_weighted_kernel<T><<<blocks_of(out), kThreads, 0, stream>>>(task);
+    auto launch = [&](auto kernel, int size) {
+      const dim3 grid(blocks_of(out),
+                      static_cast<unsigned>(divide_up(out.columns, int64_t{kThreads} * size)));
+      launch_chained(kernel, {grid, kThreads, 0, stream, out.rows}, task);
+    };
+    constexpr int size = kPackElements<T>;
+    if (is_packed(in, size) && is_packed(out, size))
+      return launch(add_weighted_kernel<T, size>, size);
+    launch(add_weighted_kernel<T, 1>, 1);
   });
-  check_launch("add weighted rows");
 }
 
 void gate_rows(cudaStream_t stream, TensorView gates, TensorView rows) {

@@ -14,6 +14,7 @@ struct FastPaths {
   bool fused_lora = true;        // corrections of few rows in two launches for all adapters
   bool few_row_products = true;  // our own kernels for few rows
   bool joined = true;            // norms and activations of few rows with the products beside them
+  bool grouped_experts = true;   // all experts of few rows in one product, chosen on the device
   bool timed_choice = true;      // of product algorithms; else what cuBLASLt proposes first
 };
 

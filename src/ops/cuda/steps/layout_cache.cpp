@@ -49,6 +49,9 @@ struct Arrays {
   void fill(const BatchLayout& layout) const {
     std::ranges::fill(row_slice, -1);
     std::ranges::fill(row_position, 0);
+    std::ranges::fill(slice_row, 0);
+    std::ranges::fill(slice_rows, 0);
+    std::ranges::fill(slice_length, 0);
     std::ranges::fill(blocks, 0);
     for (size_t i = 0; i < layout.on_host.size(); ++i) {
       const SequenceSlice& slice = layout.on_host[i];
@@ -94,10 +97,12 @@ bool DeviceLayout::holds(std::span<const SequenceSlice> slices) const {
   return !slices_.empty() && std::ranges::equal(slices_, slices, is_same);
 }
 
-void DeviceLayout::assign(std::span<const SequenceSlice> slices, int32_t min_blocks) {
+void DeviceLayout::assign(std::span<const SequenceSlice> slices, const Room& room) {
   keep(slices);
-  layout_.max_blocks = std::max(layout_.max_blocks, min_blocks);
-  layout_.min_length = min_blocks * kBlockTokens;
+  layout_.max_blocks = std::max(layout_.max_blocks, room.blocks);
+  layout_.min_length = room.blocks * kBlockTokens;
+  layout_.num_rows = std::max(layout_.num_rows, room.rows);
+  layout_.num_slices = std::max(layout_.num_slices, room.rows);
   std::byte* host = upload_.stage(Arrays::bytes_of(layout_));
   const Arrays arrays(host, layout_);
   arrays.fill(layout_);

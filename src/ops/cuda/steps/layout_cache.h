@@ -19,8 +19,16 @@ class DeviceLayout {
   const BatchLayout& layout() const { return layout_; }
 
   bool holds(std::span<const SequenceSlice> slices) const;
-  // min_blocks: room for so many blocks of every slice, so that it can grow up to there.
-  void assign(std::span<const SequenceSlice> slices, int32_t min_blocks = 0);
+
+  // What a layout has room for, so that others fit where it lies.
+  struct Room {
+    int32_t blocks = 0;  // of every slice
+    int32_t rows = 0;    // and as many slices; those behind the given ones have no rows
+  };
+
+  void assign(std::span<const SequenceSlice> slices, const Room& room);
+
+  void assign(std::span<const SequenceSlice> slices) { assign(slices, Room()); }
 
  private:
   void keep(std::span<const SequenceSlice> slices);

@@ -1,5 +1,7 @@
 #include "ops/cuda/steps/op_joiner.h"
 
+#include <utility>
+
 #include "ops/cuda/kernels.h"
 
 namespace droidspeak::cuda {
@@ -14,7 +16,7 @@ bool is_same(const TensorView& a, const TensorView& b) {
 
 void OpJoiner::flush() {
   if (norm_) {
-    const NormBefore& norm = norm_->rest;
+    const NormBefore& norm = *norm_->norm;
     cuda::rms_norm(stream_, norm_->in, norm.weight, norm.epsilon, norm.out);
   }
   if (product_) multiply_few_rows(stream_, *product_);
@@ -32,12 +34,12 @@ bool OpJoiner::rms_norm(TensorView in, const float* weight, float epsilon, Tenso
   flush();
   // In place some blocks of the product would read what others have written.
   if (!is_active() || in.data == out.data || !few_rows_can_norm(in, weight, out)) return false;
-  norm_ = {in, {weight, epsilon, out}};
+  norm_ = {in, NormBefore{weight, epsilon, out}};
   return true;
 }
 
 bool OpJoiner::linear(const Product& product) {
-  const bool has_norm = norm_ && is_same(norm_->rest.out, product.in);
+  const bool has_norm = norm_ && is_same(norm_->norm->out, product.in);
   if (!is_active() || !linear_.takes_few_rows(product)) {
     flush();
     return false;
@@ -47,9 +49,17 @@ bool OpJoiner::linear(const Product& product) {
       FewRowsProduct{product.weights, product.in, product.out, product.accumulate, product.bias});
   if (!has_norm) return true;
   product_->in = norm_->in;
-  product_->norm = norm_->rest;
+  product_->norm = norm_->norm;
   norm_.reset();
   return true;
+}
+
+std::optional<NormedRows> OpJoiner::take_norm(TensorView rows) {
+  if (!norm_ || !is_same(norm_->norm->out, rows)) {
+    flush();
+    return std::nullopt;
+  }
+  return std::exchange(norm_, std::nullopt);
 }
 
 bool OpJoiner::gated_activation(TensorView in, Activation activation, TensorView out) {

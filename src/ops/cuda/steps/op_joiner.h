@@ -27,17 +27,16 @@ class OpJoiner {
   [[nodiscard]] bool linear(const Product& product);
   [[nodiscard]] bool gated_activation(TensorView in, Activation activation, TensorView out);
 
- private:
-  struct Norm {
-    TensorView in;
-    NormBefore rest;
-  };
+  // The norm that waits and gives these rows, for a kernel that norms them itself; all else that
+  // had waited is queued.
+  std::optional<NormedRows> take_norm(TensorView rows);
 
+ private:
   bool is_active() const { return stream_ != nullptr; }
 
   Linear& linear_;
-  cudaStream_t stream_ = nullptr;  // null: nothing waits
-  std::optional<Norm> norm_;       // not both wait
+  cudaStream_t stream_ = nullptr;   // null: nothing waits
+  std::optional<NormedRows> norm_;  // not both wait
   std::optional<FewRowsProduct> product_;
 };
 

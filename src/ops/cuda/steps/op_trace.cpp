@@ -20,7 +20,8 @@ int32_t room_for(std::span<const SequenceSlice> slices) {
 void OpTrace::clear() {
   words_.clear();
   slices_ = {};
-  min_blocks_ = 0;
+  room_ = {};
+  corrections_.clear();
   is_repeatable_ = true;
 }
 
@@ -75,34 +76,30 @@ void OpTrace::add(const KvLayerView& kv) {
   add(kv.head_dim);
 }
 
-void OpTrace::add(const LoraRows& rows) {
-  add(rows.begin);
-  add(rows.end);
-  add(*rows.lora->down);
-  add(rows.lora->parts.size());
-  for (const LoraLinear::Part& part : rows.lora->parts) {
-    add(*part.up);
-    add(part.first_rank);
-    add(part.rank);
-    add(part.first_column);
-  }
-}
-
-void OpTrace::add(std::span<const SequenceSlice> slices) {
+void OpTrace::add_slices(std::span<const SequenceSlice> slices, int64_t rows) {
   const bool is_first = slices_.empty();
   // One layout serves all operations.
-  if (!is_first && (slices.data() != slices_.data() || slices.size() != slices_.size()))
+  if (!is_first &&
+      (slices.data() != slices_.data() || slices.size() != slices_.size() || rows != room_.rows))
     return spoil();
   if (!is_first) return;
   slices_ = slices;
-  min_blocks_ = room_for(slices);
-  add(min_blocks_);
-  add(slices.size());
+  room_ = {.blocks = room_for(slices), .rows = static_cast<int32_t>(rows)};
+  add(room_.blocks);
+  add(room_.rows);
   for (const SequenceSlice& slice : slices) {
     if (slice.num_rows != 1) spoil();  // longer slices take paths that depend on their lengths
-    add(slice.first_row);
-    add(slice.num_rows);
   }
+}
+
+// The launch depends on the ranks that `low` has room for.
+void OpTrace::add_lora(std::span<const LoraRows> ranges,
+                       TensorView in,
+                       TensorView low,
+                       TensorView out) {
+  add(Operation::kLora, in, low, out);
+  if (corrections_.num_operations() > 0 && corrections_.rows() != in.rows) return spoil();
+  corrections_.add(ranges, in.rows);
 }
 
 }  // namespace droidspeak::cuda

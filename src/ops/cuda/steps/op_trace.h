@@ -1,6 +1,7 @@
 // A list of operations with everything that their launches depend on: addresses, shapes, numbers.
 // Equal traces make equal launches, so what was recorded for one can run for the other; memory that
-// was freed meanwhile is named by no new trace.
+// was freed meanwhile is named by no new trace. Slices and corrections lie in device memory that is
+// written before every run: only the room for them is part of the trace.
 #pragma once
 
 #include <bit>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "ops/cuda/products/cuda_matrix.h"
+#include "ops/cuda/steps/layout_cache.h"
+#include "ops/cuda/steps/lora_table.h"
 #include "ops/ops.h"
 
 namespace droidspeak::cuda {
@@ -21,6 +24,8 @@ enum class Operation : uint64_t {
   kActivation,
   kScale,
   kAddScaled,
+  kExperts,
+  kGateRows,
   kRotate,
   kAttention,
   kCopy,
@@ -56,9 +61,9 @@ class OpTrace {
   void add(const RopeOptions& options);
   void add(const AttentionOptions& options);
   void add(const KvLayerView& kv);
-  void add(const LoraRows& rows);
-  // Positions and blocks are no part of the trace, only room for them: min_blocks().
-  void add(std::span<const SequenceSlice> slices);
+  // Slices among so many rows.
+  void add_slices(std::span<const SequenceSlice> slices, int64_t rows);
+  void add_lora(std::span<const LoraRows> ranges, TensorView in, TensorView low, TensorView out);
 
   // An operation that depends on more than its trace could say.
   void spoil() { is_repeatable_ = false; }
@@ -68,15 +73,19 @@ class OpTrace {
   // Those of all operations.
   std::span<const SequenceSlice> slices() const { return slices_; }
 
-  // Blocks of a slice that the trace stands for; a power of two.
-  int32_t min_blocks() const { return min_blocks_; }
+  // That the trace stands for: blocks of a slice, a power of two, and rows.
+  const DeviceLayout::Room& room() const { return room_; }
+
+  // Of all operations.
+  const LoraTable& corrections() const { return corrections_; }
 
   bool operator==(const OpTrace& other) const { return words_ == other.words_; }
 
  private:
   std::vector<uint64_t> words_;
   std::span<const SequenceSlice> slices_;
-  int32_t min_blocks_ = 0;
+  DeviceLayout::Room room_;
+  LoraTable corrections_;
   bool is_repeatable_ = true;
 };
 

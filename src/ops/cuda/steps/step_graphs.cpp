@@ -6,6 +6,15 @@
 
 namespace droidspeak::cuda {
 
+// A step reads its weights whatever it has of rows; up to 4 rows have kernels of their own.
+int64_t rows_of_step(int64_t rows) {
+  auto up_to = [&](int64_t step) { return (rows + step - 1) / step * step; };
+  if (rows <= 2) return rows;
+  if (rows <= 16) return up_to(4);
+  if (rows <= 64) return up_to(8);
+  return rows <= 128 ? up_to(16) : up_to(32);
+}
+
 StepGraphs::~StepGraphs() {
   for (const auto& entry : entries_) {
     if (entry->graph != nullptr) cudaGraphExecDestroy(entry->graph);
@@ -20,11 +29,14 @@ size_t StepGraphs::num_recorded() const {
 void StepGraphs::run(const OpTrace& trace, const Queue& queue) {
   Entry& entry = find(trace);
   entry.last_use = ++num_runs_;
-  if (!trace.slices().empty()) entry.layout.assign(trace.slices(), trace.min_blocks());
+  if (!trace.slices().empty()) entry.layout.assign(trace.slices(), trace.room());
+  if (trace.corrections().num_operations() > 0) entry.corrections.assign(trace.corrections());
   if (entry.state == State::kSeen) record(entry, queue);
-  if (entry.state == State::kRecorded)
-    return check_cuda(cudaGraphLaunch(entry.graph, device_.stream()), "run a recorded step");
-  queue(device_.stream(), entry.layout.layout());
+  if (entry.state == State::kRecorded) {
+    check_cuda(cudaGraphLaunch(entry.graph, device_.stream()), "run a recorded step");
+    return entry.end.record(device_.stream());
+  }
+  queue(device_.stream(), entry.inputs());
   if (entry.state == State::kEmpty) entry.state = State::kSeen;
 }
 
@@ -47,7 +59,7 @@ StepGraphs::Entry& StepGraphs::find(const OpTrace& trace) {
 void StepGraphs::forget(Entry& entry) {
   entry.state = State::kEmpty;
   if (entry.graph == nullptr) return;
-  device_.synchronize();  // it may still run
+  entry.end.wait();
   cudaGraphExecDestroy(entry.graph);
   entry.graph = nullptr;
 }
@@ -58,7 +70,7 @@ void StepGraphs::record(Entry& entry, const Queue& queue) {
              "begin to record a step");
   bool is_complete = true;
   try {
-    queue(recording_.get(), entry.layout.layout());
+    queue(recording_.get(), entry.inputs());
   } catch (const Failure&) {  // a call that is not allowed here; it is made later, outside
     is_complete = false;
   }

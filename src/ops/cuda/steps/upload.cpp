@@ -4,13 +4,16 @@
 
 namespace droidspeak::cuda {
 
+void Upload::reserve(size_t bytes) {
+  is_read_.wait();
+  if (bytes <= host_.bytes()) return;
+  host_ = device_.allocate_host(bytes);
+  on_device_ = device_.allocate(bytes);
+}
+
 std::byte* Upload::stage(size_t bytes) {
   is_read_.wait();
-  if (bytes > host_.bytes()) {
-    size_t room = std::max<size_t>(4096, 2 * bytes);
-    host_ = device_.allocate_host(room);
-    on_device_ = device_.allocate(room);
-  }
+  if (bytes > host_.bytes()) reserve(std::max<size_t>(4096, 2 * bytes));
   bytes_ = bytes;
   return static_cast<std::byte*>(host_.data());
 }

@@ -14,6 +14,8 @@ class Upload {
  public:
   explicit Upload(CudaDevice& device) : device_(device) {}
 
+  // Up to so many bytes the memory stays where it is.
+  void reserve(size_t bytes);
   // Host memory to fill; waits only while an earlier copy still reads it.
   std::byte* stage(size_t bytes);
   // Queues the copy of what was staged; the address is valid until the next stage().

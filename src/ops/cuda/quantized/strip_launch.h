@@ -1,0 +1,51 @@
+// What launches of the kernels that multiply strips have in common.
+#pragma once
+
+#include "ops/cuda/device_code/runs_here.h"
+#include "ops/cuda/quantized/strip_task.cuh"
+
+namespace droidspeak::cuda {
+
+inline constexpr int64_t kStripPieceRows = 16;        // of the input, in one launch
+inline constexpr size_t kMostStripBytes = 225 << 10;  // of a block
+
+// What one or two blocks on a multiprocessor may have each. Kernels of few rows agree on how much
+// of its memory is shared memory (chain.cuh).
+struct StripRooms {
+  size_t of_one;
+  size_t of_two;
+};
+
+constexpr StripRooms strip_rooms(int64_t rows) {
+  if (rows <= kMostFewRows) return {.of_one = 160 << 10, .of_two = 80 << 10};
+  return {.of_one = kMostStripBytes, .of_two = 112 << 10};
+}
+
+inline int num_multiprocessors() {
+  static const int value = attribute_of_device(cudaDevAttrMultiProcessorCount);
+  return value;
+}
+
+// As many warps on a tile as keep all multiprocessors busy, with two blocks each.
+inline int split_of(int num_tiles, int num_steps) {
+  int split = kStripWarps;
+  const int most = 2 * kStripWarps * num_multiprocessors();
+  while (split > 1 && (split > num_steps || num_tiles * split > most)) split /= 2;
+  return split;
+}
+
+// Shares out the memory of a block; returns how many blocks a multiprocessor has room for. Two are
+// better, but not if the input must then come in parts. Rows that are normed may take more than
+// there is.
+template <int kTiles, bool kHasMinimum>
+int share_out_block(StripTask& task, const StripRooms& rooms) {
+  if (kTiles == 1) {
+    share_out<kTiles, kHasMinimum>(task, rooms.of_two);
+    const bool is_whole = task.phase_steps >= task.num_steps;
+    if (is_whole && StripMemory<kTiles, kHasMinimum>::bytes(task) <= rooms.of_two) return 2;
+  }
+  share_out<kTiles, kHasMinimum>(task, rooms.of_one);
+  return 1;
+}
+
+}  // namespace droidspeak::cuda

@@ -1,0 +1,174 @@
+// Coded blocks that the device decodes, on their way from a cache folder into K/V memory. The
+// device is the CPU with a slow kernel; a GPU's gives the same bits
+// (codec/device_decoder_test.cpp).
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "codec/device_decoder.h"
+#include "codec/host_piece_kernel.h"
+#include "codec/piece.h"
+#include "codec/test_values.h"
+#include "sharing/context_load.h"
+#include "store/test_entries.h"
+#include "store/tiers/block_file.h"
+
+namespace droidspeak {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t kNumBlocks = 7;
+constexpr uint32_t kNumRaw = 3;  // stored before there are tables, which the first four teach
+constexpr int32_t kNumLayers = 2;
+
+class CodedLoading : public testing::Test {
+ protected:
+  CodedLoading() {
+    CacheStore store(options(), clock_);
+    for (uint32_t number = 0; number < kNumBlocks; ++number) {
+      std::vector<std::vector<std::byte>> values;
+      std::vector<EntryBytes> entries;
+      for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+        PieceLabel label{layer, number * kBlockTokens};
+        values.push_back(test_values(layout_, frequencies_, label, 1, number));
+      }
+      for (int32_t layer = 0; layer < kNumLayers; ++layer)
+        entries.push_back({kv(layer), values[static_cast<size_t>(layer)]});
+      put_entries(store, {test_key(number), {}, number}, entries);
+      store.flush();
+    }
+  }
+
+  StoreOptions options() const {
+    StoreOptions options;
+    options.host_bytes = 16 << 20;
+    options.disk_folder = folder_.path() / "cache";
+    options.disk_format = DiskFormat::kCoded;
+    options.kv_layout = layout_;
+    options.coded_model = {test_key(500), frequencies_};
+    return options;
+  }
+
+  // A store whose device decodes.
+  std::shared_ptr<CacheStore> open() {
+    StoreOptions with_decoder = options();
+    with_decoder.decoder =
+        std::make_shared<DeviceDecoder>(*device_, std::make_unique<HostPieceKernel>(), layout_);
+    return std::make_shared<CacheStore>(with_decoder, clock_);
+  }
+
+  // All blocks into blocks 1, 3, 5... of the memory.
+  std::optional<LoadFailure> load(const std::shared_ptr<CacheStore>& store) {
+    LoadJob job;
+    for (uint32_t number = 0; number < kNumBlocks; ++number) {
+      job.stored.keys.push_back(test_key(number));
+      job.stored.blocks.push_back(static_cast<int32_t>(2 * number + 1));
+    }
+    job.layers = {1, 0};
+    ContextLoad load(*device_, kv_, store, job);
+    load.run();
+    loaded_bytes_ = load.loaded_bytes();
+    std::optional<LoadFailure> failure = load.failure();
+    load.stop();
+    return failure;
+  }
+
+  // What a store that decodes by itself gives.
+  std::vector<std::byte> expected(uint32_t number, int32_t layer) {
+    CacheStore plain(options(), clock_);
+    std::optional<PinnedEntry> entry = plain.fetch(test_key(number), kv(layer));
+    EXPECT_TRUE(entry && entry->coding() == nullptr);
+    return {entry->bytes().begin(), entry->bytes().end()};
+  }
+
+  std::vector<std::byte> loaded(uint32_t number, int32_t layer) {
+    std::vector<std::byte> bytes(layout_.layer_bytes());
+    kv_.save(*device_->make_copy_lane(), layer, static_cast<int32_t>(2 * number + 1), bytes);
+    return bytes;
+  }
+
+  // A file whose checksums are right and whose streams are not.
+  void forge(uint32_t number, int32_t layer) {
+    fs::path folder = folder_.path() / "cache" / test_key(number).hex().substr(0, 2);
+    fs::path path = fs::directory_iterator(folder)->path();
+    std::string file = read_file(path);
+    auto bytes = std::as_writable_bytes(std::span(file));
+    Result<BlockFileHeader> header = parse_header(bytes, bytes.size());
+    ASSERT_TRUE(header);
+    for (BlockFileEntry& entry : header->entries) {
+      if (entry.id != kv(layer)) continue;
+      ASSERT_EQ(entry.encoding, EntryEncoding::kCoded);
+      auto piece = bytes.subspan(entry.offset, entry.stored_bytes);
+      piece[sizeof(PieceHeader) + 40] ^= std::byte{16};
+      entry.checksum = xxhash64(piece);
+    }
+    std::vector<std::byte> start = write_header(*header);
+    std::ranges::copy(start, bytes.begin());
+    write_file_atomically(path, file);
+  }
+
+  const KvLayout layout_{kNumLayers, 2, 32, DType::kF16};
+  const std::vector<float> frequencies_ = test_frequencies(16);
+  TemporaryFolder folder_;
+  FakeClock clock_;
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  KvCache kv_{*device_, layout_, 16 * layout_.block_bytes()};
+  uint64_t loaded_bytes_ = 0;
+};
+
+TEST_F(CodedLoading, TheDeviceMakesTheValuesThatTheStoreWould) {
+  std::shared_ptr<CacheStore> store = open();
+  for (int round = 0; round < 2; ++round) {  // from the disk, then from host memory
+    ASSERT_FALSE(load(store));
+    EXPECT_EQ(loaded_bytes_, kNumBlocks * layout_.block_bytes());
+    for (uint32_t number = 0; number < kNumBlocks; ++number)
+      for (int32_t layer = 0; layer < kNumLayers; ++layer)
+        EXPECT_TRUE(loaded(number, layer) == expected(number, layer)) << number << " " << layer;
+  }
+  EXPECT_EQ(store->counters().of(Tier::kDisk).hits, kNumBlocks * uint64_t{kNumLayers});
+}
+
+TEST_F(CodedLoading, HostMemoryHoldsPieces) {
+  std::shared_ptr<CacheStore> store = open();
+  ASSERT_FALSE(load(store));
+  for (uint32_t number = 0; number < kNumBlocks; ++number) {
+    std::optional<PinnedEntry> entry = store->fetch(test_key(number), kv(0));
+    ASSERT_TRUE(entry);
+    EXPECT_EQ(entry->tier(), Tier::kHost);
+    EXPECT_EQ(entry->value_bytes(), layout_.layer_bytes());
+    EXPECT_EQ(entry->coding() != nullptr, number >= kNumRaw) << number;
+    if (entry->coding() != nullptr) {
+      EXPECT_LT(entry->bytes().size(), layout_.layer_bytes() / 2);
+    }
+  }
+}
+
+TEST_F(CodedLoading, StreamsThatDoNotEndRightAreAMiss) {
+  forge(5, 0);
+  std::vector<std::byte> other_layer = expected(5, 1);
+  std::shared_ptr<CacheStore> store = open();
+  std::optional<LoadFailure> failure = load(store);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
+  EXPECT_EQ(failure->text, "block 5 of layer 0 is coded wrongly");
+  EXPECT_TRUE(loaded(5, 1) == other_layer) << "it came before";
+  std::vector<EntryId> wanted = {kv(0)};
+  std::vector<Digest> forged = {test_key(5)};
+  std::vector<Digest> others = {test_key(4)};
+  EXPECT_EQ(store->longest_prefix(forged, wanted), 0u) << "forgotten";
+  EXPECT_EQ(store->longest_prefix(others, wanted), 1u);
+}
+
+TEST_F(CodedLoading, PiecesWithAWrongStartAreFoundByTheStore) {
+  fs::path tables = folder_.path() / "cache" / "tables";
+  fs::rename(tables, folder_.path() / "elsewhere");
+  std::shared_ptr<CacheStore> store = open();
+  std::optional<LoadFailure> failure = load(store);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->text, "block 3 of layer 1 is missing or damaged");
+  fs::rename(folder_.path() / "elsewhere", tables);
+  EXPECT_FALSE(load(store)) << "tables that come back are found";
+}
+
+}  // namespace
+}  // namespace droidspeak
