@@ -85,7 +85,9 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
             .tier = "host",
             .load_ms = 3,
             .queue_ms = 7,
-            .fallback = "why"};
+            .fallback = "why",
+            .fallback_reason = "no_cache",
+            .fallback_after_tokens = 3};
   execute({.rows = {{scheduler.running()[0].get(), kBlockTokens}}});
   StepPlan plan = scheduler.plan_step();
   ASSERT_EQ(plan.preempted.size(), 1u);
@@ -98,6 +100,7 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
   EXPECT_EQ(fresh.recomputed_layers, 0);
   EXPECT_EQ(fresh.load_ms, 0);
   EXPECT_EQ(fresh.fallback, "");
+  EXPECT_EQ(fresh.fallback_after_tokens, 0);
   EXPECT_EQ(fresh.queue_ms, 7) << "it has waited once";
 
   Sequence& answered = *plan.preempted[0];
