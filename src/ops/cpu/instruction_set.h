@@ -12,6 +12,7 @@ enum class InstructionSet {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Vnni,  // and the int8 dot products
+  kAmx,         // and the matrix unit for bf16, and conversions to it
 };
 
 std::string_view name_of(InstructionSet set);

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/kernels/attention_amx-inl.h"
 #include "ops/cpu/kernels/dispatch.h"
 #include "ops/cpu/kernels/vector_math-inl.h"
 
@@ -396,10 +397,39 @@ void prefill(const AttentionProblem& problem, const PrefillTask& task) {
   PrefillRows(problem, task).run();
 }
 
-void bind(Kernels& kernels) {
+#if HWY_TARGET == HWY_AVX3
+
+// A cache of floats is for those who want their sums in floats.
+bool is_for_amx(const AttentionProblem& problem) {
+  return problem.kv.dtype != DType::kF32;
+}
+
+int32_t amx_prefill_rows(const AttentionProblem& problem) {
+  return is_for_amx(problem) ? amx::rows_of_task(problem) : prefill_rows(problem);
+}
+
+size_t amx_prefill_scratch_bytes(const AttentionProblem& problem) {
+  return is_for_amx(problem) ? amx::scratch_bytes(problem) : prefill_scratch_bytes(problem);
+}
+
+void amx_prefill(const AttentionProblem& problem, const PrefillTask& task) {
+  is_for_amx(problem) ? amx::PrefillRows(problem, task).run() : prefill(problem, task);
+}
+
+#endif
+
+void bind(InstructionSet set, Kernels& kernels) {
   kernels.prefill_rows = prefill_rows;
   kernels.prefill_scratch_bytes = prefill_scratch_bytes;
   kernels.prefill = prefill;
+#if HWY_TARGET == HWY_AVX3
+  if (set == InstructionSet::kAmx) {
+    kernels.prefill_rows = amx_prefill_rows;
+    kernels.prefill_scratch_bytes = amx_prefill_scratch_bytes;
+    kernels.prefill = amx_prefill;
+  }
+#endif
+  (void)set;
 }
 
 }  // namespace
@@ -413,7 +443,7 @@ namespace droidspeak::cpu {
 HWY_EXPORT(bind);
 
 void bind_attention_prefill(InstructionSet set, Kernels& kernels) {
-  pick(HWY_DISPATCH_TABLE(bind), set)(kernels);
+  pick(HWY_DISPATCH_TABLE(bind), set)(set, kernels);
 }
 
 }  // namespace droidspeak::cpu

@@ -39,7 +39,7 @@ void bind(InstructionSet set, Kernels& kernels) {
   kernels.linear_u4 = kernel<DotU4>();
   kernels.linear_u8 = kernel<DotU8>();
 #if HWY_TARGET == HWY_AVX3
-  if (set == InstructionSet::kAvx512Vnni) {
+  if (set >= InstructionSet::kAvx512Vnni) {
     kernels.linear_u4 = kernel<VnniDotU4>();
     kernels.linear_u8 = kernel<VnniDotU8>();
   }
