@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
+#include "sharing/plan_books.h"
 #include "support/tiny_model.h"
 
 namespace droidspeak {
@@ -85,16 +86,9 @@ class TinyFamily {
                 const std::string& receiver,
                 const std::vector<std::pair<ReusePlan, double>>& plans,
                 const TranslationMaps& maps = {}) {
-    auto from = models_->get(sender);
-    auto to = models_->get(receiver);
     bool has_maps = !maps.kv.empty() || !maps.inputs.empty();
     PlanBook book;
-    book.sender = sender;
-    book.receiver = receiver;
-    book.sender_model = from->model_digest;
-    book.sender_adapter = from->adapter_digest;
-    book.receiver_model = to->model_digest;
-    book.receiver_adapter = to->adapter_digest;
+    set_pair(book, *models_->get(sender), *models_->get(receiver));
     book.num_layers = models_->config().num_layers;
     for (auto [plan, quality] : plans) {
       PlanEntry& entry = book.frontier.emplace_back();

@@ -28,20 +28,20 @@ constexpr size_t kMaxInvocation = 256;
 constexpr RegexLimits kExpressionLimits{.pattern_bytes = 512, .match_steps = 20'000};
 
 // Whatever they hold, the tensors mean the same.
-constexpr std::string_view kNeutralFields[] = {"auto_mapping",   "base_model_name_or_path",
-                                               "corda_config",   "eva_config",
-                                               "inference_mode", "exclude_modules",
-                                               "loftq_config",   "lora_dropout",
-                                               "lora_ga_config", "megatron_core",
-                                               "peft_version",   "qalora_group_size",
-                                               "revision",       "runtime_config",
-                                               "target_modules", "target_parameters",
-                                               "task_type",      "velora_config"};
+constexpr std::string_view kNeutralFields[] = {"auto_mapping",      "base_model_name_or_path",
+                                               "corda_config",      "eva_config",
+                                               "inference_mode",    "loftq_config",
+                                               "lora_dropout",      "lora_ga_config",
+                                               "megatron_core",     "peft_version",
+                                               "qalora_group_size", "revision",
+                                               "runtime_config",    "task_type",
+                                               "velora_config"};
 
 // Read by AdapterConfig.
 constexpr std::string_view kReadFields[] = {"alora_invocation_tokens",
                                             "alpha_pattern",
                                             "bias",
+                                            "exclude_modules",
                                             "init_lora_weights",
                                             "layers_pattern",
                                             "layers_to_transform",
@@ -49,6 +49,8 @@ constexpr std::string_view kReadFields[] = {"alora_invocation_tokens",
                                             "peft_type",
                                             "r",
                                             "rank_pattern",
+                                            "target_modules",
+                                            "target_parameters",
                                             "use_rslora"};
 
 struct UnsupportedField {
@@ -85,15 +87,19 @@ std::string read_config(const std::filesystem::path& path) {
   return read_file(path, kMaxConfigBytes);
 }
 
+std::string in_lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
 void check_beginning(const JsonFields& json) {
   constexpr std::string_view field = "init_lora_weights";
   if (!json.is_text(field)) {
     static_cast<void>(json.get_bool_or(field, true));
     return;
   }
-  std::string beginning = json.get_string(field);
-  std::ranges::transform(beginning, beginning.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string beginning = in_lower_case(json.get_string(field));
   if (std::ranges::find(kHarmlessBeginnings, beginning) != std::end(kHarmlessBeginnings)) return;
   json.refuse(field, fmt::format("true, false or one of {}: others change the base's weights; save "
                                  "the adapter converted to plain LoRA",
@@ -218,6 +224,7 @@ AdapterConfig::AdapterConfig(const std::filesystem::path& path, int32_t vocab_si
     return values.get_double(key);
   });
   if (json.get_bool_or("use_rslora", false)) scaling_ = Scaling::kByRootOfRank;
+  read_modules(json);
   read_layers(json);
   read_invocation(json, vocab_size);
 }
@@ -243,6 +250,16 @@ AdapterConfig::AdapterConfig(const GgufFile& file, int32_t vocab_size)
                          vocab_size - 1));
     invocation_.push_back(static_cast<int32_t>(token));
   }
+}
+
+void AdapterConfig::read_modules(const JsonFields& json) {
+  targets_all_ = json.is_text("target_modules") &&
+                 in_lower_case(json.get_string("target_modules")) == "all-linear";
+  if (json.has("target_parameters") && !json.is_list("target_parameters"))
+    json.refuse("target_parameters", "a list of names");
+  targets_ = ModuleSelection(json, "target_modules");
+  excluded_ = ModuleSelection(json, "exclude_modules");
+  parameters_ = ModuleSelection(json, "target_parameters");
 }
 
 void AdapterConfig::read_layers(const JsonFields& json) {
@@ -287,6 +304,16 @@ double AdapterConfig::scale(const std::string& module, int32_t rank) const {
 
 bool AdapterConfig::has_layer(int32_t layer) const {
   return !layers_ || std::ranges::find(*layers_, layer) != layers_->end();
+}
+
+std::string AdapterConfig::why_no_module(const std::string& module) const {
+  if (excluded_.has(module)) return fmt::format("is within {}", excluded_.shown());
+  if (targets_all_ || targets_.has(module)) return "";
+  return fmt::format("is outside {}", targets_.shown());
+}
+
+std::string AdapterConfig::why_no_parameter(const std::string& parameter) const {
+  return parameters_.has(parameter) ? "" : fmt::format("is outside {}", parameters_.shown());
 }
 
 void AdapterConfig::add_to(Sha256& hash) const {

@@ -1,7 +1,7 @@
 // What adapter_config.json of a PEFT folder, or the metadata of a GGUF file, says about running the
-// adapter: ranks and scales by linear layer. A field that changes what the tensors mean, and is not
-// done here, is refused by name; so is one that this version does not know, unless its value is
-// blank.
+// adapter: for which linear layers it is, ranks and scales. A field that changes what the tensors
+// mean, and is not done here, is refused by name; so is one that this version does not know, unless
+// its value is blank.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/regex.h"
+#include "model/module_selection.h"
 
 namespace droidspeak {
 
@@ -74,6 +75,11 @@ class AdapterConfig {
   // False when layers_to_transform leaves it out.
   bool has_layer(int32_t layer) const;
 
+  // Empty when PEFT would correct this module (or one parameter of a module): else why not. Only
+  // for PEFT folders.
+  std::string why_no_module(const std::string& module) const;
+  std::string why_no_parameter(const std::string& parameter) const;
+
   // Of an activated LoRA; empty: a plain one.
   const std::vector<int32_t>& invocation() const { return invocation_; }
 
@@ -81,6 +87,7 @@ class AdapterConfig {
   void add_to(Sha256& hash) const;
 
  private:
+  void read_modules(const JsonFields& json);
   void read_layers(const JsonFields& json);
   void read_invocation(const JsonFields& json, int32_t vocab_size);
 
@@ -92,6 +99,10 @@ class AdapterConfig {
   ModulePattern alphas_;
   Scaling scaling_ = Scaling::kByRank;
   std::optional<std::vector<int64_t>> layers_;  // none: all
+  bool targets_all_ = false;
+  ModuleSelection targets_;
+  ModuleSelection excluded_;
+  ModuleSelection parameters_;
   std::vector<int32_t> invocation_;
   std::string architecture_;  // of a GGUF file, whose rows may be in its order
 };

@@ -74,10 +74,7 @@ TEST_F(AdapterFields, TakeFieldsThatDoNotMatterHere) {
       {"peft_version", "0.21.2"},
       {"auto_mapping", {{"base_model_class", "LlamaForCausalLM"}}},
       {"lora_dropout", 0.1},
-      {"target_modules", {"q_proj"}},
-      {"target_modules", ".*_proj"},
       {"target_parameters", {"mlp.experts.down_proj"}},
-      {"exclude_modules", {"o_proj"}},
       {"megatron_core", "megatron.core"},
       {"qalora_group_size", 16},
       {"loftq_config", {{"loftq_bits", 4}}},
@@ -134,6 +131,71 @@ TEST_F(AdapterFields, RefuseTensorsOfLayersLeftOut) {
   EXPECT_THAT(refusal_with("layers_to_transform", {0, 2}),
               HasSubstr("is for layer 1, which layers_to_transform leaves out"));
   EXPECT_THAT(refusal_with("layers_to_transform", 1), HasSubstr("is for layer 0"));
+}
+
+TEST_F(AdapterFields, TakeTensorsOfTheModulesThatAreNamed) {
+  const Json values[] = {"all-linear",
+                         "All-Linear",
+                         ".*_proj",
+                         R"(model\.layers\.\d+\.(self_attn|mlp)\.(q|v|down)_proj)",
+                         {"q_proj", "v_proj", "down_proj", "lm_head"},
+                         {"self_attn.q_proj", "model.layers.1.self_attn.v_proj", "mlp.down_proj"}};
+  for (const Json& value : values) EXPECT_EQ(refusal_with("target_modules", value), "") << value;
+  for (const Json& value : {Json(nullptr), Json(""), Json::array(), Json({"o_proj"}), Json("proj"),
+                            Json("q_proj"), Json({"model.layers.0.self_attn.v_proj"})})
+    EXPECT_EQ(refusal_with("exclude_modules", value), "") << value;
+}
+
+// PEFT answers without them.
+TEST_F(AdapterFields, RefuseTensorsOfModulesThatAreNotNamed) {
+  const std::pair<Json, const char*> wrong[] = {
+      {{"v_proj", "down_proj"}, "is outside target_modules (v_proj, down_proj)"},
+      {{"proj", "model.layers.1"}, "is outside target_modules (proj, model.layers.1)"},
+      {Json::array(), "is outside target_modules ()"},
+      {"", "is outside target_modules ()"},
+      {"q_proj", "is outside target_modules (q_proj)"},
+      {R"(.*\.mlp\..*)", R"(is outside target_modules (.*\.mlp\..*))"},
+      {"model", "is outside target_modules (model)"},
+      {nullptr, "is outside target_modules (missing)"}};
+  for (const auto& [value, said] : wrong) {
+    EXPECT_THAT(refusal_with("target_modules", value),
+                AllOf(HasSubstr(std::string("tensor \"") + kQueryA + "\" " + said),
+                      HasSubstr("expected \"model.layers.0.self_attn.q_proj\" among")))
+        << value;
+  }
+  config_.erase("target_modules");
+  EXPECT_THAT(refusal(), HasSubstr("is outside target_modules (missing)"));
+  config_["target_parameters"] = {"mlp.experts.down_proj"};
+  EXPECT_THAT(refusal(), HasSubstr("is outside target_modules (missing)"));
+}
+
+TEST_F(AdapterFields, RefuseTensorsOfModulesThatAreExcluded) {
+  for (const Json& value :
+       {Json({"v_proj"}), Json(".*v_proj"), Json({"o_proj", "self_attn.v_proj"}),
+        Json({"model.layers.1.self_attn.v_proj"})}) {
+    EXPECT_THAT(
+        refusal_with("exclude_modules", value),
+        AllOf(HasSubstr("layers.1.self_attn.v_proj.lora_A.weight\" is within exclude_modules"),
+              HasSubstr("where PEFT leaves it out")))
+        << value;
+  }
+}
+
+TEST_F(AdapterFields, RefuseSelectionsThatAreNone) {
+  for (const char* field : {"target_modules", "exclude_modules"}) {
+    for (const Json& value :
+         {Json(1), Json(0), Json(true), Json(1e300), Json::object(), Json{{"q_proj", 1}}, Json({1}),
+          Json({nullptr}), Json({"q_proj", 2}), Json::array({Json::array({"q_proj"})}), Json("("),
+          Json("a)|(b"), Json("*"), Json(std::string(16385, 'a'))}) {
+      EXPECT_THAT(refusal_with(field, value), HasSubstr(std::string("field \"") + field + "\" is"))
+          << field << value;
+    }
+    EXPECT_THAT(refusal_with(field, "(([a-z0-9_.]+)+)+[XY]"),
+                AllOf(HasSubstr(std::string("field \"") + field), HasSubstr("cannot be matched")));
+  }
+  for (const Json& value : {Json("mlp.experts.down_proj"), Json(3), Json({1}), Json::object()})
+    EXPECT_THAT(refusal_with("target_parameters", value),
+                HasSubstr("field \"target_parameters\" is"));
 }
 
 TEST_F(AdapterFields, RefuseTextThatIsNoConfig) {

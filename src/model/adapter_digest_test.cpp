@@ -18,6 +18,8 @@ TEST_F(AdapterDigests, DigestsCoverWhatChangesTheAnswer) {
   EXPECT_EQ(digest(), digests.front());
   Json plain = config_;
   config_["base_model_name_or_path"] = "elsewhere";
+  config_["target_modules"] = {"q_proj", "v_proj", "down_proj"};
+  config_["exclude_modules"] = {"o_proj"};
   EXPECT_EQ(digest(), digests.front());
   config_["lora_alpha"] = 5;
   expect_new("lora_alpha");
@@ -50,18 +52,20 @@ TEST_F(AdapterDigests, DigestsCoverWhatChangesTheAnswer) {
 }
 
 TEST_F(AdapterDigests, DigestsCoverTheOrderOfPatterns) {
-  config_text_ = R"({"r": 2, "alpha_pattern": {"q_proj": 3, ".*_proj": 5}})";
+  config_text_ =
+      R"({"r": 2, "target_modules": "all-linear", "alpha_pattern": {"q_proj": 3, ".*_proj": 5}})";
   Digest one = digest();
-  config_text_ = R"({"r": 2, "alpha_pattern": {".*_proj": 5, "q_proj": 3}})";
+  config_text_ =
+      R"({"r": 2, "target_modules": "all-linear", "alpha_pattern": {".*_proj": 5, "q_proj": 3}})";
   EXPECT_NE(digest(), one) << "the first that fits counts, so they scale differently";
 }
 
 // Plan books of the shipped adapters name them by digest.
 TEST_F(AdapterDigests, KeepTheDigestsOfShippedFamilies) {
-  config_text_ = R"({"r": 2, "lora_alpha": 4})";
+  config_text_ = R"({"r": 2, "lora_alpha": 4, "target_modules": "all-linear"})";
   EXPECT_EQ(digest().hex(), "8c78b6505dd3750f3dfb58705c2b5a1376e75793a0f59ea1d2cb341d877288ed");
-  config_text_ = R"({"r": 2, "lora_alpha": 4, "use_rslora": true, "alpha_pattern": {"q_proj": 3},
-                     "rank_pattern": {"o_proj": 8}})";
+  config_text_ = R"({"r": 2, "lora_alpha": 4, "target_modules": ".*_proj", "use_rslora": true,
+                     "alpha_pattern": {"q_proj": 3}, "rank_pattern": {"o_proj": 8}})";
   EXPECT_EQ(digest().hex(), "c53eeb14d0d60f9d9fc5a928917c658930795538bd94607c148512889cbe47fe");
 }
 

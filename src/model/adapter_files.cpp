@@ -78,6 +78,21 @@ struct AdapterSource {
   std::vector<AdapterTensor> tensors;  // in its order
 };
 
+// PEFT leaves out what its configuration does not name, and so answers as if it were not there.
+void check_named(const SafetensorsFile& file,
+                 const AdapterConfig& config,
+                 const AdapterTensor& entry) {
+  if (!entry.place) return;
+  const std::string module = entry.place->module();
+  const std::string why = config.why_no_module(module);
+  if (why.empty()) return;
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: tensor \"{}\" {} of adapter_config.json, where PEFT leaves it out: "
+                  "expected \"{}\" among the modules, or no such tensor",
+                  file.path().string(), entry.tensor.name, why, module));
+}
+
 AdapterSource open_peft(const std::filesystem::path& folder,
                         const ModelConfig& base,
                         const std::vector<AdapterTarget>& targets) {
@@ -97,6 +112,7 @@ AdapterSource open_peft(const std::filesystem::path& folder,
       std::ranges::move(*experts, std::back_inserter(source.tensors));
     } else {
       source.tensors.push_back({tensor, peft_place(tensor.name, targets)});
+      check_named(file, source.config, source.tensors.back());
     }
   }
   return source;

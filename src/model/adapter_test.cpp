@@ -197,6 +197,7 @@ class ExpertParameters : public Adapters {
  protected:
   ExpertParameters() {
     base_.experts = {.count = 3, .per_row = 2, .ffn_dim = 24};
+    config_["target_parameters"] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
     base_.ffn_dim = 0;
     tensors_.clear();
     add_pair("model.layers.1.mlp.experts.base_layer", 3 * 2, 2 * 24, 64);  // gate and up
@@ -244,6 +245,21 @@ TEST_F(ExpertParameters, RefuseWhatFitsNoExperts) {
     EXPECT_THAT(refusal_with("alpha_pattern", {{key, 8}}), HasSubstr("for experts")) << key;
   add_pair("model.layers.1.mlp.experts.2.up_proj", 2, 24, 64);
   EXPECT_THAT(refusal(), HasSubstr("are the same linear layer"));
+}
+
+TEST_F(ExpertParameters, AreRefusedWhereTheyAreNotNamed) {
+  const std::string gate_up = "layers.1.mlp.experts.base_layer.lora_A.weight\" is outside ";
+  const std::string down = "layers.1.mlp.experts.lora_A.weight\" is outside ";
+  const std::pair<Json, std::string> wrong[] = {
+      {{"mlp.experts.gate_up_proj"}, down + "target_parameters (mlp.experts.gate_up_proj)"},
+      {{"model.layers.1.mlp.experts.down_proj"}, gate_up + "target_parameters (model.layers.1."},
+      {{"experts"}, gate_up + "target_parameters (experts)"},
+      {Json::array(), gate_up + "target_parameters ()"},
+      {nullptr, gate_up + "target_parameters (missing)"}};
+  for (const auto& [value, said] : wrong)
+    EXPECT_THAT(refusal_with("target_parameters", value), HasSubstr(said)) << value;
+  EXPECT_EQ(refusal_with("target_parameters", {"gate_up_proj", "down_proj"}), "");
+  EXPECT_EQ(refusal_with("target_modules", nullptr), "") << "they are no modules";
 }
 
 TEST_F(Adapters, RefuseParametersOfExpertsThatTheBaseHasNot) {

@@ -87,15 +87,22 @@ std::optional<std::vector<AdapterTensor>> ExpertParameters::split(const FileTens
   const Pair pair{is_down ? tensor : *twin, is_down ? *twin : tensor};
   check_ranks(tensor, pair);
   const std::string parameter = parameter_of(tensor, pair);
-  refuse_patterns(tensor, fmt::format("model.layers.{}.mlp.experts", name->layer));
-  refuse_patterns(tensor, fmt::format("model.layers.{}.mlp.experts.{}", name->layer, parameter));
+  const std::string module = fmt::format("model.layers.{}.mlp.experts", name->layer);
+  const std::string path = fmt::format("{}.{}", module, parameter);
+  refuse_patterns(tensor, module);
+  refuse_patterns(tensor, path);
+  if (const std::string why = config_.why_no_parameter(path); !why.empty()) {
+    refuse(tensor, fmt::format("{} of adapter_config.json, where PEFT leaves it out: expected "
+                               "\"{}\" among the parameters, or no such tensor",
+                               why, path));
+  }
   const int64_t rank = pair.down.shape[0] / experts;
   const std::vector<FileTensor> parts =
       is_down ? split_rows(tensor, rank, experts) : split_columns(tensor, rank, experts);
   std::vector<AdapterTensor> found;
   for (const FileTensor& part : parts) {
-    const std::string module = fmt::format("mlp.experts.{}.{}", found.size(), parameter);
-    const auto target = std::ranges::find(targets_, module, &AdapterTarget::name);
+    const std::string expert = fmt::format("mlp.experts.{}.{}", found.size(), parameter);
+    const auto target = std::ranges::find(targets_, expert, &AdapterTarget::name);
     found.push_back({part, AdapterPlace{name->layer, &*target, name->side}});
   }
   return found;

@@ -163,6 +163,25 @@ TEST_F(Families, RefuseOtherSpecialTokens) {
   EXPECT_THAT(refusal(), HasSubstr("token \"<|im_start|>\" is 300 where the base has 257"));
 }
 
+// Caches hold what the base's tokenizer makes of a text.
+TEST_F(Families, RefuseATokenizerThatOnlyReadsTextsOtherwise) {
+  edit_tokenizer([](Json& json) { json["normalizer"] = {{"type", "NFKC"}}; });
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("variant \"twin\" does not fit the base"),
+                    HasSubstr("its tokenizer differs: normalizer is [{\"type\":\"NFKC\"}] "
+                              "where the base has []")));
+  edit_tokenizer([](Json& json) {
+    json["normalizer"] = nullptr;
+    json["pre_tokenizer"]["use_regex"] = false;
+  });
+  EXPECT_THAT(refusal(), HasSubstr("its tokenizer differs: pre_tokenizer is"));
+  edit_tokenizer([](Json& json) {
+    json["pre_tokenizer"].erase("use_regex");
+    json["added_tokens"][1]["rstrip"] = true;
+  });
+  EXPECT_THAT(refusal(), HasSubstr("its tokenizer differs: added token \"<|im_start|>\" is"));
+}
+
 TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
   std::filesystem::remove(twin() / "tokenizer.json");
   EXPECT_EQ(refusal(), "");

@@ -7,10 +7,11 @@
 
 namespace droidspeak {
 
-// What differs, for a message: vocabulary, special tokens, merges. Empty when nothing does, or when
-// a checkpoint brings no tokenizer (the base's is used). Which token ends an answer may differ.
-// Either path is a GGUF file or a Hugging Face folder. Throws Failure naming a file that cannot be
-// read.
+// What differs, for a message: vocabulary, special tokens, merges; between files of one format also
+// normalizer, pre-tokenizer, how added tokens are found, and the model's options. Empty when
+// nothing does, or when a checkpoint brings no tokenizer (the base's is used). Which token begins a
+// prompt or ends an answer may differ. Either path is a GGUF file or a Hugging Face folder. Throws
+// Failure naming a file that cannot be read.
 std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
                                         const std::filesystem::path& variant);
 

@@ -64,6 +64,17 @@ class FieldHash {
             attention_factor);
   }
 
+  void add(const ModelConfig& config) {
+    const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
+                 vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers,
+                 windows, parts, experts, attention_scale, attention_cap, embedding_scale,
+                 residual_scale, logit_scale, logit_cap] = config;
+    add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
+            vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers, windows,
+            parts, experts, attention_scale, attention_cap, embedding_scale, residual_scale,
+            logit_scale, logit_cap);
+  }
+
   template <class... Fields>
   void add_all(const Fields&... fields) {
     (add(fields), ...);
@@ -84,18 +95,18 @@ class FieldHash {
 
 Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
   FieldHash hash;
-  {
-    const auto& [architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers,
-                 windows, parts, experts, attention_scale, attention_cap, embedding_scale,
-                 residual_scale, logit_scale, logit_cap] = config;
-    hash.add_all(architecture, num_layers, d_model, num_heads, num_kv_heads, head_dim, ffn_dim,
-                 vocab_size, max_positions, norm_epsilon, rope, local_rope, unrotated_layers,
-                 windows, parts, experts, attention_scale, attention_cap, embedding_scale,
-                 residual_scale, logit_scale, logit_cap);
-  }
   const auto& [precision, max_positions] = use;
-  hash.add_all(precision, max_positions, rotation_of(config.rope, max_positions));
+  hash.add_all(config, precision, max_positions, rotation_of(config.rope, max_positions));
+  return hash.finish();
+}
+
+Digest formula_digest(const ModelConfig& config, int32_t max_positions) {
+  ModelConfig formula = config;
+  formula.max_positions = 0;
+  formula.rope = rope_in_force(config.rope, max_positions);
+  if (config.local_rope) formula.local_rope = rope_in_force(*config.local_rope, max_positions);
+  FieldHash hash;
+  hash.add(formula);
   return hash.finish();
 }
 

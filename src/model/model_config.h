@@ -114,6 +114,11 @@ struct ModelUse {
 // how it is used. Part of the keys of caches.
 Digest configuration_digest(const ModelConfig& config, const ModelUse& use);
 
+// Digest of what a model does with its weights, whatever the precision: the config without its
+// length limit, of which only the RoPE counts that the limit in force selects. Plan books carry it,
+// so it stays the same from release to release: a new field is added to it where it is not blank.
+Digest formula_digest(const ModelConfig& config, int32_t max_positions);
+
 // Empty when `variant` fits `base`: what their files make of dimensions, parts, windows, factors
 // and rotation is the same, however they say it. Else what does not fit.
 std::string describe_mismatch(const ModelConfig& base, const ModelConfig& variant);

@@ -104,6 +104,65 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
   }
 }
 
+Digest formula_with(const std::function<void(ModelConfig&)>& change, int32_t max_positions = 2048) {
+  ModelConfig config = some_config();
+  change(config);
+  return formula_digest(config, max_positions);
+}
+
+TEST(FormulaDigest, DiffersWhereWeightsAreUsedOtherwise) {
+  const std::vector<std::function<void(ModelConfig&)>> changes = {
+      [](ModelConfig&) {},
+      [](ModelConfig& c) { c.architecture = "mistral"; },
+      [](ModelConfig& c) { c.num_heads = 8; },
+      [](ModelConfig& c) { c.norm_epsilon = 1e-6f; },
+      [](ModelConfig& c) { c.rope.theta = 10001; },
+      [](ModelConfig& c) { c.rope.rotary_dim = 14; },
+      [](ModelConfig& c) { c.rope.scaling = {}; },
+      [](ModelConfig& c) { c.rope.scaling.long_factors[7] = 2.25f; },
+      [](ModelConfig& c) { c.rope.scaling.attention_factor = 1.19; },
+      [](ModelConfig& c) { c.rope.scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 2}; },
+      [](ModelConfig& c) { c.rope.scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 4}; },
+      [](ModelConfig& c) { c.local_rope = RopeConfig{.theta = 5000, .rotary_dim = 16}; },
+      [](ModelConfig& c) { c.local_rope = c.rope; },
+      [](ModelConfig& c) { c.unrotated_layers = {1}; },
+      [](ModelConfig& c) { c.windows[2] = 99; },
+      [](ModelConfig& c) { c.parts.activation = Activation::kGelu; },
+      [](ModelConfig& c) { c.experts.per_row = 2; },
+      [](ModelConfig& c) { c.attention_scale = 0.5f; },
+      [](ModelConfig& c) { c.logit_cap = 30; },
+  };
+  std::set<Digest> digests;
+  for (size_t i = 0; i < changes.size(); ++i)
+    EXPECT_TRUE(digests.insert(formula_with(changes[i])).second) << "change " << i;
+}
+
+// At 2048 positions the long divisors of a model that was first trained on 1024 are in force.
+TEST(FormulaDigest, KnowsNoLengthButForTheRopeThatItSelects) {
+  auto same = [](ModelConfig&) {};
+  const Digest plain = formula_with(same);
+  EXPECT_EQ(formula_with([](ModelConfig& c) { c.max_positions = 8192; }), plain);
+  EXPECT_EQ(formula_with(same, 1025), plain);
+  EXPECT_EQ(formula_with(same, 1 << 20), plain);
+  EXPECT_EQ(formula_with([](ModelConfig& c) { c.rope.scaling.short_factors[0] = 9; }), plain);
+  EXPECT_EQ(formula_with([](ModelConfig& c) { c.rope.scaling.original_max_positions = 99; }),
+            plain);
+  const Digest within = formula_with(same, 1024);
+  EXPECT_NE(within, plain);
+  EXPECT_EQ(formula_with(same, 100), within);
+  EXPECT_EQ(formula_with([](ModelConfig& c) { c.rope.scaling.long_factors[0] = 9; }, 1024), within);
+  auto one_table = [](ModelConfig& c) { c.rope.scaling.long_factors = std::vector(8, 1.5f); };
+  EXPECT_EQ(formula_with(one_table), formula_with(one_table, 1024)) << "as GGUF files have it";
+  auto local = [](ModelConfig& c) { c.local_rope = c.rope; };
+  EXPECT_NE(formula_with(local), formula_with(local, 1024));
+}
+
+// Books that are kept would count for nothing.
+TEST(FormulaDigest, StaysAsBooksHaveIt) {
+  EXPECT_EQ(formula_digest(some_config(), 2048).hex(),
+            "9390b7729e0156d196b051ce55ca82dbe56d311bd6126389b80a27b63307a95e");
+}
+
 TEST(Mismatch, ComparesWhatShapesAnswers) {
   auto mismatch = [](const std::function<void(ModelConfig&)>& change) {
     ModelConfig variant = some_config();

@@ -45,6 +45,12 @@ class YarnBlend {
   double high_ = 0;
 };
 
+// Of LongRoPE.
+const std::vector<float>& divisors(const RopeScaling& scaling, int32_t max_positions) {
+  const bool is_long = max_positions > scaling.original_max_positions;
+  return is_long ? scaling.long_factors : scaling.short_factors;
+}
+
 double scaled(double frequency, int32_t index, const RopeConfig& rope, int32_t max_positions) {
   const RopeScaling& scaling = rope.scaling;
   switch (scaling.kind) {
@@ -54,11 +60,9 @@ double scaled(double frequency, int32_t index, const RopeConfig& rope, int32_t m
       return frequency / scaling.factor;
     case RopeScaling::Kind::kLlama3:
       return llama3_frequency(frequency, scaling);
-    case RopeScaling::Kind::kLongRope: {
-      bool is_long = max_positions > scaling.original_max_positions;
-      const auto& factors = is_long ? scaling.long_factors : scaling.short_factors;
-      return frequency / static_cast<double>(factors[static_cast<size_t>(index)]);
-    }
+    case RopeScaling::Kind::kLongRope:
+      return frequency /
+             static_cast<double>(divisors(scaling, max_positions)[static_cast<size_t>(index)]);
     case RopeScaling::Kind::kYarn:
       return YarnBlend(rope).frequency(frequency, index);
   }
@@ -77,6 +81,15 @@ Rotation rotation_of(const RopeConfig& rope, int32_t max_positions) {
     rotation.frequencies.push_back(static_cast<float>(scaled(frequency, i, rope, max_positions)));
   }
   return rotation;
+}
+
+RopeConfig rope_in_force(const RopeConfig& rope, int32_t max_positions) {
+  if (rope.scaling.kind != RopeScaling::Kind::kLongRope) return rope;
+  return {.theta = rope.theta,
+          .rotary_dim = rope.rotary_dim,
+          .scaling = {.kind = RopeScaling::Kind::kLongRope,
+                      .short_factors = divisors(rope.scaling, max_positions),
+                      .attention_factor = rope.scaling.attention_factor}};
 }
 
 bool is_close(const Rotation& a, const Rotation& b) {

@@ -43,6 +43,10 @@ struct Rotation {
 
 Rotation rotation_of(const RopeConfig& rope, int32_t max_positions);
 
+// The same RoPE without what does not count at this length: of LongRoPE's two lists of divisors one
+// is in force, and nothing else says which.
+RopeConfig rope_in_force(const RopeConfig& rope, int32_t max_positions);
+
 // Whether two rotations agree but for rounding.
 bool is_close(const Rotation& a, const Rotation& b);
 

@@ -50,6 +50,7 @@ Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32
       max_positions_(max_positions),
       configuration_(configuration_digest(
           config(), {.precision = weights_->precision, .max_positions = max_positions})),
+      formula_(formula_digest(config(), max_positions)),
       rope_table_(upload_rope_table(
           ops.device(), rotation_of(config().rope, max_positions), max_positions)),
       experts_(ops) {

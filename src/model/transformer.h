@@ -28,6 +28,9 @@ class Transformer {
   // Of everything besides weights that shapes what this transformer computes.
   const Digest& configuration() const { return configuration_; }
 
+  // See formula_digest().
+  const Digest& formula() const { return formula_; }
+
   RopeOptions rope_options(int32_t layer) const;
 
   // hidden: [tokens, d_model] of the ops' activation dtype.
@@ -90,6 +93,7 @@ class Transformer {
   std::shared_ptr<const Weights> weights_;
   int32_t max_positions_;
   Digest configuration_;
+  Digest formula_;
   Tensor rope_table_;
   Tensor local_rope_table_;  // of layers with a window, where they have their own
   Tensor still_table_;       // turns nothing, for layers without RoPE

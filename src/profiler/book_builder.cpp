@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "profiler/prompt_trial.h"
+#include "sharing/plan_books.h"
 
 namespace droidspeak {
 namespace {
@@ -132,14 +133,7 @@ double prefill_equivalents(int64_t layer_tokens,
 
 PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
   PlanBook book;
-  const Variant& sender = *source.pair.sender;
-  const Variant& receiver = *source.pair.receiver;
-  book.sender = sender.name;
-  book.receiver = receiver.name;
-  book.sender_model = sender.model_digest;
-  book.sender_adapter = sender.adapter_digest;
-  book.receiver_model = receiver.model_digest;
-  book.receiver_adapter = receiver.adapter_digest;
+  set_pair(book, *source.pair.sender, *source.pair.receiver);
   book.num_layers = source.pair.num_layers();
   book.data_name = source.data.path.filename().string();
   book.data_digest = source.data.digest;

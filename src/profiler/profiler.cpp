@@ -141,6 +141,7 @@ class ProfileRun {
     for (const Variant* variant : {pair_.sender.get(), pair_.receiver.get()}) {
       hash.add_field('m', variant->model_digest.hex());
       hash.add_field('a', variant->adapter_digest.hex());
+      hash.add_field('u', variant->transformer->formula().hex());
     }
     hash.add_field('d', data_.digest.hex());
     hash.add_field('f', fit_digest_);

@@ -123,8 +123,10 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
   return entry;
 }
 
-json digests(const Digest& model, const Digest& adapter) {
-  return {{"model", model.hex()}, {"adapter", adapter == Digest{} ? "" : adapter.hex()}};
+json digests(const Digest& model, const Digest& adapter, const std::optional<Digest>& formula) {
+  json out{{"model", model.hex()}, {"adapter", adapter == Digest{} ? "" : adapter.hex()}};
+  if (formula) out["formula"] = formula->hex();
+  return out;
 }
 
 void read_digests(const json& in, Digest& model, Digest& adapter) {
@@ -133,14 +135,24 @@ void read_digests(const json& in, Digest& model, Digest& adapter) {
   adapter = text.empty() ? Digest{} : Digest::from_hex(text);
 }
 
+std::optional<Digest> read_formula(const json& in) {
+  if (!in.contains("formula")) return std::nullopt;
+  const json& formula = in["formula"];
+  if (formula.is_string()) return Digest::from_hex(formula.get<std::string>());
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("formula is {}: expected 64 lower-case hex digits", formula.dump()));
+}
+
 json to_json(const PlanBook& book) {
   json out{
       {"format", "droidspeak plan book"},
       {"version", kVersion},
       {"sender",
-       {{"name", book.sender}, {"digests", digests(book.sender_model, book.sender_adapter)}}},
+       {{"name", book.sender},
+        {"digests", digests(book.sender_model, book.sender_adapter, book.sender_formula)}}},
       {"receiver",
-       {{"name", book.receiver}, {"digests", digests(book.receiver_model, book.receiver_adapter)}}},
+       {{"name", book.receiver},
+        {"digests", digests(book.receiver_model, book.receiver_adapter, book.receiver_formula)}}},
       {"num_layers", book.num_layers},
       {"data",
        {{"name", book.data_name},
@@ -185,6 +197,8 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.receiver = in.at("receiver").at("name").get<std::string>();
   read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
   read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
+  book.sender_formula = read_formula(in.at("sender").at("digests"));
+  book.receiver_formula = read_formula(in.at("receiver").at("digests"));
   book.num_layers = read_whole(in, "num_layers", 1, kMostLayers);
   const json& data = in.at("data");
   book.data_name = data.at("name").get<std::string>();

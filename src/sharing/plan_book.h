@@ -58,6 +58,8 @@ struct PlanBook {
   std::string receiver;
   Digest sender_model, sender_adapter;
   Digest receiver_model, receiver_adapter;
+  // See formula_digest(); nothing: the book holds for every use of the weights.
+  std::optional<Digest> sender_formula, receiver_formula;
   int32_t num_layers = 0;
   std::string data_name;
   Digest data_digest;

@@ -133,6 +133,36 @@ TEST_F(PlanBookTest, GoldFiguresOutOfRangeAreRefusedByName) {
   }
 }
 
+TEST_F(PlanBookTest, TheFormulaOfAModelMayBeMissing) {
+  PlanBook book = example();
+  json old = saved(book);
+  EXPECT_FALSE(old["sender"]["digests"].contains("formula"));
+  EXPECT_FALSE(load_plan_book(path_).sender_formula);
+  book.sender_formula = sha256({});
+  old = saved(book);
+  EXPECT_EQ(load_plan_book(path_).sender_formula, sha256({}));
+  EXPECT_FALSE(load_plan_book(path_).receiver_formula);
+  book.sender_formula = Digest{};
+  saved(book);
+  EXPECT_EQ(load_plan_book(path_).sender_formula, Digest{}) << "zeros are a digest, too";
+}
+
+// Taken for missing it would hold for every model.
+TEST_F(PlanBookTest, AFormulaThatIsNoDigestIsRefused) {
+  const json good = saved(example());
+  for (const json& value :
+       {json(nullptr), json(7), json(false), json(1e300), json::array(), json::object(), json(""),
+        json("abc"), json(std::string(64, 'G')), json(std::string(65, 'a'))}) {
+    for (const char* side : {"sender", "receiver"}) {
+      json bad = good;
+      bad[side]["digests"]["formula"] = value;
+      EXPECT_THAT(failure_of(bad), HasSubstr("book.json")) << value;
+      EXPECT_THAT(failure_of(bad), HasSubstr(value.dump())) << value;
+      EXPECT_THAT(failure_of(bad), HasSubstr("expected 64 lower-case hex digits")) << value;
+    }
+  }
+}
+
 // They would win every choice.
 TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
   PlanBook book = example();

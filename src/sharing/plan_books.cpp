@@ -11,13 +11,28 @@
 namespace droidspeak {
 namespace {
 
-bool is_sender(const PlanBook& book, const Variant& variant) {
-  return book.sender_model == variant.model_digest && book.sender_adapter == variant.adapter_digest;
+// One of the two that a book was measured with.
+struct MeasuredModel {
+  const std::string& name;
+  const Digest& model;
+  const Digest& adapter;
+  const std::optional<Digest>& formula;
+};
+
+MeasuredModel sender_of(const PlanBook& book) {
+  return {book.sender, book.sender_model, book.sender_adapter, book.sender_formula};
 }
 
-bool is_receiver(const PlanBook& book, const Variant& variant) {
-  return book.receiver_model == variant.model_digest &&
-         book.receiver_adapter == variant.adapter_digest;
+MeasuredModel receiver_of(const PlanBook& book) {
+  return {book.receiver, book.receiver_model, book.receiver_adapter, book.receiver_formula};
+}
+
+bool has_weights(const Variant& variant, const MeasuredModel& of) {
+  return variant.model_digest == of.model && variant.adapter_digest == of.adapter;
+}
+
+bool is_measured(const Variant& variant, const MeasuredModel& as) {
+  return has_weights(variant, as) && (!as.formula || *as.formula == variant.transformer->formula());
 }
 
 PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::path& file) {
@@ -35,6 +50,17 @@ PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::p
 }
 
 }  // namespace
+
+void set_pair(PlanBook& book, const Variant& sender, const Variant& receiver) {
+  book.sender = sender.name;
+  book.sender_model = sender.model_digest;
+  book.sender_adapter = sender.adapter_digest;
+  book.sender_formula = sender.transformer->formula();
+  book.receiver = receiver.name;
+  book.receiver_model = receiver.model_digest;
+  book.receiver_adapter = receiver.adapter_digest;
+  book.receiver_formula = receiver.transformer->formula();
+}
 
 std::string describe_activated_misuse(const Variant& sender,
                                       const Variant& receiver,
@@ -82,7 +108,8 @@ PlanBooks::PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& fami
 
 const PairBook* PlanBooks::find(const Variant& sender, const Variant& receiver) const {
   for (const PairBook& pair : pairs_) {
-    if (is_sender(pair.book, sender) && is_receiver(pair.book, receiver)) return &pair;
+    if (is_measured(sender, sender_of(pair.book)) && is_measured(receiver, receiver_of(pair.book)))
+      return &pair;
   }
   return nullptr;
 }
@@ -90,7 +117,7 @@ const PairBook* PlanBooks::find(const Variant& sender, const Variant& receiver) 
 std::vector<int32_t> PlanBooks::captured_layers(const Variant& sender) const {
   std::set<int32_t> layers;
   for (const PairBook& pair : pairs_) {
-    if (!is_sender(pair.book, sender)) continue;
+    if (!is_measured(sender, sender_of(pair.book))) continue;
     for (int32_t layer : pair.book.transition_layers()) layers.insert(layer);
   }
   return {layers.begin(), layers.end()};
@@ -98,13 +125,21 @@ std::vector<int32_t> PlanBooks::captured_layers(const Variant& sender) const {
 
 std::optional<std::string> PairBook::why_unused(const ModelFamily& family) const {
   const auto variants = family.variants();
-  auto sends = [&](const auto& variant) { return is_sender(book, *variant); };
-  auto receives = [&](const auto& variant) { return is_receiver(book, *variant); };
-  const bool has_sender = std::ranges::any_of(variants, sends);
-  if (has_sender && std::ranges::any_of(variants, receives)) return std::nullopt;
-  const std::string& name = has_sender ? book.receiver : book.sender;
-  if (family.find(name) == nullptr) return fmt::format("\"{}\" is not loaded", name);
-  return fmt::format("made for other weights of \"{}\"; profile the pair again", name);
+  auto any = [&](auto* fits, const MeasuredModel& model) {
+    return std::ranges::any_of(variants, [&](const auto& v) { return fits(*v, model); });
+  };
+  const bool has_sender = any(is_measured, sender_of(book));
+  if (has_sender && any(is_measured, receiver_of(book))) return std::nullopt;
+  const MeasuredModel missing = has_sender ? receiver_of(book) : sender_of(book);
+  if (any(has_weights, missing)) {
+    return fmt::format(
+        "made for another configuration of \"{}\" (RoPE, windows, norms or scales of its "
+        "config.json); profile the pair again, or restore it",
+        missing.name);
+  }
+  if (family.find(missing.name) == nullptr)
+    return fmt::format("\"{}\" is not loaded", missing.name);
+  return fmt::format("made for other weights of \"{}\"; profile the pair again", missing.name);
 }
 
 std::vector<std::string> PlanBooks::unused(const ModelFamily& family) const {

@@ -1,6 +1,6 @@
 // The plan books of a family with their translation maps, which are read when they are first
 // needed. Immutable after construction; a book counts only for variants whose digests it was
-// measured with, so that replacing an adapter silences its books.
+// measured with, so that replacing an adapter or changing how weights are used silences its books.
 #pragma once
 
 #include <filesystem>
@@ -15,6 +15,9 @@
 #include "sharing/plan_book.h"
 
 namespace droidspeak {
+
+// Names the two that a book is measured with, and notes their digests.
+void set_pair(PlanBook& book, const Variant& sender, const Variant& receiver);
 
 struct PairBook {
   std::filesystem::path file;

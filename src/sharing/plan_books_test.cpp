@@ -5,10 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "device/device.h"
+#include "support/tiny_model.h"
 
 namespace droidspeak {
 namespace {
@@ -114,6 +116,84 @@ TEST_F(PlanBooksTest, ABookOfAnotherDepthIsRefusedByName) {
     EXPECT_NE(std::string(failure.what()).find("deeper.json"), std::string::npos);
     EXPECT_NE(std::string(failure.what()).find("num_layers is 6"), std::string::npos);
   }
+}
+
+// A tiny family whose files are changed behind the back of a book from "base" to "alpha".
+class ChangedFamily : public PlanBooksTest {
+ protected:
+  std::unique_ptr<ModelFamily> load(const FamilyOptions& options = {}) const {
+    return std::make_unique<ModelFamily>(*ops_, read_family_file(file_), options);
+  }
+
+  PlanBook measured() const {
+    auto family = load();
+    PlanBook book;
+    set_pair(book, *family->get("base"), *family->get("alpha"));
+    book.num_layers = kLayers;
+    book.frontier.emplace_back().plan = {0, 1, 3};
+    return book;
+  }
+
+  PlanBooks saved(const PlanBook& book) {
+    save_plan_book(folder_.path() / "book.json", book);
+    return books({folder_.path() / "book.json"});
+  }
+
+  void configure(const std::string& field, const nlohmann::json& value) const {
+    const std::filesystem::path path = folder_.path() / "family/base/config.json";
+    nlohmann::json config = nlohmann::json::parse(read_file(path));
+    config[field] = value;
+    write_file_atomically(path, config.dump());
+  }
+
+  static bool is_used(const PlanBooks& found, const ModelFamily& family) {
+    auto sender = family.get("base");
+    const bool is_found = found.find(*sender, *family.get("alpha")) != nullptr;
+    EXPECT_EQ(found.captured_layers(*sender).empty(), !is_found);
+    EXPECT_EQ(found.unused(family).empty(), is_found);
+    return is_found;
+  }
+
+  const std::filesystem::path file_ = write_tiny_family(folder_.path() / "family");
+};
+
+TEST_F(ChangedFamily, ABookHoldsForHowWeightsAreUsedOnly) {
+  const PlanBooks found = saved(measured());
+  EXPECT_TRUE(is_used(found, *load()));
+  const std::pair<const char*, nlohmann::json> changes[] = {
+      {"rope_theta", 10001.0},
+      {"rms_norm_eps", 1e-6},
+      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
+  for (const auto& [field, value] : changes) {
+    const std::string before = read_file(folder_.path() / "family/base/config.json");
+    configure(field, value);
+    auto family = load();
+    EXPECT_FALSE(is_used(found, *family)) << field;
+    ASSERT_EQ(found.unused(*family).size(), 1u) << field;
+    EXPECT_THAT(found.unused(*family)[0],
+                testing::AllOf(testing::HasSubstr("book.json: "),
+                               testing::HasSubstr("made for another configuration of \"base\"")));
+    write_file_atomically(folder_.path() / "family/base/config.json", before);
+  }
+  EXPECT_TRUE(is_used(found, *load()));
+}
+
+TEST_F(ChangedFamily, ABookHoldsForEveryPrecisionAndLength) {
+  const PlanBooks found = saved(measured());
+  for (Precision precision : {Precision::kFast, Precision::kFine, Precision::kExact})
+    EXPECT_TRUE(is_used(found, *load({.precision = precision})));
+  EXPECT_TRUE(is_used(found, *load({.max_model_len = 100})));
+  configure("max_position_embeddings", 8192);
+  EXPECT_TRUE(is_used(found, *load()));
+}
+
+TEST_F(ChangedFamily, ABookWithoutAFormulaHoldsForEveryUseOfItsWeights) {
+  PlanBook book = measured();
+  book.sender_formula.reset();
+  book.receiver_formula.reset();
+  const PlanBooks found = saved(book);
+  configure("rope_theta", 10001.0);
+  EXPECT_TRUE(is_used(found, *load()));
 }
 
 TEST_F(PlanBooksTest, APairWithoutABookHasThePlanOfTheFamily) {

@@ -28,6 +28,21 @@ def test_a_book_of_other_weights_is_not_used(program_with_books, text):
     assert len(skipped) == 1 and 'made for other weights of "alpha"' in skipped[0]
 
 
+def test_a_book_of_another_configuration_is_not_used(program_with_books, text):
+    """The same weights, turned otherwise."""
+    config = program_with_books.family.parent / "base" / "config.json"
+    good = config.read_text()
+    config.write_text(json.dumps(json.loads(good) | {"rope_theta": 20000.0}))
+    assert generate(program_with_books, text)["plan"] == "full"
+    done = program_with_books.run("inspect", program_with_books.family, "--json")
+    skipped = json.loads(done.stdout)["skipped_plan_books"]
+    assert done.returncode == 1 and len(skipped) == 2
+    assert all('made for another configuration of "base"' in reason for reason in skipped)
+    config.write_text(json.dumps(json.loads(good) | {"max_position_embeddings": 2048}))
+    for flags in ([], ["--precision", "exact"], ["--max-model-len", 1024]):
+        assert generate(program_with_books, text, *flags)["plan"] == "0,1,3", flags
+
+
 def test_a_book_counts_for_its_weights_whatever_their_name(program_with_books, text):
     """The adapters change places, and their books with them."""
     family = json.loads(program_with_books.family.read_text())

@@ -1,6 +1,6 @@
 #include "e2e/tiny_plan_book.h"
 
-#include "sharing/plan_book.h"
+#include "sharing/plan_books.h"
 
 namespace droidspeak {
 
@@ -21,15 +21,8 @@ void write_tiny_plan_book(const std::filesystem::path& path,
                           const FamilyFile& file,
                           const std::string& receiver_name) {
   ModelFamily family(ops, file, {});
-  auto sender = family.get("base");
-  auto receiver = family.get(receiver_name);
   PlanBook book;
-  book.sender = sender->name;
-  book.receiver = receiver->name;
-  book.sender_model = sender->model_digest;
-  book.sender_adapter = sender->adapter_digest;
-  book.receiver_model = receiver->model_digest;
-  book.receiver_adapter = receiver->adapter_digest;
+  set_pair(book, *family.get("base"), *family.get(receiver_name));
   book.num_layers = family.config().num_layers;
   book.data_name = "none";
   book.frontier = {plan_entry(ReusePlan::reuse_all(), 0.9), plan_entry({0, 1, 3}, 0.995)};

@@ -112,7 +112,8 @@ class AdapterTest : public testing::Test {
   std::unique_ptr<Ops> ops_;
   ModelConfig base_;
   std::map<std::string, Matrix> tensors_;
-  nlohmann::json config_ = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}};
+  nlohmann::json config_ = {
+      {"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"target_modules", "all-linear"}};
   std::optional<std::string> config_text_;
 };
 

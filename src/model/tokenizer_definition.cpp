@@ -1,0 +1,225 @@
+#include "model/tokenizer_definition.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_scan.h"
+#include "formats/gguf.h"
+
+namespace droidspeak {
+namespace {
+
+using Json = nlohmann::json;
+
+// As the tokenizer itself is read.
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr JsonLimits kTokenizerLimits{.depth = 64, .values = size_t{1} << 23};
+constexpr size_t kMaxTokenizerConfigBytes = size_t{16} << 20;
+constexpr JsonLimits kTokenizerConfigLimits{.depth = 64, .values = size_t{1} << 20};
+
+std::string shown(const Json& value) {
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+bool flag_or(const Json& object, const char* name, bool fallback) {
+  const Json value = object.value(name, Json());
+  return value.is_null() ? fallback : value.get<bool>();
+}
+
+TokenizerDefinition from_gguf(const std::filesystem::path& path) {
+  constexpr int64_t kControl = 3;  // tokenizer.ggml.token_type
+  constexpr int64_t kUserDefined = 4;
+  constexpr const char* kSpaceKey = "tokenizer.ggml.add_space_prefix";
+  constexpr const char* kPreKey = "tokenizer.ggml.pre";
+  GgufFile file(path);
+  TokenizerDefinition definition;
+  definition.format = TokenizerFormat::kGguf;
+  const std::vector<std::string>& tokens = file.get_strings("tokenizer.ggml.tokens");
+  int64_t id = 0;
+  for (const std::string& token : tokens) definition.ids.emplace(token, id++);
+  if (const GgufValue* types = file.find("tokenizer.ggml.token_type")) {
+    const auto* numbers = std::get_if<std::vector<int64_t>>(types);
+    for (size_t i = 0; numbers != nullptr && i < std::min(numbers->size(), tokens.size()); ++i) {
+      if ((*numbers)[i] == kControl) definition.special.insert(static_cast<int64_t>(i));
+      if ((*numbers)[i] == kUserDefined) definition.added[tokens[i]] = "user-defined";
+    }
+  }
+  if (file.find("tokenizer.ggml.merges") != nullptr)
+    definition.merges = file.get_strings("tokenizer.ggml.merges");
+  const std::string model = file.get_string_or("tokenizer.ggml.model", "");
+  auto add = [&](const char* key, const Json& value) {
+    definition.rules.emplace_back(key, shown(value));
+  };
+  add("tokenizer.ggml.model", model);
+  if (model == "llama") {
+    add(kSpaceKey, file.get_bool_or(kSpaceKey, true));
+    const GgufValue* scores = file.find("tokenizer.ggml.scores");
+    const auto* numbers = scores == nullptr ? nullptr : std::get_if<std::vector<double>>(scores);
+    if (numbers != nullptr) definition.scores = *numbers;
+  } else {
+    add(kPreKey, file.get_string_or(kPreKey, "default"));
+  }
+  return definition;
+}
+
+// Older files write "left right", newer ones ["left", "right"].
+std::string merge_text(const Json& merge) {
+  if (merge.is_string()) return merge.get<std::string>();
+  return merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>();
+}
+
+// What a step does where its field is missing.
+struct StepDefault {
+  std::string_view type;
+  const char* field;
+  bool value;
+};
+
+constexpr StepDefault kStepDefaults[] = {{"ByteLevel", "add_prefix_space", true},
+                                         {"ByteLevel", "use_regex", true},
+                                         {"Digits", "individual_digits", false},
+                                         {"Metaspace", "split", true},
+                                         {"Split", "invert", false}};
+
+// The same step as the newest writers spell it, without what changes no ids.
+Json in_newest_spelling(Json step) {
+  if (!step.is_object()) return step;
+  const std::string type = step.value("type", "");
+  for (const StepDefault& missing : kStepDefaults) {
+    if (missing.type == type && step[missing.field].is_null()) step[missing.field] = missing.value;
+  }
+  if (type == "ByteLevel") step.erase("trim_offsets");
+  if (type == "Metaspace") {
+    if (step["prepend_scheme"].is_null())
+      step["prepend_scheme"] = flag_or(step, "add_prefix_space", true) ? "always" : "never";
+    step.erase("add_prefix_space");
+    step.erase("str_rep");
+  }
+  return step;
+}
+
+// Of a normalizer or pre-tokenizer, one behind the other.
+void append_steps(const Json& step, Json& steps) {
+  if (step.is_null()) return;
+  const bool is_sequence = step.is_object() && step.value("type", "") == "Sequence";
+  for (const char* list : {"normalizers", "pretokenizers"}) {
+    if (!is_sequence || !step.contains(list) || !step[list].is_array()) continue;
+    for (const Json& part : step[list]) append_steps(part, steps);
+    return;
+  }
+  steps.push_back(in_newest_spelling(step));
+}
+
+Json steps_of(const Json& file, const char* field) {
+  Json steps = Json::array();
+  append_steps(file.value(field, Json()), steps);
+  return steps;
+}
+
+bool has_bytes(const Json& steps) {
+  return std::ranges::any_of(steps, [](const Json& step) {
+    return step.is_object() && step.value("type", "") == "ByteLevel";
+  });
+}
+
+// Writers spell "none" as null, as nothing, as an empty text or as zero.
+void add_model_rules(const Json& model, const Json& steps, TokenizerDefinition& definition) {
+  auto add = [&](const char* field, const Json& fallback) {
+    const Json value = model.value(field, Json());
+    const bool is_blank = value.is_null() || value == Json("") || value == Json(0);
+    definition.rules.emplace_back(fmt::format("model.{}", field),
+                                  shown(is_blank ? fallback : value));
+  };
+  add("type", "BPE");
+  for (const char* field : {"byte_fallback", "ignore_merges"}) add(field, false);
+  for (const char* field : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+    add(field, Json());
+  if (has_bytes(steps)) return;  // nothing is unknown
+  add("fuse_unk", false);
+  add("unk_token", Json());
+}
+
+bool has_normalizer(const TokenizerDefinition& definition) {
+  return definition.rules.front().second != "[]";
+}
+
+// How a text is searched for it. Normalized texts are others only where there is a normalizer.
+Json search_rule(const Json& token, const TokenizerDefinition& definition) {
+  Json rule;
+  for (const char* flag : {"lstrip", "rstrip", "single_word"})
+    rule[flag] = flag_or(token, flag, false);
+  if (has_normalizer(definition))
+    rule["normalized"] = flag_or(token, "normalized", !flag_or(token, "special", false));
+  return rule;
+}
+
+void add_token(const Json& token, TokenizerDefinition& definition) {
+  const auto content = token.at("content").get<std::string>();
+  const auto id = token.at("id").get<int64_t>();
+  definition.ids.insert_or_assign(content, id);
+  if (flag_or(token, "special", false)) definition.special.insert(id);
+  definition.added[content] = shown(search_rule(token, definition));
+}
+
+Json read_json(const std::filesystem::path& path, size_t most_bytes, const JsonLimits& limits) {
+  std::string text = read_file(path, most_bytes);
+  if (auto excess = find_json_excess(text, limits))
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", path.string(), *excess));
+  return Json::parse(text);
+}
+
+// Tokens that tokenizer_config.json knows and tokenizer.json does not; converters to GGUF may have
+// left them out.
+void add_configured_tokens(const std::filesystem::path& path, TokenizerDefinition& definition) {
+  if (!std::filesystem::exists(path)) return;
+  try {
+    const Json config = read_json(path, kMaxTokenizerConfigBytes, kTokenizerConfigLimits);
+    const Json tokens = config.value("added_tokens_decoder", Json());
+    for (const auto& [id, token] : tokens.items()) {
+      Json rule = search_rule(token, definition);
+      rule["id"] = id;
+      rule["special"] = flag_or(token, "special", false);
+      definition.added.emplace(token.at("content").get<std::string>(), shown(rule));
+    }
+  } catch (const Json::exception& exception) {
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: not a tokenizer_config.json with tokens by id: {}",
+                              path.string(), exception.what()));
+  }
+}
+
+TokenizerDefinition from_json(const std::filesystem::path& path) {
+  TokenizerDefinition definition;
+  try {
+    const Json json = read_json(path, kMaxTokenizerBytes, kTokenizerLimits);
+    const Json& model = json.at("model");
+    const Json pre_tokenizer = steps_of(json, "pre_tokenizer");
+    definition.rules = {{"normalizer", shown(steps_of(json, "normalizer"))},
+                        {"pre_tokenizer", shown(pre_tokenizer)}};
+    add_model_rules(model, pre_tokenizer, definition);
+    for (const auto& [token, id] : model.at("vocab").items())
+      definition.ids.emplace(token, id.get<int64_t>());
+    for (const Json& token : json.value("added_tokens", Json::array()))
+      add_token(token, definition);
+    for (const Json& merge : model.value("merges", Json::array()))
+      definition.merges.push_back(merge_text(merge));
+  } catch (const Json::exception& exception) {
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: not a tokenizer.json with a vocabulary by token: {}",
+                              path.string(), exception.what()));
+  }
+  add_configured_tokens(path.parent_path() / "tokenizer_config.json", definition);
+  return definition;
+}
+
+}  // namespace
+
+TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& file) {
+  return file.filename() == "tokenizer.json" ? from_json(file) : from_gguf(file);
+}
+
+}  // namespace droidspeak
