@@ -93,7 +93,7 @@ TEST_F(DamagedBlock, LeavesTheBlocksInFrontOfItToTheirOwner) {
 }
 
 TEST_F(DamagedBlock, LeavesTheBlocksInFrontOfItToReceivers) {
-  for (const char* plan : {"reuse", "0,2,3"}) {
+  for (const char* plan : {"reuse", "0,2,3", "reuse+50%"}) {
     std::vector<Outcome> outcomes = run_each(named("alpha", prompt_, "base", plan));
     for (size_t i = 0; i < outcomes.size(); ++i) {
       const PrefillReport& report = outcomes[i].report;
