@@ -312,7 +312,11 @@ TEST(Engine, DrainDoesNotWaitForWhatWasGivenUp) {
     ASSERT_TRUE(running->next(seconds(60)));
     auto waiting = std::move(engine.submit(endless)).take_or_throw();
     wait_until([&] { return engine.metrics().waiting == 1; });
-    EXPECT_EQ(engine.metrics().running, 1);
+    EngineState state = engine.state();
+    EXPECT_EQ(state.running, 1);
+    EXPECT_EQ(state.waiting, 1);
+    EXPECT_GE(state.kv_blocks_used, 1);
+    EXPECT_LT(state.kv_blocks_used, 50);
     waiting->cancel();
     EXPECT_EQ(collect(*waiting).error->message, "cancelled by the reader");
     running->cancel();
