@@ -165,6 +165,17 @@ TEST_F(CacheWithoutInputs, IsLoadedAsItIsWhenThereIsNoTimeToCompute) {
   EXPECT_EQ(generate(engine, read()).report.cached_tokens, 0) << "the time comes later";
 }
 
+TEST(OwnCache, StaysWhenTheSameAdapterIsLoadedAgain) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  GenerationRequest request{.model = "alpha", .prompt = random_prompt(1, 266), .max_tokens = 4};
+  std::vector<int32_t> first = generate(engine, request).tokens;
+  ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "adapters/alpha"));
+  Outcome again = generate(engine, request);
+  EXPECT_EQ(again.report.cached_tokens, 256);
+  EXPECT_EQ(again.tokens, first);
+}
+
 // "alpha" stands for other weights when the request's turn comes; their cache is there under
 // another name.
 TEST(OwnCache, IsThatOfTheWeightsNotOfTheName) {

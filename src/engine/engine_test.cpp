@@ -489,6 +489,23 @@ class TracedOps final : public ForwardingOps {
   TracedDevice device_;
 };
 
+TEST(Engine, ReadsPromptsInPiecesOfTheSizeThatWasAskedFor) {
+  TinyFamily family;
+  auto num_batches = [&](int32_t chunk_tokens) {
+    TracedOps ops(family.ops());
+    EngineOptions options = tiny_options();
+    options.chunk_tokens = chunk_tokens;
+    {
+      Engine engine(ops, family.file(), options);
+      generate(engine, {.model = "base", .prompt = random_prompt(1, 200), .max_tokens = 1});
+    }
+    return std::ranges::count(ops.trace(), 'e');
+  };
+  EXPECT_EQ(num_batches(96), 3);
+  ASSERT_GE(family.ops().prefill_rows(), 200);
+  EXPECT_EQ(num_batches(0), 1) << "as many rows as suit the device";
+}
+
 // A device that computes later would be charged to who asks it next.
 TEST(Engine, TimesABatchOnADeviceThatHasDoneEverythingBefore) {
   TinyFamily family;

@@ -80,6 +80,9 @@ TEST_F(TranslationFile, ComesBackAsItWasSaved) {
   expect_same(found.kv.at(0), maps.kv.at(0));
   expect_same(found.kv.at(2), maps.kv.at(2));
   expect_same(found.inputs.at(1), maps.inputs.at(1));
+  SafetensorsFile file(path_);
+  EXPECT_EQ(file.find_tensor("kv.2.down")->dtype, DType::kF16) << "half the size";
+  EXPECT_EQ(file.find_tensor("input.1.up")->dtype, DType::kF16);
 }
 
 TEST_F(TranslationFile, ValuesThatNoHalfHoldsAreKept) {
