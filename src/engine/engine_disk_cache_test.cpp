@@ -59,6 +59,8 @@ TEST(Sharing, DamageBehindBlocksOnTheDeviceCostsTheRestOnly) {
   EXPECT_EQ(outcome.report.cached_tokens, 192);
   EXPECT_NE(outcome.report.fallback, "");
   EXPECT_EQ(outcome.tokens, family.reference_greedy("alpha", prompt, 12));
+  EXPECT_EQ(generate(engine, whole).report.cached_tokens, 448) << "what was computed is kept";
+  EXPECT_EQ(engine.metrics().fallbacks["disk_avoided"], 0u) << "damage is no stall";
 }
 
 TEST(Sharing, DiskCacheSurvivesARestart) {

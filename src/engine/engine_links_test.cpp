@@ -9,6 +9,7 @@
 #include "engine/remote_engine_fixture.h"
 #include "redis/faulty_link.h"
 #include "store/gated_file_system.h"
+#include "store/map_server.h"
 
 namespace droidspeak {
 namespace {
@@ -22,12 +23,9 @@ constexpr uint64_t kBlockBytes = uint64_t{64} << 10;  // of K/V, all layers
 class BreakingLink : public testing::Test {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT_REDIS();
-    server_ = std::make_unique<RedisProcess>();
-    link_ = std::make_unique<FaultyLink>(server_->port());
     right_ = family_.reference_greedy("base", prompt_, 12);
-    read_with_one_engine(family_, remote_engine(server_->servers()), prompt_);
-    options_ = remote_engine(link_->servers());
+    read_with_one_engine(family_, remote_engine(server_.servers()), prompt_);
+    options_ = remote_engine(link_.servers());
     options_.fixed_costs->token_seconds = 2e-4;  // computing takes about a second
     options_.store.remote.connections = 1;       // blocks come one after the other
   }
@@ -40,21 +38,21 @@ class BreakingLink : public testing::Test {
   std::unique_ptr<Engine> engine_on_slowing_link(uint64_t blocks) {
     auto engine = std::make_unique<Engine>(family_.ops(), family_.file(), options_);
     wait_for_link(*engine);
-    link_->set_slow_rate(2000);
-    link_->fail_after(blocks * kBlockBytes, Fault::kSlow);
+    link_.set_slow_rate(2000);
+    link_.fail_after(blocks * kBlockBytes, Fault::kSlow);
     return engine;
   }
 
   void expect_right_after_failure(const Outcome& outcome) const {
     EXPECT_EQ(outcome.tokens, right_);
-    EXPECT_TRUE(link_->has_failed());
+    EXPECT_TRUE(link_.has_failed());
   }
 
   SharedFamily family_;
   std::vector<int32_t> prompt_ = question(1, kBlocks* kBlockTokens, 10);
   std::vector<int32_t> right_;
-  std::unique_ptr<RedisProcess> server_;
-  std::unique_ptr<FaultyLink> link_;
+  MapServer server_;
+  FaultyLink link_{server_.servers().addresses.front().port};
   EngineOptions options_;
 };
 
@@ -85,7 +83,7 @@ TEST_F(BreakingLink, OfASendersCacheToo) {
   }
   auto engine = engine_on_slowing_link(12);
   Outcome outcome = generate(*engine, by_name("alpha", prompt_, "reuse"));
-  EXPECT_TRUE(link_->has_failed());
+  EXPECT_TRUE(link_.has_failed());
   EXPECT_GE(outcome.report.reused_tokens, 8 * kBlockTokens) << outcome.report.fallback;
   EXPECT_LT(outcome.report.reused_tokens, kBlocks * kBlockTokens);
   EXPECT_EQ(outcome.tokens.size(), shared.size());
@@ -97,25 +95,24 @@ class WithoutHostMemory : public BreakingLink {
  protected:
   void SetUp() override {
     BreakingLink::SetUp();
-    if (IsSkipped()) return;
     options_.store.host_bytes = 0;
-    link_->set_slow_rate(1e6);
-    link_->fail_after(0, Fault::kSlow);
+    link_.set_slow_rate(1e6);
+    link_.fail_after(0, Fault::kSlow);
   }
 
   // The link all but stops once it has carried so many blocks of the answer.
   Outcome ask_and_stop_after(Engine& engine, uint64_t blocks, GenerationRequest request) {
-    const uint64_t until = link_->carried() + blocks * kBlockBytes;
+    const uint64_t until = link_.carried() + blocks * kBlockBytes;
     std::atomic<bool> is_done = false;
     std::thread watcher([&] {
-      while (!is_done && link_->carried() < until)
+      while (!is_done && link_.carried() < until)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
-      link_->set_slow_rate(2000);
+      link_.set_slow_rate(2000);
     });
     Outcome outcome = generate(engine, std::move(request));
     is_done = true;
     watcher.join();
-    link_->set_slow_rate(1e6);
+    link_.set_slow_rate(1e6);
     return outcome;
   }
 };
@@ -178,18 +175,16 @@ TEST_F(WithoutHostMemory, WhatHasArrivedOfASendersCacheIsAllThatThereIs) {
 class DiskAndLink : public testing::Test {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT_REDIS();
-    server_ = std::make_unique<RedisProcess>();
     EngineOptions disk = tiny_options();
     disk.store.disk_folder = folder_.path() / "cache";
     for (uint64_t number : {1, 2}) {
-      read_with_one_engine(family_, remote_engine(server_->servers()), prompt(number));
+      read_with_one_engine(family_, remote_engine(server_.servers()), prompt(number));
       Engine engine(family_.ops(), family_.file(), disk);
       std::vector<int32_t> half = prompt(number);
       half.resize(8 * kBlockTokens + 1);
       generate(engine, {.model = "base", .prompt = half, .max_tokens = 1});
     }
-    options_ = remote_engine(server_->servers());
+    options_ = remote_engine(server_.servers());
     options_.store.disk_folder = disk.store.disk_folder;
     options_.store.file_system = &files_;
     options_.store.host_bytes = 0;
@@ -207,7 +202,7 @@ class DiskAndLink : public testing::Test {
   SharedFamily family_;
   TemporaryFolder folder_;
   GatedFileSystem files_;
-  std::unique_ptr<RedisProcess> server_;
+  MapServer server_;
   EngineOptions options_;
 };
 
@@ -233,28 +228,33 @@ TEST_F(BreakingLink, AStalledResetOrLyingLinkCostsTimeOnly) {
   for (Fault fault : {Fault::kStalled, Fault::kReset, Fault::kFlipped}) {
     Engine engine(family_.ops(), family_.file(), options_);
     wait_for_link(engine);
-    link_->fail_after(3 * kBlockBytes + 1000, fault);
+    link_.fail_after(3 * kBlockBytes + 1000, fault);
     Outcome outcome = ask(engine);
     EXPECT_EQ(outcome.tokens, right_) << static_cast<int>(fault);
-    EXPECT_TRUE(link_->has_failed());
+    EXPECT_TRUE(link_.has_failed());
     TierReport remote = engine.metrics().store.of(Tier::kRemote);
     EXPECT_GT(remote.misses + remote.damaged, 0u) << static_cast<int>(fault);
-    link_->heal();
+    link_.heal();
     wait_for_link(engine);
     EXPECT_EQ(ask(engine).tokens, right_) << "nothing is stuck";
   }
 }
 
-TEST_F(BreakingLink, AFullQueueRefusesBeforeAnybodyIsAsked) {
-  options_.max_queue = 0;
-  Engine engine(family_.ops(), family_.file(), options_);
+TEST(FullQueue, RefusesBeforeAnybodyIsAsked) {
+  SKIP_WITHOUT_REDIS();
+  SharedFamily family;
+  RedisProcess server;
+  EngineOptions options = remote_engine(server.servers());
+  options.max_queue = 0;
+  Engine engine(family.ops(), family.file(), options);
   wait_for_link(engine);
-  auto refused = engine.submit({.model = "base", .prompt = prompt_, .max_tokens = 1});
+  const GenerationRequest request{.model = "base", .prompt = question(1, 256, 10), .max_tokens = 1};
+  auto refused = engine.submit(request);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
-  server_->command({"CONFIG", "RESETSTAT"});
-  EXPECT_FALSE(engine.submit({.model = "base", .prompt = prompt_, .max_tokens = 1}));
-  std::string calls = server_->command({"INFO", "commandstats"}).text;
+  server.command({"CONFIG", "RESETSTAT"});
+  EXPECT_FALSE(engine.submit(request));
+  std::string calls = server.command({"INFO", "commandstats"}).text;
   EXPECT_EQ(calls.find("cmdstat_exists"), std::string::npos) << calls;
 }
 

@@ -77,14 +77,15 @@ TEST_F(EngineLook, APairWithoutABookSharesIfTheFamilySaysHow) {
 
 TEST_F(EngineLook, WhereReadingIsCutDoesNotMatter) {
   family_.add_book("base", "alpha", {{{0, 2, 3}, 0.995}});
-  // 192 tokens are looked at: cut among them, right behind them, and in what follows.
+  // 192 tokens are looked at: cut among them, right behind them, and in what follows. The scout's
+  // rows are cut, too.
   std::vector<std::vector<int32_t>> answers;
   for (int32_t chunk : {512, 64, 96, 193}) {
     EngineOptions options = tiny_options();
     options.chunk_tokens = chunk;
     Engine engine(family_.ops(), family_.file(), options);
     generate(engine, {.model = "base", .prompt = question(9, 1), .max_tokens = 1});
-    Outcome outcome = generate(engine, by_name(question(2), "0,2,3+10%"));
+    Outcome outcome = generate(engine, by_name(question(2, 150), "0,2,3+10%"));
     EXPECT_EQ(outcome.report.looked_at_tokens, 192) << chunk;
     answers.push_back(outcome.tokens);
   }
@@ -99,6 +100,11 @@ TEST_F(EngineLook, APromptWithoutAnAnswerIsRead) {
   Outcome outcome = generate(*engine, request);
   EXPECT_TRUE(outcome.tokens.empty());
   EXPECT_EQ(outcome.report.looked_at_tokens, 192);
+  request.prompt = question(3, 2 * kBlockTokens + 5);
+  generate(*engine, request);
+  request.sharing.plan = "reuse";
+  EXPECT_EQ(generate(*engine, request).report.cached_tokens, kContext + 2 * kBlockTokens)
+      << "what its scout has left is stored";
 }
 
 TEST_F(EngineLook, TheSmallestContextsAndQuestionsWork) {

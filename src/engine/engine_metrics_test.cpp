@@ -30,6 +30,8 @@ TEST(EngineCounts, AgreeWithTheReportsOfTheRequests) {
   EXPECT_EQ(metrics.ttft_seconds.count, 2u);
   EXPECT_EQ(metrics.predictions, 2u);
   EXPECT_EQ(metrics.layers_recomputed, 1u);
+  // Of four blocks three layers and E, which is as large as one.
+  EXPECT_EQ(metrics.bytes_loaded, 4 * (3 + 1) * KvLayout({4, 2, 16, DType::kF32}).layer_bytes());
   EXPECT_EQ((metrics.pairs.at({"base", "alpha"}).tokens_reused), 256u);
   const RequestCounters& alpha = metrics.variants.at("alpha");
   EXPECT_EQ(alpha.prompt_tokens, 286u);
@@ -65,6 +67,17 @@ TEST(EngineCounts, TimesAddUp) {
   EXPECT_GT(metrics.compute_seconds, 0);
   EXPECT_LT(metrics.compute_seconds, metrics.e2e_seconds.sum) << "one request after the other";
   EXPECT_LT(metrics.time_per_output_token_seconds.sum, metrics.e2e_seconds.sum);
+}
+
+TEST(EngineCounts, PredictionsAreOfWhatIsDoneAndOfTheWaitBeforeIt) {
+  TinyFamily family;
+  EngineOptions options = tiny_options();
+  Engine engine(family.ops(), family.file(), options);
+  Outcome first =
+      generate(engine, {.model = "base", .prompt = random_prompt(1, 200), .max_tokens = 1});
+  const CostModel costs(*options.fixed_costs, 4);
+  EXPECT_NEAR(engine.metrics().predicted_ttft_seconds,
+              costs.prefill_seconds({.suffix_tokens = 200}) + first.report.queue_ms * 1e-3, 1e-9);
 }
 
 TEST(EngineCounts, AStopIsNoLength) {

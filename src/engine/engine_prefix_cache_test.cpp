@@ -69,18 +69,20 @@ TEST(PrefixCache, SaltsNeverShare) {
 TEST(PrefixCache, PromptsThatAreBeingReadAreReadOnce) {
   TinyFamily family;
   Engine engine(family.ops(), family.file(), tiny_options());
-  std::vector<int32_t> prompt = random_prompt(1, 600);
-  std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint64_t seed = 0; seed < 4; ++seed) {
-    GenerationRequest request{.model = "base",
-                              .prompt = prompt,
-                              .max_tokens = 4,
-                              .sampling = {.temperature = 1, .seed = seed}};
-    streams.push_back(std::move(engine.submit(request)).take_or_throw());
+  for (int32_t num_tokens : {600, 100}) {
+    std::vector<int32_t> prompt = random_prompt(static_cast<uint32_t>(num_tokens), num_tokens);
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      GenerationRequest request{.model = "base",
+                                .prompt = prompt,
+                                .max_tokens = 4,
+                                .sampling = {.temperature = 1, .seed = seed}};
+      streams.push_back(std::move(engine.submit(request)).take_or_throw());
+    }
+    int32_t cached = 0;
+    for (auto& stream : streams) cached += collect(*stream).report.cached_tokens;
+    EXPECT_EQ(cached, 3 * (num_tokens / kBlockTokens) * kBlockTokens);
   }
-  int32_t cached = 0;
-  for (auto& stream : streams) cached += collect(*stream).report.cached_tokens;
-  EXPECT_EQ(cached, 3 * 576);
 }
 
 // The first of them reads the context; the others hold it with it.
@@ -200,6 +202,9 @@ TEST(PrefixCache, ContextsWithTokensThatWereLookedAtAreNotShared) {
   EXPECT_EQ(looked.report.looked_at_tokens, 128);
   Outcome plain = generate(engine, by_name("alpha", question(2, 256, 10), "reuse"));
   EXPECT_EQ(engine.metrics().hits_by_tier["device"], 0u);
+  Outcome a_little = generate(engine, by_name("alpha", question(2, 256, 10), "reuse+0.1%"));
+  EXPECT_EQ(a_little.report.looked_at_tokens, 1);
+  EXPECT_EQ(engine.metrics().hits_by_tier["device"], 0u) << "nor does it take what others hold";
   Engine fresh(family.ops(), family.file(), tiny_options());
   generate(fresh, {.model = "base", .prompt = question(1, 256, 10), .max_tokens = 1});
   EXPECT_EQ(plain.tokens, generate(fresh, by_name("alpha", question(2, 256, 10), "reuse")).tokens);

@@ -93,7 +93,7 @@ TEST_F(DamagedBlock, LeavesTheBlocksInFrontOfItToTheirOwner) {
 }
 
 TEST_F(DamagedBlock, LeavesTheBlocksInFrontOfItToReceivers) {
-  for (const char* plan : {"reuse", "0,2,3"}) {
+  for (const char* plan : {"reuse", "0,2,3", "reuse+50%"}) {
     std::vector<Outcome> outcomes = run_each(named("alpha", prompt_, "base", plan));
     for (size_t i = 0; i < outcomes.size(); ++i) {
       const PrefillReport& report = outcomes[i].report;
@@ -163,6 +163,17 @@ TEST_F(CacheWithoutInputs, IsLoadedAsItIsWhenThereIsNoTimeToCompute) {
   hurried.ttft_slo_ms = 1e-3;
   EXPECT_EQ(generate(engine, hurried).report.cached_tokens, 256);
   EXPECT_EQ(generate(engine, read()).report.cached_tokens, 0) << "the time comes later";
+}
+
+TEST(OwnCache, StaysWhenTheSameAdapterIsLoadedAgain) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  GenerationRequest request{.model = "alpha", .prompt = random_prompt(1, 266), .max_tokens = 4};
+  std::vector<int32_t> first = generate(engine, request).tokens;
+  ASSERT_TRUE(engine.load_adapter("alpha", family.folder() / "adapters/alpha"));
+  Outcome again = generate(engine, request);
+  EXPECT_EQ(again.report.cached_tokens, 256);
+  EXPECT_EQ(again.tokens, first);
 }
 
 // "alpha" stands for other weights when the request's turn comes; their cache is there under

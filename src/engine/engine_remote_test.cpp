@@ -57,39 +57,93 @@ TEST(RemoteSharing, ASecondEngineAnswersAsTheFirst) {
       << "layers that the plan recomputed were still there only";
 }
 
+// Whoever names nobody finds what others have read, from one block on.
+TEST(RemoteSharing, ReceiversAskForWhatTheirSendersHave) {
+  SharedFamily family;
+  MapServer server;
+  EngineOptions options = remote_engine(server.servers());
+  for (int32_t context : {4 * kBlockTokens, kBlockTokens}) {
+    std::vector<int32_t> prompt = question(static_cast<uint32_t>(context), context, 10);
+    if (context == kBlockTokens) prompt[0] = (prompt[0] + 1) % 256;  // another context
+    read_with_one_engine(family, options, prompt);
+    Engine engine(family.ops(), family.file(), options);
+    wait_for_link(engine);
+    Outcome shared = generate(engine, {.model = "alpha", .prompt = prompt, .max_tokens = 4});
+    EXPECT_EQ(shared.report.sender, "base");
+    EXPECT_EQ(shared.report.plan, "0,2,3");
+    EXPECT_EQ(shared.report.reused_tokens, context);
+    EXPECT_EQ(shared.report.tier, "remote");
+    Outcome own = generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 4});
+    EXPECT_EQ(own.report.cached_tokens, context);
+  }
+}
+
 // What one engine has mixed with a plan saves another one following it, and reading what lies
 // behind.
 TEST(RemoteSharing, WhatAPlanHasMixedIsFoundByOthers) {
-  SKIP_WITHOUT_REDIS();
   SharedFamily family;
-  RedisProcess server;
+  MapServer server;
   EngineOptions options = remote_engine(server.servers());
+  auto expect_found = [&](const std::vector<int32_t>& prompt, int32_t context,
+                          const std::string& plan, const std::vector<std::string>& asked) {
+    std::vector<int32_t> head(prompt.begin(), prompt.begin() + context + 1);
+    Outcome first;
+    {
+      Engine engine(family.ops(), family.file(), options);
+      wait_for_link(engine);
+      generate(engine, {.model = "base", .prompt = head, .max_tokens = 1});
+      first = generate(engine, by_name("alpha", prompt, plan));
+      EXPECT_EQ(first.report.recomputed_layers, plan == "reuse" ? 0 : 1);
+    }
+    for (const std::string& same : asked) {
+      SCOPED_TRACE(same);
+      Engine engine(family.ops(), family.file(), options);
+      wait_for_link(engine);
+      Outcome outcome = generate(engine, by_name("alpha", prompt, same));
+      EXPECT_EQ(outcome.report.recomputed_layers, 0);
+      EXPECT_EQ(outcome.report.reused_tokens, context);
+      EXPECT_EQ(outcome.report.cached_tokens, context + 2 * kBlockTokens);
+      EXPECT_EQ(outcome.report.tier, "remote");
+      EXPECT_EQ(outcome.tokens, first.tokens);
+    }
+  };
+  expect_found(question(1, 256, 150), 256, "0,2,3", {"0,2,3", "auto"});
+  expect_found(question(2, 128, 150), 128, "reuse", {"reuse"});
+  std::vector<int32_t> other = random_prompt(3, kBlockTokens + 150);
+  expect_found(other, kBlockTokens, "0,2,3", {"0,2,3"});
+}
+
+// The plan that the family has for pairs without a book, and the engine's own.
+TEST(RemoteSharing, MixedCachesOfOtherPlansAreFoundToo) {
+  TinyFamily family;
   std::vector<int32_t> prompt = question(1, 256, 150);
-  std::vector<int32_t> context(prompt.begin(), prompt.begin() + 257);
-  Outcome first;
-  {
-    Engine engine(family.ops(), family.file(), options);
+  for (SharingMode mode : {SharingMode::kOn, SharingMode::kPlainReuse}) {
+    MapServer server;
+    EngineOptions options = remote_engine(server.servers());
+    options.sharing = mode;
+    options.min_quality = 0;
+    FamilyFile file = family.file();
+    file.unprofiled = "reuse";
+    GenerationRequest request{.model = "alpha", .prompt = prompt, .max_tokens = 4};
+    {
+      Engine engine(family.ops(), file, options);
+      wait_for_link(engine);
+      std::vector<int32_t> head(prompt.begin(), prompt.begin() + 257);
+      generate(engine, {.model = "base", .prompt = head, .max_tokens = 1});
+      EXPECT_EQ(generate(engine, request).report.plan, "reuse");
+    }
+    Engine engine(family.ops(), file, options);
     wait_for_link(engine);
-    generate(engine, {.model = "base", .prompt = context, .max_tokens = 1});
-    first = generate(engine, by_name("alpha", prompt, "0,2,3"));
-    EXPECT_EQ(first.report.recomputed_layers, 1);
-  }
-  for (const char* plan : {"0,2,3", "auto"}) {
-    Engine engine(family.ops(), family.file(), options);
-    wait_for_link(engine);
-    Outcome outcome = generate(engine, by_name("alpha", prompt, plan));
-    EXPECT_EQ(outcome.report.recomputed_layers, 0) << plan;
-    EXPECT_EQ(outcome.report.reused_tokens, 256) << plan;
-    EXPECT_EQ(outcome.report.cached_tokens, 384) << plan;
-    EXPECT_EQ(outcome.report.tier, "remote") << plan;
-    EXPECT_EQ(outcome.tokens, first.tokens) << plan;
+    Outcome outcome = generate(engine, request);
+    EXPECT_EQ(outcome.report.plan, "reuse");
+    EXPECT_EQ(outcome.report.reused_tokens, 256);
+    EXPECT_EQ(outcome.report.cached_tokens, 384) << "with what lies behind";
   }
 }
 
 TEST(RemoteSharing, TenantsAndAdaptersNeverMeet) {
-  SKIP_WITHOUT_REDIS();
   SharedFamily family;
-  RedisProcess server;
+  MapServer server;
   EngineOptions options = remote_engine(server.servers());
   std::vector<int32_t> prompt = question(1, 256, 10);
   read_with_one_engine(family, options, prompt);
@@ -107,9 +161,8 @@ TEST(RemoteSharing, TenantsAndAdaptersNeverMeet) {
 }
 
 TEST(RemoteSharing, FormatsNeverMeet) {
-  SKIP_WITHOUT_REDIS();
   SharedFamily family;
-  RedisProcess server;
+  MapServer server;
   std::vector<int32_t> prompt = question(1, 256, 10);
   read_with_one_engine(family, remote_engine(server.servers(), RemoteFormat::kInt8), prompt);
   Engine engine(family.ops(), family.file(), remote_engine(server.servers()));
@@ -152,9 +205,8 @@ TEST(RemoteSharing, AServerThatIsStoppedKilledOrFlushedCostsTimeOnly) {
 
 // The link says how long it takes: what would take longer than computing is not begun.
 TEST(RemoteSharing, ALoadThatIsSlowerThanComputingIsNotBegun) {
-  SKIP_WITHOUT_REDIS();
   SharedFamily family;
-  RedisProcess server;
+  MapServer server;
   std::vector<int32_t> prompt = question(1, 256, 10);
   EngineOptions options = remote_engine(server.servers());
   read_with_one_engine(family, options, prompt);

@@ -7,6 +7,7 @@
 
 #include "base/test_wait.h"
 #include "engine/engine_fixture.h"
+#include "engine/forwarding_ops.h"
 
 namespace droidspeak {
 namespace {
@@ -15,6 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const char* const kNames[] = {"base", "alpha", "beta"};
+constexpr std::chrono::hours kNeverReached{10};  // what is waited for ends long before
 
 struct Case {
   GenerationRequest request;
@@ -72,8 +74,16 @@ TEST(Engine, PreemptionDoesNotChangeTheOutput) {
   TinyFamily family;
   EngineOptions options = tiny_options(8);
   Engine engine(family.ops(), family.file(), options);
-  expect_batched_equals_single(engine, make_cases(family, 9, 60, 220));
-  EXPECT_GT(engine.metrics().preemptions, 0u);
+  std::vector<Case> cases = make_cases(family, 9, 60, 220);
+  expect_batched_equals_single(engine, cases);
+  EngineMetrics metrics = engine.metrics();
+  EXPECT_GT(metrics.preemptions, 0u);
+  EXPECT_LT(metrics.preemptions, 1000u);
+  uint64_t prompt_tokens = 0;
+  for (const Case& one : cases) prompt_tokens += one.request.prompt->size();
+  EXPECT_EQ(metrics.prompt_tokens, prompt_tokens) << "whoever is read again is counted once";
+  EXPECT_EQ(metrics.queue_seconds.count, cases.size());
+  EXPECT_EQ(metrics.ttft_seconds.count, cases.size());
 }
 
 TEST(Engine, PreemptionDoesNotChangeSampledOutput) {
@@ -269,6 +279,10 @@ TEST(Engine, FullQueueIsExhausted) {
   }
   EXPECT_TRUE(was_full);
   for (auto& stream : streams) EXPECT_EQ(collect(*stream).tokens.size(), 50u);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_FALSE(generate(engine, {.model = "base", .prompt = {1}, .max_tokens = 1}).error)
+        << "nobody waits any more";
+  }
 }
 
 TEST(Engine, DrainFinishesWhatRunsAndRefusesWhatComes) {
@@ -276,12 +290,41 @@ TEST(Engine, DrainFinishesWhatRunsAndRefusesWhatComes) {
   Engine engine(family.ops(), family.file(), tiny_options());
   auto running =
       engine.submit({.model = "base", .prompt = random_prompt(1, 100), .max_tokens = 40});
-  engine.drain(seconds(60));
+  engine.drain(kNeverReached);
   EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
   auto& stream = **running;
   size_t items = 0;
   while (stream.next(milliseconds(0))) ++items;
   EXPECT_EQ(items, 1u + 40u + 1u) << "everything is there when drain returns";
+}
+
+// Neither for those that ran nor for those that waited, with and without checks.
+TEST(Engine, DrainDoesNotWaitForWhatWasGivenUp) {
+  TinyFamily family;
+  for (auto checks : {EngineOptions::Checks::kNone, EngineOptions::Checks::kEachStep}) {
+    EngineOptions options = tiny_options();
+    options.checks = checks;
+    options.max_batch_sequences = 1;
+    Engine engine(family.ops(), family.file(), options);
+    ASSERT_TRUE(generate(engine, {.model = "base", .prompt = {1}, .max_tokens = 1}).finished);
+    GenerationRequest endless{.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000};
+    auto running = std::move(engine.submit(endless)).take_or_throw();
+    ASSERT_TRUE(running->next(seconds(60)));
+    auto waiting = std::move(engine.submit(endless)).take_or_throw();
+    wait_until([&] { return engine.metrics().waiting == 1; });
+    EngineState state = engine.state();
+    EXPECT_EQ(state.running, 1);
+    EXPECT_EQ(state.waiting, 1);
+    EXPECT_GE(state.kv_blocks_used, 1);
+    EXPECT_LT(state.kv_blocks_used, 50);
+    waiting->cancel();
+    EXPECT_EQ(collect(*waiting).error->message, "cancelled by the reader");
+    running->cancel();
+    engine.drain(kNeverReached);
+    EXPECT_EQ(collect(*running).error->code, ErrorCode::kCancelled);
+    EXPECT_EQ(engine.metrics().requests_cancelled, 2u);
+    EXPECT_EQ(engine.metrics().requests_failed, 0u);
+  }
 }
 
 TEST(Engine, DestructionEndsEveryStream) {
@@ -352,132 +395,18 @@ TEST(Engine, AdaptersComeAndGo) {
 }
 
 // Passes everything on until told to fail.
-class FailingOps : public Ops {
+class FailingOps : public ForwardingOps {
  public:
-  explicit FailingOps(Ops& inner) : inner_(inner) {}
+  using ForwardingOps::ForwardingOps;
 
   void fail_from_now_on() { is_failing_ = true; }
 
-  Device& device() override { return inner_.device(); }
-
-  DType activation_dtype() const override { return inner_.activation_dtype(); }
-
-  int32_t prefill_rows() const override { return inner_.prefill_rows(); }
-
-  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
-                                     Precision precision) override {
-    return inner_.pack(parts, precision);
-  }
-
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
     if (is_failing_) throw Failure(ErrorCode::kInternal, "the device is gone");
-    inner_.embed(table, tokens, out);
+    ForwardingOps::embed(table, tokens, out);
   }
-
-  void linear(const WeightMatrix& weights,
-              TensorView in,
-              TensorView out,
-              Accumulate accumulate,
-              const float* bias) override {
-    inner_.linear(weights, in, out, accumulate, bias);
-  }
-
-  void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) override {
-    inner_.rms_norm(in, weight, epsilon, out);
-  }
-
-  void gated_activation(TensorView in, Activation activation, TensorView out) override {
-    inner_.gated_activation(in, activation, out);
-  }
-
-  void scale(TensorView rows, float factor, float soft_cap) override {
-    inner_.scale(rows, factor, soft_cap);
-  }
-
-  void add_scaled(TensorView in, float factor, TensorView out) override {
-    inner_.add_scaled(in, factor, out);
-  }
-
-  void choose_experts(TensorView logits,
-                      const ExpertChoice& choice,
-                      std::span<int32_t> experts,
-                      TensorView weights) override {
-    inner_.choose_experts(logits, choice, experts, weights);
-  }
-
-  void gather_rows(TensorView in, std::span<const int32_t> rows, TensorView out) override {
-    inner_.gather_rows(in, rows, out);
-  }
-
-  void add_weighted_rows(TensorView in,
-                         std::span<const int32_t> places,
-                         TensorView weights,
-                         TensorView out) override {
-    inner_.add_weighted_rows(in, places, weights, out);
-  }
-
-  void gate_rows(TensorView gates, TensorView rows) override { inner_.gate_rows(gates, rows); }
-
-  void rotate_and_store(TensorView qkv,
-                        const RopeOptions& options,
-                        std::span<const SequenceSlice> slices,
-                        const KvLayerView& kv) override {
-    inner_.rotate_and_store(qkv, options, slices, kv);
-  }
-
-  void attention(TensorView qkv,
-                 const AttentionOptions& options,
-                 std::span<const SequenceSlice> slices,
-                 const KvLayerView& kv,
-                 TensorView out) override {
-    inner_.attention(qkv, options, slices, kv, out);
-  }
-
-  void add_attention_mass(TensorView qkv,
-                          const AttentionOptions& options,
-                          std::span<const SequenceSlice> slices,
-                          size_t which,
-                          const KvLayerView& kv,
-                          TensorView sums) override {
-    inner_.add_attention_mass(qkv, options, slices, which, kv, sums);
-  }
-
-  void translate_kv(const LowRankMap& map,
-                    const RopeOptions& rope,
-                    const SequenceSlice& range,
-                    const KvLayerView& kv) override {
-    inner_.translate_kv(map, rope, range, kv);
-  }
-
-  void translate_rows(const LowRankMap& map, TensorView rows) override {
-    inner_.translate_rows(map, rows);
-  }
-
-  void copy(TensorView in, TensorView out) override { inner_.copy(in, out); }
-
-  void divergence(TensorView reference, TensorView logits, RowDivergence* out) override {
-    inner_.divergence(reference, logits, out);
-  }
-
-  void read_kv(const RopeOptions& rope,
-               const SequenceSlice& range,
-               const KvLayerView& kv,
-               TensorView out) override {
-    inner_.read_kv(rope, range, kv, out);
-  }
-
-  void add_normal_equations(TensorView x, TensorView y, TensorView sums) override {
-    inner_.add_normal_equations(x, y, sums);
-  }
-
-  std::vector<Result<LowRankFit>> fit_low_rank(std::span<const LowRankProblem> problems) override {
-    return inner_.fit_low_rank(problems);
-  }
-
-  void argmax(TensorView in, std::span<int32_t> out) override { inner_.argmax(in, out); }
 
  private:
-  Ops& inner_;
   std::atomic<bool> is_failing_ = false;
 };
 
@@ -496,7 +425,7 @@ TEST(Engine, FailureOfTheDeviceFailsEverythingAndShowsInTheState) {
   EXPECT_FALSE(engine.state().is_healthy);
   EXPECT_EQ(engine.submit({.model = "base", .prompt = {1}}).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(engine.unload_adapter("alpha").error().code, ErrorCode::kUnavailable);
-  engine.drain(seconds(10));
+  engine.drain(kNeverReached);
 }
 
 // Notes what is waited for, on a device on which nothing else does.
@@ -534,9 +463,9 @@ class TracedDevice final : public Device {
 };
 
 // Notes where batches begin (e) and layers run (l).
-class TracedOps final : public FailingOps {
+class TracedOps final : public ForwardingOps {
  public:
-  explicit TracedOps(Ops& inner) : FailingOps(inner), device_(inner.device(), trace_) {}
+  explicit TracedOps(Ops& inner) : ForwardingOps(inner), device_(inner.device(), trace_) {}
 
   const std::string& trace() const { return trace_; }
 
@@ -544,7 +473,7 @@ class TracedOps final : public FailingOps {
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
     trace_ += 'e';
-    FailingOps::embed(table, tokens, out);
+    ForwardingOps::embed(table, tokens, out);
   }
 
   void rotate_and_store(TensorView qkv,
@@ -552,13 +481,30 @@ class TracedOps final : public FailingOps {
                         std::span<const SequenceSlice> slices,
                         const KvLayerView& kv) override {
     trace_ += 'l';
-    FailingOps::rotate_and_store(qkv, options, slices, kv);
+    ForwardingOps::rotate_and_store(qkv, options, slices, kv);
   }
 
  private:
   std::string trace_;  // of the engine's thread
   TracedDevice device_;
 };
+
+TEST(Engine, ReadsPromptsInPiecesOfTheSizeThatWasAskedFor) {
+  TinyFamily family;
+  auto num_batches = [&](int32_t chunk_tokens) {
+    TracedOps ops(family.ops());
+    EngineOptions options = tiny_options();
+    options.chunk_tokens = chunk_tokens;
+    {
+      Engine engine(ops, family.file(), options);
+      generate(engine, {.model = "base", .prompt = random_prompt(1, 200), .max_tokens = 1});
+    }
+    return std::ranges::count(ops.trace(), 'e');
+  };
+  EXPECT_EQ(num_batches(96), 3);
+  ASSERT_GE(family.ops().prefill_rows(), 200);
+  EXPECT_EQ(num_batches(0), 1) << "as many rows as suit the device";
+}
 
 // A device that computes later would be charged to who asks it next.
 TEST(Engine, TimesABatchOnADeviceThatHasDoneEverythingBefore) {

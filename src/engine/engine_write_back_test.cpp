@@ -61,11 +61,52 @@ TEST_F(LateCopies, OfASenderAreWaitedForWhileOthersRun) {
                                .sharing = {SharingRequest::Mode::kExplicit, "base", "reuse"}});
   });
   EXPECT_EQ(receiver.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  while ((*other)->next(std::chrono::milliseconds(0))) {
+  }
+  EXPECT_TRUE((*other)->next(std::chrono::seconds(60))) << "it goes on meanwhile";
   device_.open();
   Outcome outcome = receiver.get();
   EXPECT_EQ(outcome.report.sender, "base");
   EXPECT_EQ(outcome.report.plan, "reuse");
   EXPECT_EQ(outcome.report.reused_tokens, 4 * kBlockTokens);
+  (*other)->cancel();
+}
+
+// Whoever takes nothing of what is being copied is answered at once.
+TEST_F(LateCopies, OfASenderDelayNobodyElse) {
+  std::vector<int32_t> prompt = random_prompt(5, 4 * kBlockTokens + 5);
+  auto other = engine_->submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
+  ASSERT_TRUE(other);
+  ASSERT_TRUE((*other)->next(std::chrono::seconds(60)));
+  device_.close();
+  ASSERT_TRUE(run(prompt, 4).finished);
+  GenerationRequest salted{
+      .model = "alpha", .prompt = prompt, .max_tokens = 1, .cache_salt = "another"};
+  GenerationRequest alone{.model = "alpha",
+                          .prompt = prompt,
+                          .max_tokens = 1,
+                          .sharing = {SharingRequest::Mode::kOff, "", ""}};
+  GenerationRequest full = alone;
+  full.sharing = {SharingRequest::Mode::kExplicit, "base", "full"};
+  GenerationRequest without_book{.model = "beta", .prompt = prompt, .max_tokens = 1};
+  GenerationRequest elsewhere{.model = "alpha", .prompt = random_prompt(6, 200), .max_tokens = 1};
+  GenerationRequest own = elsewhere;
+  own.prompt = random_prompt(7, 200);
+  own.sharing = {SharingRequest::Mode::kExplicit, "alpha", "reuse"};
+  for (const GenerationRequest& request : {salted, alone, full, without_book, elsewhere, own}) {
+    Outcome outcome = generate(*engine_, request);
+    EXPECT_TRUE(outcome.finished) << request.model << ' ' << request.sharing.plan;
+    EXPECT_EQ(outcome.report.cached_tokens, 0) << request.model << ' ' << request.sharing.plan;
+  }
+  prompt = random_prompt(8, 4 * kBlockTokens + 5);
+  ASSERT_TRUE(run(prompt, 4).finished);
+  auto receiver = std::async(std::launch::async, [&] {
+    return generate(*engine_, {.model = "alpha", .prompt = prompt, .max_tokens = 4});
+  });
+  EXPECT_EQ(receiver.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout)
+      << "this one takes some, although it names nobody";
+  device_.open();
+  EXPECT_EQ(receiver.get().report.sender, "base");
   (*other)->cancel();
 }
 

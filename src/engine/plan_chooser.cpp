@@ -161,8 +161,6 @@ std::vector<Digest> PlanChooser::token_keys(const Sequence& sequence,
 void PlanChooser::find_resident(PlanChoice& choice) const {
   choice.num_resident = 0;
   if (choice.plan.look_permille > 0) return;
-  if (choice.source == PlanChoice::Source::kOwnExact)
-    choice.num_resident = pool_.longest_prefix(choice.keys);
   if (choice.source == PlanChoice::Source::kOwnMixed &&
       pool_.longest_prefix(choice.keys) == choice.keys.size())
     choice.num_resident = choice.keys.size();

@@ -115,7 +115,7 @@ class PlanChooser {
                                  const Variant& writer,
                                  const std::string& provenance,
                                  size_t num_blocks) const;
-  // Looks on the device for what the choice takes.
+  // Looks on the device for what the choice takes of a mixed cache.
   void find_resident(PlanChoice& choice) const;
   const std::vector<Digest>& keys_of(Sequence& sequence,
                                      const std::shared_ptr<const Variant>& sender) const;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "engine/batch.h"
 #include "engine/engine_fixture.h"
+#include "engine/plan_entries.h"
 #include "sharing/transfer_threads.h"
 #include "store/test_entries.h"
 
@@ -30,6 +31,15 @@ TEST(PickPlan, TakesTheBestQualityThatMeetsTheTarget) {
   EXPECT_DOUBLE_EQ(pick(candidates, 0.9, 5).predicted_seconds, 4);
   EXPECT_DOUBLE_EQ(pick(candidates, 0.9, 2).predicted_seconds, 1.5);
   EXPECT_DOUBLE_EQ(pick(candidates, 0.9, 0.2).predicted_seconds, 1) << "none meets it: the fastest";
+  EXPECT_DOUBLE_EQ(pick(candidates, 0.9, 4).predicted_seconds, 4) << "just in time";
+  candidates = {candidate(1, 3), candidate(1, 2)};
+  EXPECT_DOUBLE_EQ(pick(candidates, 0.9, 5).predicted_seconds, 2) << "as good and sooner";
+}
+
+TEST(PickPlan, OfEqualsTakesTheFirst) {
+  std::vector<PlanChoice> candidates = {candidate(1, 2), candidate(1, 2)};
+  EXPECT_EQ(&pick(candidates, 0.9, 0), &candidates[0]);
+  EXPECT_EQ(&pick(candidates, 0.9, 5), &candidates[0]);
 }
 
 TEST(PickPlan, ComputesWhenLoadingIsDearer) {
@@ -179,7 +189,11 @@ TEST(CostModel, IsCalibratedByComputing) {
   EXPECT_GT(costs.token_seconds, 0);
   EXPECT_GT(costs.attention_seconds, 0);
   EXPECT_GT(costs.output_seconds, 0);
-  EXPECT_GT(costs.bandwidths[index_of(Tier::kHost)], 0);
+  // Far from what any machine does: a wrong unit would be outside.
+  EXPECT_LT(costs.token_seconds, 1e-2);
+  EXPECT_LT(costs.attention_seconds, 1e-4);
+  EXPECT_GT(costs.bandwidths[index_of(Tier::kHost)], 1e5);
+  EXPECT_LT(costs.bandwidths[index_of(Tier::kHost)], 1e12);
   int32_t num_written = 0;
   std::vector<std::byte> bytes(layout.layer_bytes());
   for (int32_t block = 0; block < kv_memory.pool().num_blocks(); ++block) {
@@ -202,16 +216,18 @@ class Choosing : public testing::Test {
     return {family_.models(), *books_, store_, pool_, costs_, options_};
   }
 
-  Sequence sequence(const SharingRequest& sharing) const {
+  Sequence sequence(const SharingRequest& sharing,
+                    const std::string& model = "alpha",
+                    int32_t num_tokens = 5 * kBlockTokens + 1) const {
     GenerationRequest request;
-    request.model = "alpha";
-    request.prompt = random_prompt(1, 5 * kBlockTokens + 1);
+    request.model = model;
+    request.prompt = random_prompt(1, num_tokens);
     request.max_tokens = 1;
     request.sharing = sharing;
     Sequence made({.request = std::move(request),
-                   .variant = family_.models().get("alpha"),
+                   .variant = family_.models().get(model),
                    .vocab_size = 320,
-                   .max_tokens = 5 * kBlockTokens + 2});
+                   .max_tokens = num_tokens + 1});
     made.exact_keys = chooser().exact_keys(made, *made.variant);
     return made;
   }
@@ -231,6 +247,36 @@ class Choosing : public testing::Test {
       ASSERT_TRUE(put_entries(store_, {.key = keys.at(i)}, entries));
     }
   }
+
+  void store_layers(std::span<const Digest> keys, const std::vector<EntryId>& layers) {
+    std::vector<std::byte> bytes(options_.layout.layer_bytes());
+    std::vector<EntryBytes> entries;
+    for (EntryId id : layers) entries.push_back({id, bytes});
+    for (const Digest& key : keys) ASSERT_TRUE(put_entries(store_, {.key = key}, entries));
+  }
+
+  static SharingRequest from_base(const std::string& plan) {
+    return {SharingRequest::Mode::kExplicit, "base", plan};
+  }
+
+  // Of the blocks of alpha's prompt as it reads them with the plan, the first of them base's.
+  std::vector<Digest> mixed_keys(const ReusePlan& plan, size_t num_covered) const {
+    Sequence any = sequence({});
+    return chooser().mixed_keys(any, provenance_of(plan, 4, *family_.models().base(), nullptr),
+                                num_covered);
+  }
+
+  // Three blocks that plan 0,1,3 has mixed, and one that was read behind them.
+  std::vector<Digest> store_mixed() {
+    store_blocks(3, 3);
+    std::vector<Digest> keys = mixed_keys({0, 1, 3}, 3);
+    keys.resize(4);
+    store_layers(std::span(keys).first(3), {kv(1), kv(2)});
+    store_layers(std::span(keys).subspan(3), key_value_entries(4));
+    return keys;
+  }
+
+  void erase(const Digest& key) { store_.erase(std::span(&key, 1)); }
 
   TinyFamily family_;
   std::unique_ptr<PlanBooks> books_;
@@ -318,6 +364,220 @@ TEST_F(Choosing, QualityGoesFirstWhileThereIsTimeAndNobodyWaits) {
   EXPECT_EQ(source({}, 0, 0.999), PlanChoice::Source::kCompute) << "the plan is not good enough";
   options_.ttft_slo_ms = 1e7;
   EXPECT_EQ(source({}, 0, 0.99), PlanChoice::Source::kCompute) << "the engine's target";
+  Sequence late = sequence({});
+  late.submitted = std::chrono::steady_clock::now() - std::chrono::hours(3);
+  EXPECT_EQ(chooser().choose(late, 0).source, PlanChoice::Source::kSender) << "it has waited";
+}
+
+TEST_F(Choosing, WhatAPlanHasMixedIsTakenWithWhatLiesBehind) {
+  std::vector<Digest> keys = store_mixed();
+  Sequence reading = sequence(from_base("0,1,3"));
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kOwnMixed);
+  EXPECT_EQ(choice.keys, keys);
+  EXPECT_EQ(choice.sender_keys.size(), 3u);
+  EXPECT_EQ(choice.num_sender_tokens(), 3 * kBlockTokens);
+  EXPECT_EQ(choice.num_resident, 0u);
+  const uint64_t entries = 3 * 2 + 3 * 2 + 4;  // the sender's layers, the own ones, those behind
+  PrefillWork work{.context_tokens = 4 * kBlockTokens,
+                   .load_bytes = {entries * options_.layout.layer_bytes()},
+                   .suffix_tokens = kBlockTokens + 1};
+  EXPECT_NEAR(choice.predicted_seconds, costs_.prefill_seconds(work), 1e-12);
+  EXPECT_EQ(chooser().load_bytes(choice), entries * options_.layout.layer_bytes());
+}
+
+TEST_F(Choosing, OneMixedBlockIsEnough) {
+  store_blocks(1, 1);
+  std::vector<Digest> keys = mixed_keys({0, 1, 3}, 1);
+  store_layers(std::span(keys).first(1), {kv(1), kv(2)});
+  Sequence reading = sequence(from_base("0,1,3"));
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kOwnMixed);
+  EXPECT_EQ(choice.keys.size(), 1u);
+}
+
+TEST_F(Choosing, AMixedCacheReachesToItsFirstGap) {
+  std::vector<Digest> keys = store_mixed();
+  Sequence reading = sequence(from_base("0,1,3"));
+  const PlanChoice whole = chooser().choose(reading, 0);
+  ASSERT_EQ(whole.keys.size(), 4u);
+  EXPECT_EQ(chooser().num_in_memory(whole), 4u);
+  erase(keys[3]);
+  EXPECT_EQ(chooser().num_in_memory(whole), 3u) << "what lies behind is gone";
+  store_mixed();
+  erase(keys[2]);
+  EXPECT_EQ(chooser().num_in_memory(whole), 2u) << "what lies behind is of no use";
+  store_mixed();
+  erase(whole.sender_keys[1]);
+  EXPECT_EQ(chooser().num_in_memory(whole), 1u);
+}
+
+TEST_F(Choosing, WhatIsOnTheDeviceGoesBeforeWhatIsInMemory) {
+  Sequence reading = sequence({});
+  store_layers(std::span(reading.exact_keys).subspan(1, 2), key_value_entries(4));
+  std::optional<std::vector<BlockLease>> leases = pool_.take(1);
+  pool_.label((*leases)[0].block(), reading.exact_keys[0]);
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kOwnExact);
+  EXPECT_EQ(choice.keys.size(), 3u);
+  EXPECT_EQ(choice.num_resident, 1u);
+  EXPECT_EQ(chooser().num_in_memory(choice), 3u);
+  erase(reading.exact_keys[2]);
+  EXPECT_EQ(chooser().num_in_memory(choice), 2u);
+}
+
+// In the store a cache that recomputes nothing is the sender's.
+TEST_F(Choosing, PlainReuseIsMixedWhereItIsOnTheDeviceOrHasSomethingBehind) {
+  store_blocks(3, 0);
+  auto choose = [&](const std::string& plan) {
+    Sequence reading = sequence(from_base(plan));
+    return chooser().choose(reading, 0);
+  };
+  EXPECT_EQ(choose("reuse").source, PlanChoice::Source::kSender);
+  std::vector<Digest> keys = mixed_keys(ReusePlan::reuse_all(), 3);
+  {
+    std::optional<std::vector<BlockLease>> leases = pool_.take(3);
+    for (size_t i = 0; i < 3; ++i) pool_.label((*leases)[i].block(), keys[i]);
+    PlanChoice resident = choose("reuse");
+    EXPECT_EQ(resident.source, PlanChoice::Source::kOwnMixed);
+    EXPECT_EQ(resident.num_resident, 3u);
+    PlanChoice looking = choose("reuse+0.1%");
+    EXPECT_EQ(looking.source, PlanChoice::Source::kSender) << "its blocks are the request's own";
+    EXPECT_EQ(looking.num_resident, 0u);
+  }
+  pool_.forget_all();
+  store_layers(std::span(keys).subspan(3, 1), key_value_entries(4));
+  PlanChoice behind = choose("reuse");
+  EXPECT_EQ(behind.source, PlanChoice::Source::kOwnMixed);
+  EXPECT_EQ(behind.keys.size(), 4u);
+  EXPECT_EQ(behind.num_resident, 0u);
+}
+
+TEST_F(Choosing, PredictsThatWhatFollowsTheSendersTokensRunsTwiceWithLookedAtOnes) {
+  store_blocks(3, 0);
+  std::vector<Digest> keys = mixed_keys(ReusePlan::reuse_all(), 3);
+  store_layers(std::span(keys).subspan(3, 1), key_value_entries(4));
+  Sequence reading = sequence(from_base("reuse+10%"));
+  PlanChoice choice = chooser().choose(reading, 0);
+  ASSERT_EQ(choice.keys.size(), 4u);
+  PrefillWork work{.context_tokens = 4 * kBlockTokens,
+                   .load_bytes = {4 * 4 * options_.layout.layer_bytes()},
+                   .suffix_tokens = kBlockTokens + 1,
+                   .looked_at_tokens = 20,
+                   .second_suffix_tokens = 2 * kBlockTokens + 1};
+  EXPECT_NEAR(choice.predicted_seconds, costs_.prefill_seconds(work), 1e-12);
+}
+
+TEST_F(Choosing, TheLastTokenOfAPromptIsNeverTaken) {
+  store_blocks(5, 5);
+  for (const char* plan : {"0,1,3", "reuse"}) {
+    Sequence reading = sequence(from_base(plan), "alpha", 5 * kBlockTokens);
+    PlanChoice choice = chooser().choose(reading, 0);
+    EXPECT_EQ(choice.source, PlanChoice::Source::kSender) << plan;
+    EXPECT_EQ(choice.keys.size(), 4u) << plan;
+  }
+  store_layers(mixed_keys({0, 1, 3}, 4), key_value_entries(4));  // the fifth lies behind
+  Sequence reading = sequence(from_base("0,1,3"), "alpha", 5 * kBlockTokens);
+  PlanChoice choice = chooser().choose(reading, 0);
+  EXPECT_EQ(choice.source, PlanChoice::Source::kOwnMixed);
+  EXPECT_EQ(choice.keys.size(), 4u);
+}
+
+TEST_F(Choosing, ASenderThatIsGoneIsNoChoice) {
+  store_blocks(4, 4);
+  for (const char* plan : {"reuse", "0,1,3", "auto"}) {
+    Sequence reading = sequence({SharingRequest::Mode::kExplicit, "gone", plan});
+    PlanChoice choice = chooser().choose(reading, 0);
+    EXPECT_EQ(choice.source, PlanChoice::Source::kCompute) << plan;
+    EXPECT_EQ(choice.fallback, plan == std::string("auto") ? "" : "no cache of the sender");
+    EXPECT_EQ(choice.fallback_kind, "no_cache");
+  }
+}
+
+TEST_F(Choosing, AnAnswerThatHasBegunKeepsItsPlanWhileItsCacheIsThere) {
+  const TierSet disk = TierSet().set(index_of(Tier::kDisk));
+  store_blocks(3, 3);
+  Sequence reading = sequence({});
+  reading.choice = chooser().choose(reading, 0);
+  ASSERT_EQ(reading.choice.source, PlanChoice::Source::kSender);
+  std::optional<std::vector<BlockLease>> leases = pool_.take(3);  // as base has left them
+  for (size_t i = 0; i < 3; ++i) pool_.label((*leases)[i].block(), reading.choice.keys[i]);
+  reading.tokens.push_back(1);
+  reading.request.min_quality = 1.0;  // nothing would be shared any more
+  PlanChoice again = chooser().choose(reading, 0, disk);
+  EXPECT_EQ(again.source, PlanChoice::Source::kSender);
+  EXPECT_EQ(again.provenance, reading.choice.provenance);
+  EXPECT_EQ(again.keys, reading.choice.keys);
+  EXPECT_EQ(again.num_resident, 0u) << "what base has on the device is not what the plan makes";
+  EXPECT_EQ(again.avoided, disk);
+  EXPECT_EQ(again.fallback, "");
+  erase(reading.choice.keys[1]);
+  PlanChoice without = chooser().choose(reading, 0);
+  EXPECT_EQ(without.source, PlanChoice::Source::kCompute);
+  EXPECT_EQ(without.fallback, "the cache is gone");
+}
+
+TEST_F(Choosing, AMixedCacheIsGoneWithAnyPartOfIt) {
+  std::vector<Digest> keys = store_mixed();
+  Sequence reading = sequence(from_base("0,1,3"));
+  reading.choice = chooser().choose(reading, 0);
+  ASSERT_EQ(reading.choice.source, PlanChoice::Source::kOwnMixed);
+  reading.tokens.push_back(1);
+  EXPECT_EQ(chooser().choose(reading, 0).fallback, "");
+  reading.choice.num_resident = 4;  // it was on the device when it was chosen
+  EXPECT_EQ(chooser().choose(reading, 0).num_resident, 0u);
+  for (const Digest& part : {reading.choice.sender_keys[0], keys[2], keys[3]}) {
+    erase(part);
+    EXPECT_EQ(chooser().choose(reading, 0).fallback, "the cache is gone");
+    store_mixed();
+  }
+  EXPECT_EQ(chooser().choose(reading, 0).fallback, "");
+}
+
+TEST_F(Choosing, BlocksWithoutTheInputsOfABookAreComputedAgain) {
+  store_blocks(4, 2);
+  Sequence owner = sequence({}, "base");
+  PlanChoice choice = chooser().choose(owner, 0);
+  ASSERT_EQ(choice.source, PlanChoice::Source::kOwnExact);
+  ASSERT_EQ(choice.keys.size(), 4u);
+  EXPECT_FALSE(choice.refills_inputs);
+  std::optional<PlanChoice> refill = chooser().refill_inputs(owner, choice);
+  ASSERT_TRUE(refill);
+  EXPECT_EQ(refill->source, PlanChoice::Source::kOwnExact);
+  EXPECT_EQ(refill->keys.size(), 2u);
+  EXPECT_TRUE(refill->refills_inputs);
+  PrefillWork work{.context_tokens = 2 * kBlockTokens,
+                   .load_bytes = {2 * 4 * options_.layout.layer_bytes()},
+                   .suffix_tokens = 3 * kBlockTokens + 1};
+  EXPECT_NEAR(refill->predicted_seconds, costs_.prefill_seconds(work), 1e-12);
+  choice.num_resident = 3;
+  EXPECT_EQ(chooser().refill_inputs(owner, choice)->num_resident, 2u);
+  choice.num_resident = 1;
+  EXPECT_EQ(chooser().refill_inputs(owner, choice)->num_resident, 1u);
+  options_.sharing = SharingMode::kOff;
+  EXPECT_FALSE(chooser().refill_inputs(owner, choice)) << "nobody would take them";
+}
+
+TEST_F(Choosing, InputsAreNotMissedWhereThereAreAllOrNoneIsOnesOwn) {
+  family_.add_book("alpha", "beta", {{{0, 2, 3}, 0.995}});
+  PlanBooks books(family_.ops(), family_.models().config(), family_.file());
+  PlanChooser chooser(family_.models(), books, store_, pool_, costs_, options_);
+  store_blocks(4, 4);
+  Sequence owner = sequence({}, "base");
+  EXPECT_FALSE(chooser.refill_inputs(owner, chooser.choose(owner, 0)));
+  Sequence receiver = sequence({});  // others take from it at layer 2
+  PlanChoice shared = chooser.choose(receiver, 0);
+  ASSERT_EQ(shared.source, PlanChoice::Source::kSender);
+  EXPECT_FALSE(chooser.refill_inputs(receiver, shared)) << "base's blocks are not alpha's";
+}
+
+TEST_F(Choosing, WithoutAnyInputAllOfTheCacheIsComputedAgain) {
+  store_blocks(4, 0);
+  Sequence owner = sequence({}, "base");
+  std::optional<PlanChoice> refill = chooser().refill_inputs(owner, chooser().choose(owner, 0));
+  ASSERT_TRUE(refill);
+  EXPECT_EQ(refill->source, PlanChoice::Source::kCompute);
+  EXPECT_TRUE(refill->keys.empty());
 }
 
 TEST_F(Choosing, OffMeansNothingOfOthersAndPlainReuseEveryLayer) {
@@ -386,6 +646,9 @@ TEST_F(Choosing, RequestsThatCannotBeAreNamed) {
   EXPECT_EQ(problem("alpha", "auto"), "") << "its own";
   EXPECT_NE(problem("nobody", "auto").find("\"nobody\": not a model"), std::string::npos);
   EXPECT_NE(problem("nobody", "full").find("not a model"), std::string::npos);
+  EXPECT_NE(problem("", "auto").find("not a model"), std::string::npos);
+  EXPECT_NE(problem("alpha", "0,1,3").find("not stored at layer 1; they are at []"),
+            std::string::npos);
   EXPECT_NE(problem("base", "auto", "beta").find("no plan book was measured"), std::string::npos);
   EXPECT_NE(problem("base", "0,2,3").find("not stored at layer 2; they are at [1]"),
             std::string::npos);
@@ -416,6 +679,8 @@ TEST_F(Choosing, ABatchWithALoadTeachesNothing) {
   EXPECT_FALSE(is_plain_prefill(batch));
   reading.release_blocks();
   EXPECT_TRUE(is_plain_prefill(batch));
+  reading.looking = std::make_unique<Looking>();
+  EXPECT_FALSE(is_plain_prefill(batch)) << "nor does one that looks at tokens";
 }
 
 }  // namespace

@@ -178,7 +178,6 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
   auto resident = static_cast<std::ptrdiff_t>(choice.num_resident);
   int32_t context = choice.num_tokens();
   bool is_mixed = choice.source == PlanChoice::Source::kOwnMixed;
-  bool is_shared = is_mixed || choice.source == PlanChoice::Source::kSender;
   sequence.load_tier = parts_.chooser.tier_of(choice);
   std::span<const int32_t> blocks = sequence.blocks.blocks();
   StoredContext stored{
@@ -193,7 +192,7 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
   ReuseJob job{.receiver = sequence.variant,
                .context = {sequence.tokens.begin() + resident * kBlockTokens,
                            sequence.tokens.begin() + context},
-               .plan = is_shared ? choice.plan : ReusePlan::reuse_all(),
+               .plan = choice.plan,
                .translator = std::move(translator),
                .stored = std::move(stored)};
   bool is_in_memory = sequence.load_tier == Tier::kHost;
@@ -294,14 +293,12 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   if (is_behind_link(sequence.load_tier))
     sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
   sequence.pass.reset();
-  sequence.looking.reset();
   sequence.writer.reset();
   if (has_more_on_device(sequence)) return keep_arrived(sequence);
   sequence.reuse.reset();
   sequence.num_computed = 0;
   if (sequence.choice.num_resident > 0) return keep_resident(sequence);
   sequence.blocks.clear();
-  sequence.num_shared_blocks = 0;
   ++sequence.num_failed_loads;
   if (sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
   sequence.choice = PlanChoice{};
@@ -426,8 +423,6 @@ void PromptReader::report_reuse(Sequence& sequence) {
 
 void PromptReader::store_blocks(Sequence& sequence) {
   if (!sequence.writer || sequence.reuse) return;
-  note_stored(sequence);
-  if (!sequence.writer) return;
   if (!parts_.adapters.is_current(*sequence.variant)) {
     if (!sequence.writer->has_copies()) sequence.writer.reset();
     return;

@@ -188,7 +188,7 @@ int32_t reference_greedy(std::vector<float> logits,
 }
 
 TEST(Sampler, PenaltiesFollowTheReference) {
-  const std::vector<int32_t> prompt = {1, 4, 4, 9};
+  const std::vector<int32_t> prompt = {1, 4, 4, 9, 40, 69};
   const SamplingOptions cases[] = {{.repetition_penalty = 1.5f},
                                    {.presence_penalty = 0.9f},
                                    {.frequency_penalty = 0.4f},
@@ -197,16 +197,25 @@ TEST(Sampler, PenaltiesFollowTheReference) {
                                     .frequency_penalty = 0.2f,
                                     .logit_bias = {{3, 1.0f}, {5, -100.0f}}}};
   for (const SamplingOptions& options : cases) {
-    Sampler sampler(options, prompt, 12);
+    Sampler sampler(options, prompt, 70);
     EXPECT_FALSE(sampler.is_plain_greedy());
     std::vector<int32_t> output;
-    std::vector<float> logits = random_logits(31, 12);
+    std::vector<float> logits = random_logits(31, 70);
     for (int step = 0; step < 40; ++step) {
       std::vector<float> row = logits;
       int32_t expected = reference_greedy(logits, options, prompt, output);
       output.push_back(sampler.sample(row, -1).token);
       ASSERT_EQ(output.back(), expected) << "step " << step;
     }
+  }
+}
+
+TEST(Sampler, HasABitForEveryTokenThatWasSeen) {
+  for (int32_t vocab_size : {1, 32, 33, 64, 65}) {
+    Sampler sampler({.repetition_penalty = 1.5f}, std::vector<int32_t>{vocab_size - 1}, vocab_size);
+    std::span<const uint32_t> seen = sampler.next(0, -1, {}).seen;
+    ASSERT_EQ(std::ssize(seen), vocab_size / 32 + (vocab_size % 32 > 0 ? 1 : 0)) << vocab_size;
+    EXPECT_EQ(seen.back(), uint32_t{1} << ((vocab_size - 1) % 32)) << vocab_size;
   }
 }
 

@@ -101,6 +101,7 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
   EXPECT_EQ(fresh.load_ms, 0);
   EXPECT_EQ(fresh.fallback, "");
   EXPECT_EQ(fresh.fallback_after_tokens, 0);
+  EXPECT_EQ(fresh.fallback_reason, "");
   EXPECT_EQ(fresh.queue_ms, 7) << "it has waited once";
 
   Sequence& answered = *plan.preempted[0];
@@ -181,6 +182,53 @@ TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
   ASSERT_EQ(plan.rows.size(), 1u);
   EXPECT_EQ(plan.rows[0].sequence->id, 1u);
   scheduler.check_integrity();
+}
+
+// It has answered one token, and goes on as it did before: there is something to draft.
+std::unique_ptr<Sequence> make_quoting(uint64_t id, int32_t output_tokens) {
+  auto sequence = make_sequence(id, 20, output_tokens);
+  sequence->tokens.push_back(0);
+  for (size_t i = 0; i < sequence->tokens.size(); ++i)
+    sequence->tokens[i] = static_cast<int32_t>(i % 7);
+  sequence->num_computed = 20;
+  sequence->lookup = std::make_unique<PromptLookup>();
+  return sequence;
+}
+
+// Beyond some rows a step is no longer bound by memory.
+TEST(Scheduler, DraftsSoManyRowsInAStep) {
+  BlockPool pool(64);
+  Scheduler scheduler(pool, {.chunk_tokens = 512});
+  for (uint64_t id = 1; id <= 10; ++id) add(scheduler, pool, make_quoting(id, 30));
+  for (int step = 0; step < 2; ++step) {
+    StepPlan plan = scheduler.plan_step();
+    ASSERT_EQ(plan.rows.size(), 10u);
+    std::vector<size_t> drafts;
+    for (const StepPlan::Work& work : plan.rows) drafts.push_back(work.sequence->drafts.size());
+    EXPECT_EQ(drafts, (std::vector<size_t>{3, 3, 3, 3, 3, 1, 0, 0, 0, 0})) << "16 in all";
+  }
+}
+
+TEST(Scheduler, NeverDraftsBeyondTheAnswersEnd) {
+  for (int32_t left : {1, 2, 3, 4, 9}) {
+    BlockPool pool(8);
+    Scheduler scheduler(pool, {.chunk_tokens = 512});
+    add(scheduler, pool, make_quoting(1, 1 + left));
+    scheduler.plan_step();
+    EXPECT_EQ(std::ssize(scheduler.running()[0]->drafts), std::min(left - 1, 3)) << left;
+  }
+}
+
+// However many decode.
+TEST(Scheduler, APromptGetsABlockOfRowsAtLeast) {
+  BlockPool pool(256);
+  Scheduler scheduler(pool, {.chunk_tokens = 64});
+  for (uint64_t id = 1; id <= 60; ++id) add(scheduler, pool, make_sequence(id, 1, 50));
+  execute(scheduler.plan_step());
+  add(scheduler, pool, make_sequence(99, 300, 5));
+  StepPlan plan = scheduler.plan_step();
+  ASSERT_EQ(plan.rows.size(), 61u);
+  EXPECT_EQ(plan.rows.back().num_tokens, kBlockTokens);
 }
 
 std::vector<uint64_t> order_of(WaitingLine& line) {

@@ -50,6 +50,7 @@ class FaultyLink {
     int server = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = LoopbackListener::loopback(server_port_);
     bool is_open = connect(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    LoopbackListener::send_at_once(server);
     std::vector<char> bytes(65536);
     while (is_open && !listener_.is_ending() && !has_failed(Fault::kReset)) {
       pollfd ends[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,6 +57,12 @@ class LoopbackListener {
     return address;
   }
 
+  // As Redis does: a short answer does not wait for the one before it to be acknowledged.
+  static void send_at_once(int connection) {
+    const int on = 1;
+    EXPECT_EQ(setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), 0);
+  }
+
   static bool has_something(int from) {
     pollfd wanted{from, POLLIN, 0};
     return poll(&wanted, 1, kLookMs) > 0;
@@ -67,6 +74,7 @@ class LoopbackListener {
       if (!has_something(listener_)) continue;
       int client = accept(listener_, nullptr, nullptr);
       if (client < 0) continue;
+      send_at_once(client);
       connections_.emplace_back([this, client] {
         serve_(client);
         close(client);

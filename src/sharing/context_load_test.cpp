@@ -122,6 +122,63 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
   EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
   EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
   EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
+  EXPECT_EQ(load->whole_blocks(), static_cast<size_t>(kNumBlocks));
+  EXPECT_GT(load->load_ms(), 0);
+  EXPECT_LE(load->load_ms() * 1e-3, load->elapsed_seconds());
+}
+
+// Of the leading blocks the layers that the plan recomputes, and all that lies behind them.
+TEST_F(ContextLoading, TakesItsOwnLayersFromItsOwnKeys) {
+  LoadJob mixed = job();
+  mixed.stored.keys = {test_key(0), test_key(1)};
+  for (int32_t i = 0; i < kNumBlocks; ++i) {
+    auto number = static_cast<uint64_t>(50 + i);
+    mixed.stored.own_keys.push_back(test_key(number));
+    std::vector<EntryId> stored = {kv(2)};
+    if (i >= 2) stored = {kv(0), kv(1), kv(2)};
+    for (EntryId id : stored) put(*store_, number, id);
+  }
+  store_->flush();
+  mixed.input_layer = -1;
+  mixed.layers = {0, 1, 2};
+  mixed.own_layers = {2};
+  auto load = start(mixed);
+  std::optional<LoadFailure> failure = wait_for_end(*load);
+  ASSERT_FALSE(failure) << failure->text;
+  EXPECT_EQ(load->input_blocks(), 0);
+  EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
+  for (int32_t i = 0; i < kNumBlocks; ++i) {
+    for (int32_t layer : mixed.layers) {
+      bool is_own = i >= 2 || layer == 2;
+      auto number = static_cast<uint64_t>(is_own ? 50 + i : i);
+      EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer))) << i << ' ' << layer;
+    }
+  }
+}
+
+// Two at a time: those that are whole are there whatever becomes of the rest.
+TEST_F(ContextLoading, BlocksThatComeTogetherAreWholeBeforeTheNextOnes) {
+  std::vector<size_t> seen;
+  for (uint64_t reads = 0; reads < 14; ++reads) {
+    LoadJob together = job();
+    together.stored.blocks_together = 2;
+    files_.close_gate_after(reads);
+    auto load = start(together);
+    files_.wait_until_hanging();
+    load->stop();
+    const size_t whole = load->whole_blocks();
+    EXPECT_EQ(whole % 2, 0u);
+    for (size_t i = 0; i < whole; ++i) {
+      for (int32_t layer : {0, 2}) {
+        EXPECT_EQ(block_bytes(layer, 2 * static_cast<int32_t>(i) + 1), content(i, kv(layer)))
+            << reads << ' ' << i;
+      }
+    }
+    seen.push_back(whole);
+    files_.open_gate();
+  }
+  EXPECT_EQ(seen.front(), 0u);
+  EXPECT_GT(std::ranges::count(seen, 2u), 0);
 }
 
 // Inputs do not wait for copies of layers, and nobody who asks does.
@@ -183,6 +240,10 @@ TEST_F(ContextLoading, MissingEntryIsAFailure) {
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
+  EXPECT_EQ(failure->text, "block 3 of layer 1 is missing or damaged");
+  EXPECT_FALSE(load->is_arriving()) << "nothing comes any more";
+  EXPECT_FALSE(load->is_loaded());
+  EXPECT_EQ(load->whole_blocks(), 0u);
 }
 
 TEST_F(ContextLoading, EntryOfAnotherSizeIsAMissAndIsForgotten) {
@@ -215,6 +276,8 @@ TEST_F(ContextLoading, HangingReadIsAFailureAfterTheLimit) {
     std::optional<LoadFailure> failure = wait_for_end(*load);
     ASSERT_TRUE(failure.has_value()) << reads;
     EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
+    EXPECT_EQ(failure->tier, Tier::kDisk) << "which is to blame";
+    EXPECT_EQ(load->failure()->text, failure->text) << "it stays";
     files_.open_gate();
   }
 }

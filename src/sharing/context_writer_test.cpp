@@ -208,7 +208,7 @@ TEST_F(LateWriting, WhatIsErasedBeforeItIsCopiedStaysErased) {
 TEST_F(LateWriting, ReadsRowsBackWhenThereIsNoMemoryToSetThemAside) {
   std::vector<std::shared_ptr<Buffer>> taken;
   while (auto buffer = write_back_.take_buffer(size_t{64} << 20)) taken.push_back(buffer);
-  ASSERT_FALSE(taken.empty());
+  ASSERT_EQ(taken.size(), 8u) << "512 MiB";
   ASSERT_EQ(write_back_.take_buffer(size_t{64} << 20), nullptr);
   ContextWriter writer(parts(), {1});
   capture(writer, 1, 0, kBlockTokens);
@@ -264,6 +264,18 @@ TEST(ContextWriter, PutsLargeContextsInPieces) {
 TEST_F(LateWriting, BuffersAreUsedAgain) {
   void* first = write_back_.take_buffer(4096)->data();
   EXPECT_EQ(write_back_.take_buffer(4096)->data(), first);
+  EXPECT_EQ(write_back_.take_buffer(1000)->data(), first) << "large enough";
+  std::shared_ptr<Buffer> again = write_back_.take_buffer(4096);
+  std::shared_ptr<Buffer> other = write_back_.take_buffer(4096);
+  EXPECT_EQ(again->data(), first);
+  EXPECT_NE(other->data(), first) << "it is in use";
+  EXPECT_GE(write_back_.take_buffer(8192)->bytes(), 8192u) << "these are too small";
+}
+
+TEST_F(LateWriting, BuffersThatCameBackDoNotCount) {
+  for (int i = 0; i < 20; ++i) EXPECT_NE(write_back_.take_buffer(size_t{64} << 20), nullptr);
+  EXPECT_NE(write_back_.take_buffer(size_t{512} << 20), nullptr) << "none is in use";
+  EXPECT_EQ(write_back_.take_buffer((size_t{512} << 20) + 1), nullptr);
 }
 
 // The leading blocks stay when what follows them is erased with its owner, and only they have E.

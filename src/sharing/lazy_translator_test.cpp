@@ -75,6 +75,27 @@ TEST_F(LazyMaps, ThatWereReplacedOrRemovedSinceTheStartAreNotUsed) {
   EXPECT_FALSE(removed.get());
 }
 
+TEST_F(LazyMaps, ThatAreReplacedWhileTheyAreReadAreNotUsed) {
+  LazyTranslator maps(*ops_, path_, kShape, [this](const auto& path, const auto& shape) {
+    save(0.75f);
+    return load_translation(path, shape.num_layers, shape.kv_columns, shape.d_model);
+  });
+  auto read = maps.get();
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kDataCorrupt);
+  EXPECT_NE(read.error().message.find("was changed"), std::string::npos);
+}
+
+TEST_F(LazyMaps, WhatGoesWrongOtherwiseIsSaidWithTheirName) {
+  LazyTranslator maps(*ops_, path_, kShape, [](const auto&, const auto&) -> TranslationMaps {
+    throw std::runtime_error("no memory for them");
+  });
+  auto read = maps.get();
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(read.error().message.find("maps.safetensors: no memory for them"), std::string::npos);
+}
+
 // As on a disk that hangs.
 TEST_F(LazyMaps, AreNotWaitedForForEver) {
   std::promise<void> gate;

@@ -70,6 +70,13 @@ TEST_F(PlanBookTest, ComesBackAsItWasSaved) {
   const PlanBook loaded = load_plan_book(path_);
   EXPECT_EQ(loaded.full_score, book.full_score);
   EXPECT_EQ(loaded.full_gold_probability, book.full_gold_probability);
+  EXPECT_EQ(loaded.sender, "base");
+  EXPECT_EQ(loaded.receiver, "qa");
+  EXPECT_EQ(loaded.num_layers, 8);
+  EXPECT_EQ(loaded.data_name, "rows.jsonl");
+  EXPECT_EQ(loaded.metric, "f1");
+  EXPECT_FALSE(loaded.look_layer);
+  EXPECT_TRUE(loaded.maps_file.empty());
   ASSERT_EQ(loaded.frontier.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     const PlanQuality& found = loaded.frontier[i].quality;
@@ -83,6 +90,80 @@ TEST_F(PlanBookTest, ComesBackAsItWasSaved) {
     EXPECT_EQ(found.gold_lost, expected.gold_lost);
     EXPECT_EQ(found.gold_lost_error, expected.gold_lost_error);
   }
+}
+
+TEST_F(PlanBookTest, EveryFieldComesBack) {
+  PlanBook book = example();
+  auto digest_of = [](std::string_view text) { return sha256(std::as_bytes(std::span(text))); };
+  book.sender_model = digest_of("model");
+  book.sender_adapter = digest_of("sender");
+  book.receiver_model = digest_of("model");
+  book.receiver_adapter = digest_of("receiver");
+  book.data_digest = digest_of("data");
+  book.num_contexts = 60;
+  book.context_tokens_median = 1345;
+  book.look_layer = 7;
+  book.maps_file = folder_.path() / "maps.safetensors";
+  book.profile_seconds = 12.5;
+  book.prefill_equivalents = 31.25;
+  book.heat_map = {{.b = 1, .c = 8, .translated = true, .kl = 0.25, .agreement = 0.75}};
+  book.sensitivity = {{.layer = 7, .kl = 0.5, .spread = 0.125}};
+  PlanEntry& plan = book.frontier[1];
+  plan.translated = true;
+  plan.quality.kl_low = 0.03;
+  plan.quality.kl_high = 0.09;
+  plan.quality.agreement = 0.875;
+  save_plan_book(path_, book);
+  const PlanBook loaded = load_plan_book(path_);
+  EXPECT_EQ(loaded.sender_model, book.sender_model);
+  EXPECT_EQ(loaded.sender_adapter, book.sender_adapter);
+  EXPECT_EQ(loaded.receiver_model, book.receiver_model);
+  EXPECT_EQ(loaded.receiver_adapter, book.receiver_adapter);
+  EXPECT_EQ(loaded.data_digest, book.data_digest);
+  EXPECT_EQ(loaded.num_contexts, 60);
+  EXPECT_EQ(loaded.context_tokens_median, 1345);
+  EXPECT_EQ(loaded.look_layer, 7);
+  EXPECT_EQ(loaded.first_look_layer(), 7);
+  EXPECT_EQ(loaded.maps_file, book.maps_file);
+  EXPECT_EQ(loaded.profile_seconds, 12.5);
+  EXPECT_EQ(loaded.prefill_equivalents, 31.25);
+  ASSERT_EQ(loaded.heat_map.size(), 1u);
+  EXPECT_EQ(loaded.heat_map[0].b, 1);
+  EXPECT_EQ(loaded.heat_map[0].c, 8);
+  EXPECT_TRUE(loaded.heat_map[0].translated);
+  EXPECT_EQ(loaded.heat_map[0].kl, 0.25);
+  EXPECT_EQ(loaded.heat_map[0].agreement, 0.75);
+  ASSERT_EQ(loaded.sensitivity.size(), 1u);
+  EXPECT_EQ(loaded.sensitivity[0].layer, 7);
+  EXPECT_EQ(loaded.sensitivity[0].kl, 0.5);
+  EXPECT_EQ(loaded.sensitivity[0].spread, 0.125);
+  EXPECT_FALSE(loaded.frontier[0].translated);
+  EXPECT_TRUE(loaded.frontier[1].translated);
+  EXPECT_EQ(loaded.frontier[1].relative_cost, 0.4);
+  EXPECT_EQ(loaded.frontier[1].quality.kl_low, 0.03);
+  EXPECT_EQ(loaded.frontier[1].quality.kl_high, 0.09);
+  EXPECT_EQ(loaded.frontier[1].quality.agreement, 0.875);
+  EXPECT_EQ(example().first_look_layer(), 3) << "the upper 60 % of eight layers";
+}
+
+TEST_F(PlanBookTest, OtherFilesAreRefused) {
+  json good = saved(example());
+  EXPECT_EQ(good["frontier"][0]["recomputed_layers"], 0);
+  EXPECT_EQ(good["frontier"][1]["recomputed_layers"], 2);
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"format", "another"}, {"version", 2}}) {
+    json bad = good;
+    bad[field] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr("expected \"droidspeak plan book\" version 1"));
+  }
+  json bad = good;
+  bad["maps"] = "../maps.safetensors";
+  EXPECT_THAT(failure_of(bad), HasSubstr("expected a file name beside the plan book"));
+  bad = good;
+  bad["deep"] = json::parse(std::string(16, '[') + std::string(16, ']'));
+  EXPECT_THAT(failure_of(bad), HasSubstr("JSON"));
+  write_file_atomically(path_, "{\"format\": ");
+  EXPECT_THROW(load_plan_book(path_), Failure);
 }
 
 TEST_F(PlanBookTest, BooksWithoutKnownAnswersStayValid) {

@@ -213,6 +213,29 @@ TEST_F(PlanBooksTest, APairWhoseBookHasNoMapsIsNotTranslated) {
   EXPECT_EQ(chosen.translator, nullptr);
 }
 
+// "reuse" would be the raw plan.
+TEST_F(PlanBooksTest, PlansAreShownAsTheyCouldBeAskedFor) {
+  const PlanBooks found = books({write_book("book.json")});
+  auto shown = [&](const PlanBooks& of, const std::string& plan) {
+    return of.choose(parse_plan_request(plan, kLayers), sender_, receiver_).shown;
+  };
+  EXPECT_EQ(shown(found, "0,0,0"), "0,0,0");
+  EXPECT_EQ(shown(found, "0,0,0r"), "reuse");
+  EXPECT_EQ(shown(found, "reuse"), "reuse");
+  EXPECT_EQ(shown(found, "reuse+10%"), "reuse+10%");
+  EXPECT_EQ(shown(books({}, "reuse"), "0,0,0"), "reuse") << "there are no maps";
+}
+
+TEST_F(PlanBooksTest, AutoIsTheCheapestPlanOfTheBookThatIsGoodEnough) {
+  const PlanBooks found = books({write_book("book.json")}, "reuse");
+  const PlanRequest any{.is_auto = true};
+  EXPECT_EQ(found.choose(any, sender_, receiver_).shown, "0,1,3");
+  EXPECT_EQ(found.choose(any, sender_, receiver_, 1.5).shown, "full");
+  EXPECT_EQ(found.choose(any, receiver_, sender_).shown, "reuse") << "a pair without a book";
+  EXPECT_EQ(found.choose(any, sender_, receiver_).look_layer, 1);
+  EXPECT_EQ(found.choose(any, sender_, receiver_).translator, nullptr);
+}
+
 TEST_F(PlanBooksTest, APlanThatNeedsABookIsNoneForPairsWithout) {
   for (const char* plan : {"0,1,3", "0,1,3+10%", "full", "auto", "auto+", "reuse+0%", "most"}) {
     try {
