@@ -598,6 +598,8 @@ TEST_F(GgufCheckpoint, RefusesNumbersBelowTheirRange) {
   EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1025}),
               HasSubstr("\"llama.block_count\" is 1025: expected 1 to 1024"));
   EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1024}), HasSubstr("\"blk.2."));
+  EXPECT_THAT(refusal_with("llama.attention.head_count", uint64_t{1}),
+              testing::Not(HasSubstr("expected at least 1")));
 }
 
 TEST_F(GgufCheckpoint, NeedsItsEmbedding) {
