@@ -305,5 +305,31 @@ TEST_F(AdapterConfigs, MatchKeysAsPeftDoes) {
   }
 }
 
+TEST_F(AdapterConfigs, TakeTheLastOfTwoObjectsOfPatterns) {
+  AdapterConfig config = read(
+      R"({"r": 2, "rank_pattern": {"a": 3, "q_proj": 4}, "rank_pattern": {"q_proj": 5, "v_proj": 6}})");
+  EXPECT_EQ(config.rank("model.a.q_proj"), 5);
+  EXPECT_EQ(config.rank("model.a.v_proj"), 6);
+  EXPECT_EQ(config.rank("model.a"), 2);
+}
+
+TEST_F(AdapterConfigs, TakeExpressionsUpToTheirBound) {
+  const std::string key = "(" + std::string(510, 'a') + ")";
+  AdapterConfig config = read(R"({"r": 2, "rank_pattern": {")" + key + R"(": 7}})");
+  EXPECT_EQ(config.rank("model." + std::string(510, 'a')), 7);
+}
+
+TEST_F(AdapterFields, BoundWhatIsParsed) {
+  std::string many = "0";
+  for (int i = 0; i < 17; ++i) many += "," + many;
+  config_text_ = R"({"r": 2, "runtime_config": [)" + many + "]}";
+  EXPECT_THAT(refusal(), HasSubstr("JSON has more than 65536 values"));
+}
+
+TEST_F(AdapterFields, TakeLayersByTheirOneName) {
+  EXPECT_EQ(refusal_with("layers_pattern", Json::array({"layers"})), "");
+  EXPECT_THAT(refusal_with("layers_pattern", Json::array({"h"})), HasSubstr("\"layers_pattern\""));
+}
+
 }  // namespace
 }  // namespace droidspeak

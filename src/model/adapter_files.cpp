@@ -315,7 +315,6 @@ class AdapterReader {
     auto fits_half = [](float value) { return std::abs(value) <= kLargestHalf; };
     bool is_half = precision_ == Precision::kFast && tensor(index).dtype == DType::kF16 &&
                    std::ranges::all_of(values, fits_half);
-    bytes_[index].clear();
     if (!is_half) return {DType::kF32, bytes_of(std::as_bytes(std::span(values)))};
     std::vector<uint16_t> halves;
     for (float value : values) halves.push_back(f16_from_float(value));

@@ -73,7 +73,8 @@ std::optional<int32_t> consume_layer(std::string_view& text) {
   int32_t layer = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
   auto length = static_cast<size_t>(end - text.data());
-  bool is_number = error == std::errc() && layer >= 0 && (length == 1 || text.front() != '0');
+  bool is_number =
+      error == std::errc() && text.front() != '-' && (length == 1 || text.front() != '0');
   if (!is_number) return std::nullopt;
   text.remove_prefix(length);
   return layer;

@@ -1,5 +1,6 @@
 // PEFT folders: what of their tensors is taken, and what is refused and how.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -151,6 +152,7 @@ TEST_F(Adapters, RefuseTensorsThatFitNoLayer) {
   for (const char* name :
        {"base_model.model.model.layers.4.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.-1.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.layers.-0.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.00.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.99999999999.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.x.self_attn.q_proj.lora_A.weight",
@@ -295,6 +297,127 @@ TEST_F(Adapters, RefuseWhatIsNoRegularFile) {
                 AllOf(HasSubstr(name), HasSubstr("no regular file")));
     std::filesystem::remove(folder_.path() / name);
   }
+}
+
+TEST_F(ExpertParameters, MayBeNamedWithTheirAdapter) {
+  std::map<std::string, Matrix> named;
+  for (auto& [name, matrix] : tensors_) {
+    std::string longer = name;
+    longer.insert(longer.rfind(".weight"), ".default");
+    named[longer] = matrix;
+  }
+  tensors_ = named;
+  EXPECT_EQ(refusal(), "");
+  const std::string bias = "base_model.model.model.layers.1.mlp.experts.lora_A.bias";
+  add(bias, 6, 24);
+  EXPECT_THAT(refusal(), HasSubstr("\"" + bias + "\" fits no linear layer"));
+}
+
+TEST_F(ExpertParameters, RefusePairsThatAreNone) {
+  const std::string stem = "base_model.model.model.layers.1.mlp.experts.";
+  const std::map<std::string, Matrix> good = tensors_;
+  auto expect_refused = [&](std::vector<int64_t> a, std::vector<int64_t> b) {
+    add(stem + "lora_A.weight", a[0], a.size() > 1 ? a[1] : 1);
+    add(stem + "lora_B.weight", b[0], b.size() > 1 ? b[1] : 1);
+    tensors_[stem + "lora_A.weight"].shape = a;
+    tensors_[stem + "lora_B.weight"].shape = b;
+    EXPECT_THAT(refusal(), HasSubstr("expected ranks of 3 experts"));
+    tensors_ = good;
+  };
+  expect_refused({6, 24}, {64, 3});
+  expect_refused({6, 24}, {64, 12});
+  expect_refused({7, 24}, {64, 7});
+  expect_refused({0, 24}, {64, 0});
+  expect_refused({144}, {64, 6});
+  expect_refused({6, 24}, {384});
+}
+
+TEST_F(Adapters, OverlapWithinALayerOnly) {
+  add_pair("model.layers.2.self_attn.qkv_proj", 2, 128, 64);
+  EXPECT_EQ(refusal(), "") << "q_proj of layer 0 is another one";
+}
+
+TEST_F(Adapters, HaveRanksUpToTheLargerSideOfTheLayer) {
+  config_["rank_pattern"] = {{"v_proj", 64}};
+  add_pair("model.layers.1.self_attn.v_proj", 64, 32, 64);
+  EXPECT_EQ(refusal(), "");
+  config_["rank_pattern"] = {{"v_proj", 65}};
+  add_pair("model.layers.1.self_attn.v_proj", 65, 32, 64);
+  EXPECT_THAT(refusal(), HasSubstr("the layer is 32 x 64, and a rank over 64 adds nothing"));
+}
+
+TEST_F(Adapters, AreBoundedByTheWeightsOfTheBase) {
+  // q, k, v, o, gate, up and down of four layers in f32, and a header.
+  const uint64_t layer = 64 * 64 + 32 * 64 + 32 * 64 + 64 * 64 + 3 * 64 * 128;
+  EXPECT_EQ(max_adapter_bytes(base_), 4 * layer * 4 + (1 << 20));
+  base_.ffn_dim = 0;
+  base_.experts = {.count = 3, .per_row = 2, .ffn_dim = 24};
+  EXPECT_EQ(max_adapter_bytes(base_), 4 * (layer - 3 * 64 * 128 + 3 * 3 * 64 * 24) * 4 + (1 << 20));
+}
+
+TEST_F(Adapters, MayFillTheirBoundAndTheirHeader) {
+  write();
+  const std::filesystem::path path = folder_.path() / "adapter_model.safetensors";
+  const std::vector<FileTensor> tensors = [&] {
+    std::vector<FileTensor> copies;
+    for (const auto& [name, matrix] : tensors_)
+      copies.push_back(
+          {name, DType::kF32, matrix.shape, std::as_bytes(std::span<const float>(matrix.values))});
+    return copies;
+  }();
+  auto refusal_of_header = [&](uint64_t size) {
+    write_safetensors(path, tensors, {{"note", ""}});
+    uint64_t header = 0;
+    std::memcpy(&header, read_file(path).data(), sizeof header);
+    write_safetensors(path, tensors, {{"note", std::string(size - header, 'x')}});
+    return failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); });
+  };
+  const uint64_t most = 256 * (9 * 2 * 4 + 256);  // nine names of linear layers in four layers
+  EXPECT_EQ(refusal_of_header(most), "");
+  EXPECT_THAT(refusal_of_header(most + 8), HasSubstr("adapter_model.safetensors"));
+  write();
+  std::filesystem::resize_file(path, max_adapter_bytes(base_));
+  EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
+              testing::Not(HasSubstr("an adapter of this base has at most")));
+}
+
+TEST_F(Adapters, KeepHalvesOnlyWhereAllOfThemSuffice) {
+  write();
+  std::vector<uint16_t> ones(128, 0x3c00);
+  std::vector<uint16_t> large = ones;
+  large[5] = 0x7bff;  // 65504, and the scale is 2
+  auto format = [&](const std::vector<uint16_t>& up, Precision precision) {
+    std::vector<FileTensor> tensors = {
+        {kQueryA, DType::kF16, {2, 64}, std::as_bytes(std::span<const uint16_t>(ones))},
+        {kQueryB, DType::kF16, {64, 2}, std::as_bytes(std::span<const uint16_t>(up))}};
+    write_safetensors(folder_.path() / "adapter_model.safetensors", tensors, {});
+    return load_adapter(*ops_, folder_.path(), base_, precision)
+        ->layers[0]
+        .qkv.parts[0]
+        .up->format();
+  };
+  EXPECT_EQ(format(ones, Precision::kFast), "f16");
+  EXPECT_EQ(format(large, Precision::kFast), "f32");
+  EXPECT_EQ(format(ones, Precision::kExact), "f32");
+}
+
+TEST_F(Adapters, TakeSoMuchMemoryAsTheirParts) {
+  auto adapter = load();
+  size_t bytes = 0;
+  for (const LoraLinear* linear :
+       {&adapter->layers[0].qkv, &adapter->layers[1].qkv, &adapter->layers[1].down})
+    bytes += linear->down->bytes() + linear->parts.at(0).up->bytes();
+  EXPECT_EQ(adapter->bytes(), bytes);
+}
+
+TEST_F(ExpertParameters, TakeSoMuchMemoryAsTheirParts) {
+  auto adapter = load();
+  size_t bytes = 0;
+  for (const ExpertLora& expert : adapter->layers[1].experts) {
+    bytes += expert.gate_up.down->bytes() + expert.gate_up.parts.at(0).up->bytes();
+    bytes += expert.down.down->bytes() + expert.down.parts.at(0).up->bytes();
+  }
+  EXPECT_EQ(adapter->bytes(), bytes);
 }
 
 }  // namespace

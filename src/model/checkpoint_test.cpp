@@ -1,8 +1,10 @@
 // What the loaders refuse, and how they say it. Answers of what they take: tests/parity.
 #include "model/checkpoint.h"
 
+#include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -457,6 +459,213 @@ TEST_F(HfCheckpoint, RefusesTwoNamesOfTheActivationThatDiffer) {
   EXPECT_EQ(refusal_with("hidden_activation", "silu"), "");
   EXPECT_THAT(refusal_with("hidden_activation", "gelu_pytorch_tanh"),
               HasSubstr("hidden_activation"));
+}
+
+TEST_F(HfCheckpoint, RefusesVectorsOfOtherShapesAndValues) {
+  auto find = [](auto& tensors, const char* name) {
+    return std::ranges::find(tensors, name, &FileTensor::name);
+  };
+  std::vector<float> norm(64, 1.0f);
+  norm[63] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(refusal_with([&](auto& tensors) {
+                find(tensors, "model.norm.weight")->bytes = std::as_bytes(std::span(norm));
+              }),
+              HasSubstr("tensor \"model.norm.weight\" holds a value that is not finite"));
+  norm[63] = 1;
+  EXPECT_EQ(refusal_with([&](auto& tensors) {
+              find(tensors, "model.norm.weight")->bytes = std::as_bytes(std::span(norm));
+            }),
+            "");
+  EXPECT_THAT(refusal_with([&](auto& tensors) {
+                find(tensors, "model.norm.weight")->shape = {1, 64};
+              }),
+              HasSubstr("tensor \"model.norm.weight\" has shape [1, 64] of f32: expected [64]"));
+}
+
+TEST_F(HfCheckpoint, RefusesAnEmbeddingOfAnotherShapeAsOutput) {
+  config_["tie_word_embeddings"] = true;
+  std::ofstream(path_ / "config.json") << config_;
+  std::vector<std::byte> same;
+  EXPECT_THAT(refusal_with([&](auto& tensors) {
+                auto named = [&](const char* name) {
+                  return std::ranges::find(tensors, name, &FileTensor::name);
+                };
+                same = named("model.embed_tokens.weight")->read();
+                named("lm_head.weight")->bytes = std::span<const std::byte>(same);
+                named("lm_head.weight")->shape = {64, 320};
+              }),
+              HasSubstr("tensor 'lm_head.weight' is not the embedding"));
+}
+
+// Such a tensor is no float; what it would mean is not known.
+TEST_F(HfCheckpoint, RefusesIntegersThatNobodyUses) {
+  const std::vector<float> ids(8);
+  auto with_integers = [&](const std::string& name) {
+    refusal_with([&](auto& tensors) {
+      std::erase_if(tensors, [](const FileTensor& t) { return t.name.starts_with("extra."); });
+      tensors.push_back({name, DType::kF32, {8}, std::as_bytes(std::span(ids))});
+    });
+    std::string content = read_file(path_ / "model.safetensors");
+    content.replace(content.find("F32", content.find(name)), 3, "I32");
+    write_file_atomically(path_ / "model.safetensors", content);
+    std::string message = refusal();
+    content.replace(content.find("I32", content.find(name)), 3, "F32");
+    write_file_atomically(path_ / "model.safetensors", content);
+    return message;
+  };
+  EXPECT_THAT(with_integers("extra.position_ids"),
+              HasSubstr("tensor 'extra.position_ids' belongs to no part"));
+  EXPECT_EQ(with_integers("extra.rotary_emb.inv_freq"), "");
+}
+
+TEST_F(HfCheckpoint, TakesSoMuchMemoryAsItsParts) {
+  const auto weights = load_weights(*ops_, path_, Precision::kExact);
+  size_t vectors = weights->output_norm.bytes();
+  size_t matrices = weights->embedding->bytes() + weights->output->bytes();
+  for (const LayerWeights& layer : weights->layers) {
+    vectors += layer.attention_norm.bytes() + layer.ffn_norm.bytes();
+    matrices += layer.qkv->bytes() + layer.output->bytes() + layer.gate_up->bytes();
+    matrices += layer.down->bytes();
+  }
+  EXPECT_EQ(weights->bytes(), matrices + vectors);
+}
+
+// A quantised model of three layers, of which the last two are the same.
+class ThreeLayers : public GgufCheckpoint {
+ protected:
+  ThreeLayers() : GgufCheckpoint("llama-q8_0.gguf") {
+    for (FileTensor tensor : std::vector<FileTensor>(tensors_)) {
+      if (!tensor.name.starts_with("blk.1.")) continue;
+      tensor.name.replace(0, 6, "blk.2.");
+      tensors_.push_back(tensor);
+    }
+    std::erase_if(entries_, [](const auto& entry) { return entry.first == "llama.block_count"; });
+    entries_.emplace_back("llama.block_count", uint64_t{3});
+    write_gguf(path_, entries_, tensors_);
+  }
+
+  std::vector<float> product(const WeightMatrix& matrix) {
+    Tensor in(*device_, DType::kF32, 1, matrix.columns());
+    Tensor out(*device_, DType::kF32, 1, matrix.rows());
+    for (int64_t i = 0; i < matrix.columns(); ++i)
+      in.view().f32()[i] = std::sin(static_cast<float>(i));
+    ops_->linear(matrix, in.view(), out.view());
+    return {out.view().f32(), out.view().f32() + matrix.rows()};
+  }
+
+  std::vector<float> product(TensorRole role, int32_t layer, Precision precision) {
+    const Checkpoint checkpoint(path_);
+    const FileTensor* tensor = checkpoint.find(role, layer, "weight");
+    const std::vector<std::byte> bytes = tensor->read();
+    const MatrixPart part{tensor->dtype, tensor->shape[0], tensor->shape[1], bytes, {}};
+    return product(*ops_->pack({&part, 1}, precision));
+  }
+};
+
+// Rounding is felt most in K and V, in the first layer and behind the last one.
+TEST_F(ThreeLayers, AreFinerWhereRoundingIsFeltMost) {
+  const auto weights = load_weights(*ops_, path_, Precision::kFast);
+  for (int32_t layer : {0, 1, 2}) {
+    const LayerWeights& w = weights->layers[static_cast<size_t>(layer)];
+    const Precision wanted = layer == 1 ? Precision::kFast : Precision::kFine;
+    const Precision other = layer == 1 ? Precision::kFine : Precision::kFast;
+    for (const auto& [matrix, role] : {std::pair{w.output.get(), TensorRole::kAttentionOutput},
+                                       {w.down.get(), TensorRole::kDown}}) {
+      EXPECT_EQ(product(*matrix), product(role, layer, wanted)) << layer;
+      EXPECT_NE(product(*matrix), product(role, layer, other)) << layer;
+    }
+    std::vector<float> values = product(*w.qkv);
+    const std::vector<float> fine = product(TensorRole::kValue, layer, Precision::kFine);
+    values.erase(values.begin(), values.end() - std::ssize(fine));
+    EXPECT_EQ(values, fine) << layer;
+    EXPECT_NE(values, product(TensorRole::kValue, layer, Precision::kFast)) << layer;
+  }
+}
+
+TEST_F(GgufCheckpoint, RefusesWhatIsNoModel) {
+  EXPECT_THAT(refusal_with("general.type", std::string("adapter")),
+              HasSubstr("key \"general.type\" is \"adapter\": expected \"model\""));
+  EXPECT_EQ(refusal_with("general.type", std::string("model")), "");
+}
+
+TEST_F(GgufCheckpoint, RefusesNumbersBelowTheirRange) {
+  EXPECT_THAT(refusal_with("llama.embedding_length", int64_t{-1}),
+              HasSubstr("\"llama.embedding_length\" is -1: expected 0 to 2147483647"));
+  EXPECT_THAT(refusal_with("llama.context_length", uint64_t{0}),
+              HasSubstr("context length must be positive"));
+  EXPECT_THAT(refusal_with("llama.block_count", uint64_t{0}),
+              HasSubstr("\"llama.block_count\" is 0: expected 1 to 1024"));
+  EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1025}),
+              HasSubstr("\"llama.block_count\" is 1025: expected 1 to 1024"));
+  EXPECT_THAT(refusal_with("llama.block_count", uint64_t{1024}), HasSubstr("\"blk.2."));
+  EXPECT_THAT(refusal_with("llama.attention.head_count", uint64_t{1}),
+              testing::Not(HasSubstr("expected at least 1")));
+}
+
+TEST_F(GgufCheckpoint, NeedsItsEmbedding) {
+  const std::vector<FileTensor> good = tensors_;
+  auto embedding = std::ranges::find(tensors_, "token_embd.weight", &FileTensor::name);
+  embedding->shape.insert(embedding->shape.begin(), 1);
+  EXPECT_THAT(refusal_of_file(), HasSubstr("\"token_embd.weight\" is missing or not a matrix"));
+  tensors_ = good;
+  std::erase_if(tensors_, [](const FileTensor& t) { return t.name == "token_embd.weight"; });
+  EXPECT_THAT(refusal_of_file(), HasSubstr("\"token_embd.weight\" is missing or not a matrix"));
+}
+
+TEST_F(GgufCheckpoint, HasBiasesOfItsFfnOnAllMatricesOrNone) {
+  const std::vector<float> bias(64);
+  tensors_.push_back({"blk.0.ffn_gate.bias", DType::kF32, {64}, std::as_bytes(std::span(bias))});
+  EXPECT_THAT(refusal_of_file(), HasSubstr("tensor \"blk.0.ffn_up.bias\" is missing"));
+}
+
+TEST_F(GgufCheckpoint, RefusesNormsInBlocks) {
+  const std::vector<std::byte> block(34);
+  auto norm = std::ranges::find(tensors_, "blk.1.attn_norm.weight", &FileTensor::name);
+  norm->dtype = DType::kQ8_0;
+  norm->bytes = std::span<const std::byte>(block);
+  EXPECT_THAT(refusal_of_file(), HasSubstr("\"blk.1.attn_norm.weight\" has shape [32] of q8_0"));
+}
+
+TEST_F(GgufCheckpoint, HasTablesOfItsRotation) {
+  const std::vector<float> divisors(4, 2.0f);
+  const auto bytes = std::as_bytes(std::span(divisors));
+  tensors_.push_back({"rope_freqs.weight", DType::kF32, {4}, bytes});
+  EXPECT_EQ(refusal_of_file(), "");
+  tensors_.back().name = "rope_factors_short.weight";
+  tensors_.push_back({"rope_factors_long.weight", DType::kF32, {4}, bytes});
+  EXPECT_EQ(refusal_of_file(), "");
+  tensors_.push_back({"rope_others.weight", DType::kF32, {4}, bytes});
+  EXPECT_THAT(refusal_of_file(), HasSubstr("'rope_others.weight' belongs to no part"));
+}
+
+TEST_F(GgufCheckpoint, TakesZeroOfAnyKindForWhatItDoesNotHave) {
+  const std::string key = "llama.attention.max_alibi_bias";
+  for (const GgufValue& zero :
+       {GgufValue(uint64_t{0}), GgufValue(int64_t{0}), GgufValue(0.0), GgufValue(false)})
+    EXPECT_EQ(refusal_with(key, zero), "") << zero.index();
+  for (const GgufValue& other : {GgufValue(uint64_t{1}), GgufValue(int64_t{-1}), GgufValue(0.5),
+                                 GgufValue(true), GgufValue(std::string("0"))})
+    EXPECT_THAT(refusal_with(key, other), HasSubstr("is not 0")) << other.index();
+  EXPECT_EQ(refusal_with("llama.attention.causal", true), "");
+  EXPECT_EQ(refusal_with("llama2.unknown", uint64_t{1}), "") << "of something else";
+  EXPECT_EQ(refusal_with("llama", uint64_t{1}), "");
+}
+
+TEST_F(Qwen3GgufCheckpoint, TakesAWindowOfNothing) {
+  EXPECT_EQ(refusal_with("qwen3.attention.sliding_window", uint64_t{0}), "");
+}
+
+class Phi3GgufCheckpoint : public GgufCheckpoint {
+ protected:
+  Phi3GgufCheckpoint() : GgufCheckpoint("phi3.gguf") {}
+};
+
+TEST_F(Phi3GgufCheckpoint, RotatesNoMoreThanAHead) {
+  EXPECT_EQ(refusal_of_file(), "");
+  const auto head = load_weights(*ops_, path_, Precision::kExact)->config.head_dim;
+  EXPECT_EQ(refusal_with("phi3.rope.dimension_count", static_cast<uint64_t>(head - 2)), "");
+  EXPECT_THAT(refusal_with("phi3.rope.dimension_count", static_cast<uint64_t>(head + 2)),
+              HasSubstr("rotary size must be even and at most the head size"));
 }
 
 }  // namespace

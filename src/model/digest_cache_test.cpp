@@ -140,5 +140,30 @@ TEST(DigestOfTensors, DoesNotDependOnWhereTheBytesLie) {
   EXPECT_EQ(digest_of_tensors({&stored}), hash.finish());
 }
 
+// Clocks of file systems are coarse: within two seconds another change may have the same time.
+TEST_F(RememberedDigest, IsKeptTwoSecondsAfterTheLastChangeOfAllFiles) {
+  const std::filesystem::path other = folder_.path() / "other";
+  auto changed = [](const std::filesystem::path& path) {
+    return std::chrono::system_clock::time_point(
+        std::chrono::nanoseconds(InputFile(path).stamp().changed_ns));
+  };
+  wait_until(
+      [&] {
+        std::ofstream(other) << "later";
+        return changed(other) > changed(path_);
+      },
+      "another time of change");
+  auto is_kept = [&](std::chrono::system_clock::time_point now) {
+    const InputFile first(path_);
+    const InputFile second(other);
+    cached_digest(
+        {&first, &second}, [] { return Digest(); }, now);
+    return std::filesystem::remove(path_.string() + ".digest");
+  };
+  EXPECT_FALSE(is_kept(changed(path_) + 2s));
+  EXPECT_FALSE(is_kept(changed(other) + 2s)) << "the first alone has settled";
+  EXPECT_TRUE(is_kept(changed(other) + 2s + 1ns));
+}
+
 }  // namespace
 }  // namespace droidspeak

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/checkpoint.h"
+#include "model/family_check.h"
 #include "support/tiny_model.h"
 
 namespace droidspeak {
@@ -246,6 +248,130 @@ TEST_F(Families, AdaptersReplaceAdaptersOnly) {
   EXPECT_THROW(family->add_adapter("twin", adapter), Failure);
   EXPECT_EQ(family->variants().size(), 4u);
   EXPECT_EQ(family->get("base"), family->base());
+}
+
+TEST_F(Families, KnowWhereTheirMembersComeFrom) {
+  auto family = load();
+  EXPECT_EQ(family->base()->parent, "");
+  EXPECT_EQ(family->base()->path, file_.base.path);
+  const auto twin_variant = family->get("twin");
+  EXPECT_EQ(twin_variant->parent, "base");
+  EXPECT_EQ(twin_variant->path, twin());
+  EXPECT_EQ(twin_variant->adapter, nullptr);
+  EXPECT_EQ(twin_variant->model_digest, Checkpoint(twin()).digest());
+  EXPECT_NE(twin_variant->model_digest, family->base()->model_digest);
+  const auto alpha = family->get("alpha");
+  EXPECT_EQ(alpha->parent, "base");
+  EXPECT_EQ(alpha->path, folder_.path() / "adapters/alpha");
+  EXPECT_EQ(alpha->model_digest, family->base()->model_digest);
+  EXPECT_EQ(alpha->adapter_digest, alpha->adapter->digest);
+  EXPECT_NE(alpha->adapter_digest, Digest());
+  EXPECT_THAT(failure_of([&] { family->get("gamma"); }),
+              HasSubstr("\"gamma\" is not in family \"tiny\": there are base, alpha, beta, twin"));
+}
+
+TEST_F(Families, LoadWhatIsWanted) {
+  ModelFamily part(*ops_, file_, options_, {"beta"});
+  ASSERT_EQ(part.variants().size(), 2u);
+  EXPECT_NE(part.find("beta"), nullptr);
+  EXPECT_EQ(part.find("alpha"), nullptr);
+}
+
+TEST_F(Families, AreServedUpToTheirLength) {
+  options_.max_model_len = 4096;
+  EXPECT_EQ(load()->base()->transformer->max_positions(), 4096);
+  options_.max_model_len = 4097;
+  EXPECT_THAT(refusal(), HasSubstr("at most 4096"));
+}
+
+TEST_F(Families, LoseAdaptersOnly) {
+  auto family = load();
+  EXPECT_FALSE(family->remove_adapter("base"));
+  EXPECT_FALSE(family->remove_adapter("twin"));
+  EXPECT_FALSE(family->remove_adapter("nothing"));
+  EXPECT_TRUE(family->remove_adapter("alpha"));
+  EXPECT_FALSE(family->remove_adapter("alpha"));
+  EXPECT_EQ(family->variants().size(), 3u);
+  EXPECT_NE(family->find("beta"), nullptr);
+}
+
+// Under the name of one that family.json pools another folder may come.
+TEST_F(Families, PoolOnlyTheAdapterThatTheFileNames) {
+  file_.variants[0].pooling = Pooling::kMean;
+  auto family = load();
+  EXPECT_EQ(family->get("alpha")->pooling, Pooling::kMean);
+  EXPECT_EQ(family->get("beta")->pooling, Pooling::kNone);
+  family->add_adapter("alpha", folder_.path() / "adapters/beta");
+  EXPECT_EQ(family->get("alpha")->pooling, Pooling::kNone);
+  family->add_adapter("gamma", folder_.path() / "adapters/alpha");
+  EXPECT_EQ(family->get("gamma")->pooling, Pooling::kNone);
+  EXPECT_EQ(family->variants().size(), 5u);
+}
+
+TEST_F(Families, HaveMembersWithOneNameAndOnePlace) {
+  const Json good = Json::parse(read_file(file_.path));
+  auto refusal_with = [&](const char* place, const Json& value) {
+    Json json = good;
+    json[Json::json_pointer(place)] = value;
+    std::ofstream(file_.path) << json;
+    return failure_of([&] { read_family_file(file_.path); });
+  };
+  EXPECT_EQ(refusal_with("/variants/0/name", std::string(256, 'n')), "");
+  for (const std::string& name : {std::string(), std::string(257, 'n')})
+    EXPECT_THAT(refusal_with("/variants/0/name", name), HasSubstr("1 to 256 characters"));
+  for (const char* used : {"base", "beta"})
+    EXPECT_THAT(refusal_with("/variants/0/name", used), HasSubstr("a name that is used once"));
+  EXPECT_THAT(refusal_with("/variants/0/path", "base"),
+              HasSubstr("adapter\" is \"adapters/alpha\": expected either \"path\" or"));
+  EXPECT_THAT(refusal_with("/variants/0/adapter", nullptr),
+              HasSubstr("\"variants[0].path\" is missing: expected either \"path\" or"));
+  EXPECT_THAT(refusal_with("/base", nullptr), HasSubstr("\"base\" is null: expected an object"));
+  EXPECT_THAT(refusal_with("/base", {{"name", "base"}, {"adapter", "adapters/alpha"}}),
+              HasSubstr("\"base.adapter\""));
+  EXPECT_EQ(refusal_with("/variants", nullptr), "");
+}
+
+TEST_F(Families, NameTheirBooksBesideTheFile) {
+  Json json = Json::parse(read_file(file_.path));
+  json["plan_books"] = {"books/a.json", "b.json"};
+  json["unprofiled"] = "never";
+  std::ofstream(file_.path) << json;
+  for (const auto& path : {folder_.path(), file_.path}) {
+    const FamilyFile file = read_family_file(path);
+    EXPECT_EQ(file.path, file_.path);
+    EXPECT_EQ(file.name, "tiny");
+    EXPECT_EQ(file.plan_books, (std::vector<std::filesystem::path>{folder_.path() / "books/a.json",
+                                                                   folder_.path() / "b.json"}));
+    EXPECT_EQ(file.unprofiled, "never");
+  }
+}
+
+TEST_F(Families, AreCheckedMemberByMember) {
+  write_tiny_checkpoint(folder_.path() / "other", {.seed = 7, .num_layers = 5});
+  file_.variants.push_back({"other", folder_.path() / "other", {}});
+  write_tiny_adapter(folder_.path() / "adapters/active", {}, {.invocation = {1, 2}});
+  file_.variants.push_back({"active", {}, folder_.path() / "adapters/active"});
+  edit_adapter([](Json& json) { json["r"] = 0; });
+  edit_tokenizer([](Json& json) { json["model"]["vocab"]["new"] = 300; });
+  std::vector<MemberCheck> checks = check_family(file_);
+  ASSERT_EQ(checks.size(), 6u);
+  EXPECT_EQ(checks[0].name, "base");
+  EXPECT_EQ(checks[0].kind, MemberKind::kBase);
+  EXPECT_EQ(checks[0].problem, "");
+  EXPECT_EQ(checks[1].kind, MemberKind::kAdapter);
+  EXPECT_EQ(checks[1].path, folder_.path() / "adapters/alpha");
+  EXPECT_THAT(checks[1].problem, HasSubstr("field \"r\" is 0"));
+  EXPECT_EQ(checks[2].problem, "");
+  EXPECT_FALSE(checks[2].is_activated);
+  EXPECT_EQ(checks[3].kind, MemberKind::kCheckpoint);
+  EXPECT_EQ(checks[3].path, twin());
+  EXPECT_THAT(checks[3].problem, HasSubstr("its tokenizer differs: vocabulary: token \"new\""));
+  EXPECT_THAT(checks[4].problem, HasSubstr("number of layers is 5"));
+  EXPECT_TRUE(checks[5].is_activated);
+  std::filesystem::remove(file_.base.path / "config.json");
+  checks = check_family(file_);
+  EXPECT_THAT(checks[0].problem, HasSubstr("config.json"));
+  EXPECT_EQ(checks[2].problem, "what it should fit, the base, cannot be read");
 }
 
 }  // namespace

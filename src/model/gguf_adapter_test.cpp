@@ -6,11 +6,13 @@
 #include <functional>
 #include <limits>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/adapter_config.h"
 #include "model/adapter_files.h"
 #include "model/half_split.h"
 #include "support/gguf_writer.h"
@@ -213,6 +215,92 @@ TEST_F(GgufAdapter, HasADigestOfEverythingThatCounts) {
   set("adapter.alora.invocation_tokens", std::vector<int64_t>{8});
   (*values_[1])[5] = 77;
   EXPECT_NE(read().digest(), first);
+}
+
+TEST_F(GgufAdapter, WithoutAlphaAddsItsProductAsItIs) {
+  auto scale = [&] { return AdapterConfig(GgufFile(write()), 50).scale("any", 2); };
+  EXPECT_EQ(scale(), 2) << "4 / 2";
+  set("adapter.lora.alpha", 0.0);
+  EXPECT_EQ(scale(), 1);
+  std::erase_if(entries_, [](const auto& entry) { return entry.first == "adapter.lora.alpha"; });
+  EXPECT_EQ(scale(), 1);
+}
+
+// Values of the file say where they were.
+TEST_F(GgufAdapter, HasItsRowsInTheOrderOfTheEngine) {
+  auto device = make_cpu_device();
+  auto ops = make_cpu_ops(*device, 1);
+  const LoraLayer layer = read().pack_layer(*ops, 0);
+  const WeightMatrix& up = *layer.qkv.parts.at(0).up;
+  const std::vector<int32_t> order = half_split_rows(4, 8);
+  ASSERT_EQ(up.rows(), 32);
+  for (int32_t row = 0; row < 32; ++row) {
+    Tensor out(*device, DType::kF32, 1, 2);
+    ops->embed(up, {&row, 1}, out.view());
+    const auto stored = static_cast<float>(2 * order[static_cast<size_t>(row)]);
+    EXPECT_EQ(out.view().f32()[0], 2 * stored) << row;
+    EXPECT_EQ(out.view().f32()[1], 2 * (stored + 1)) << row;
+  }
+}
+
+TEST_F(GgufAdapter, MayHaveRankOne) {
+  tensors_.clear();
+  add("blk.0.attn_q.weight.lora_a", {1, 32});
+  add("blk.0.attn_q.weight.lora_b", {32, 1});
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(GgufAdapter, PutsUpAndDownWhereTheyBelong) {
+  add("blk.0.ffn_up.weight.lora_a", {2, 32});
+  add("blk.0.ffn_down.weight.lora_a", {2, 64});
+  const auto targets = adapter_targets(base_);
+  EXPECT_EQ(tensors(targets)[2].place->module(), "model.layers.0.mlp.up_proj");
+  base_.architecture = "phi3";
+  set("general.architecture", std::string("phi3"));
+  EXPECT_EQ(tensors(targets)[3].place->module(), "model.layers.0.mlp.down_proj");
+}
+
+TEST_F(GgufAdapter, IsRefusedForNamesThatEndEarly) {
+  const std::vector<FileTensor> good = tensors_;
+  for (const char* name : {"blk.0.attn_q", "blk.0.attn_qkv.weight.lora_a", "blk.0attn_q.weight"}) {
+    add(name, {2, 32});
+    EXPECT_THAT(refusal(), AllOf(HasSubstr(name), HasSubstr("fits no linear layer"))) << name;
+    tensors_ = good;
+  }
+}
+
+TEST_F(GgufAdapter, OfExpertsHasThreeDimensions) {
+  base_.architecture = "mixtral";
+  base_.ffn_dim = 0;
+  base_.experts = {.count = 3, .per_row = 2, .ffn_dim = 64};
+  add("blk.1.ffn_down_exps.weight.lora_a", {3, 64});
+  EXPECT_THAT(refusal(), HasSubstr("has shape [3, 64]: expected one matrix for each"));
+}
+
+TEST_F(GgufAdapter, HasInvocationsUpToTheirBound) {
+  const std::string key = "adapter.alora.invocation_tokens";
+  set(key, std::vector<int64_t>(256, 0));
+  EXPECT_EQ(read().begin_adapter().invocation, std::vector<int32_t>(256, 0));
+  set(key, std::vector<int64_t>(257, 0));
+  EXPECT_THAT(refusal(), HasSubstr("is no list of 1 to 256 token ids"));
+}
+
+// Blocks of 32 values take 18 bytes in the file and 128 in memory.
+TEST_F(GgufAdapter, IsBoundedInMemoryToo) {
+  const auto most = static_cast<int64_t>(max_adapter_bytes(base_) / sizeof(float));
+  ASSERT_EQ(most % 32, 0);
+  const std::vector<std::byte> blocks(static_cast<size_t>(most / 32 + 1) * 18);
+  auto refusal_of = [&](int64_t rows) {
+    tensors_.assign(1, {"blk.0.attn_q.weight.lora_a",
+                        DType::kQ4_0,
+                        {rows, 32},
+                        std::span(blocks).first(static_cast<size_t>(rows) * 18)});
+    return refusal();
+  };
+  EXPECT_THAT(refusal_of(most / 32), HasSubstr("lora_A but no lora_B"));
+  EXPECT_THAT(refusal_of(most / 32 + 1),
+              HasSubstr(fmt::format("hold {} values: an adapter of this base has at most {}",
+                                    most + 32, most)));
 }
 
 }  // namespace

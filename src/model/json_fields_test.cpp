@@ -132,5 +132,11 @@ TEST(JsonFields, ThatNobodyReadsAreNamed) {
             "c.json: field \"b\" is 2: expected no such field, but a, c");
 }
 
+TEST(JsonFields, AreShownUpToSixtyCharacters) {
+  FieldsOf fields("{\"a\": \"" + std::string(100, 'x') + "\"}");
+  EXPECT_THAT(fields.refusal([](const JsonFields& f) { f.get_double("a"); }),
+              HasSubstr(" is \"" + std::string(59, 'x') + "...:"));
+}
+
 }  // namespace
 }  // namespace droidspeak

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -243,6 +244,44 @@ TEST(Mismatch, IsBlindToHowAFileSpellsTheSameRotation) {
   gguf.rope.scaling.long_factors = gguf.rope.scaling.short_factors;
   EXPECT_EQ(describe_mismatch(hf, gguf), "");
   EXPECT_NE(describe_mismatch(hf, plain), "");
+}
+
+TEST(Mismatch, NamesEachSizeThatDiffers) {
+  const std::vector<std::pair<int32_t ModelConfig::*, const char*>> sizes = {
+      {&ModelConfig::num_layers, "number of layers is 6 where the base has 4"},
+      {&ModelConfig::d_model, "hidden size is 66 where the base has 64"},
+      {&ModelConfig::num_heads, "number of heads is 6 where the base has 4"},
+      {&ModelConfig::num_kv_heads, "number of KV heads is 4 where the base has 2"},
+      {&ModelConfig::head_dim, "head size is 18 where the base has 16"},
+      {&ModelConfig::ffn_dim, "FFN size is 130 where the base has 128"},
+      {&ModelConfig::vocab_size, "vocabulary size is 322 where the base has 320"}};
+  for (const auto& [size, expected] : sizes) {
+    ModelConfig variant = some_config();
+    variant.*size += 2;
+    EXPECT_EQ(describe_mismatch(some_config(), variant), expected);
+  }
+  ModelConfig variant = some_config();
+  variant.rope.rotary_dim = 14;
+  EXPECT_EQ(describe_mismatch(some_config(), variant), "rotary size is 14 where the base has 16");
+  variant.d_model = 72;
+  variant.ffn_dim = 136;
+  EXPECT_EQ(describe_mismatch(some_config(), variant),
+            "hidden size is 72 where the base has 64; FFN size is 136 where the base has 128");
+}
+
+TEST(Mismatch, LooksAtRotationsOfTheLongerOfBothContexts) {
+  ModelConfig variant = some_config();
+  variant.rope.scaling.long_factors[3] = 1.6f;
+  variant.max_positions = 512;
+  EXPECT_NE(describe_mismatch(some_config(), variant), "") << "those beyond 1024 differ";
+  EXPECT_NE(describe_mismatch(variant, some_config()), "");
+}
+
+TEST(Mismatch, IsBlindToDigitsThatFilesRound) {
+  ModelConfig variant = some_config();
+  variant.norm_epsilon = std::nextafter(variant.norm_epsilon, 1.0f);
+  variant.attention_scale = std::nextafter(variant.attention_scale, 2.0f);
+  EXPECT_EQ(describe_mismatch(some_config(), variant), "");
 }
 
 }  // namespace

@@ -262,5 +262,124 @@ TEST(RopeTable, HoldsCosinesAndSinesTimesTheAttentionFactor) {
   }
 }
 
+TEST_F(RopeFiles, OfGgufHaveDefaults) {
+  const ModelConfig plain = read_gguf({});
+  EXPECT_EQ(plain.rope.theta, 10000);
+  EXPECT_EQ(plain.rope.rotary_dim, 16);
+  EXPECT_FALSE(plain.local_rope);
+  EXPECT_EQ(plain.rope.scaling.attention_factor, 1);
+  EXPECT_EQ(read_gguf({{"qwen2.rope.scaling.attn_factor", 1.5}}).rope.scaling.attention_factor,
+            1.5);
+  const ModelConfig local = read_gguf({{"qwen2.rope.freq_base", 5e5},
+                                       {"qwen2.rope.freq_base_swa", 2e4},
+                                       {"qwen2.rope.dimension_count", uint64_t{12}}});
+  ASSERT_TRUE(local.local_rope);
+  EXPECT_EQ(local.rope.theta, 5e5);
+  EXPECT_EQ(local.local_rope->theta, 2e4);
+  EXPECT_EQ(local.local_rope->rotary_dim, 12);
+}
+
+TEST_F(RopeFiles, OfGgufStretchAsThoseOfHuggingFace) {
+  const GgufEntries original = {{"qwen2.rope.scaling.original_context_length", uint64_t{4096}}};
+  const std::vector<FileTensor> tables = {tensor("rope_factors_short.weight", eight_),
+                                          tensor("rope_factors_long.weight", eight_)};
+  EXPECT_NEAR(read_gguf(original, tables).rope.scaling.attention_factor,
+              std::sqrt(1 + std::log(8) / std::log(4096)), 1e-12);
+  EXPECT_EQ(read_gguf({}, tables).rope.scaling.attention_factor, 1) << "not stretched";
+  const GgufEntries yarn = {{"qwen2.rope.scaling.type", std::string("yarn")},
+                            {"qwen2.rope.scaling.factor", 8.0},
+                            {"qwen2.rope.scaling.yarn_ext_factor", -1.0},
+                            {"qwen2.rope.scaling.yarn_attn_factor", 1.25}};
+  EXPECT_NEAR(read_gguf(yarn).rope.scaling.attention_factor, 1.25 * (0.1 * std::log(8) + 1), 1e-12);
+  EXPECT_EQ(read_gguf(yarn).rope.scaling.original_max_positions, 32768);
+  EXPECT_THAT(gguf_refusal(yarn, {tensor("rope_freqs.weight", eight_)}),
+              HasSubstr("beside RoPE scaling \"yarn\""));
+}
+
+TEST_F(RopeFiles, OfGgufRefuseFactorsThatAreNotPositive) {
+  for (const char* key : {"yarn_beta_fast", "yarn_beta_slow", "yarn_attn_factor", "attn_factor"}) {
+    EXPECT_THAT(gguf_refusal({{"qwen2.rope.scaling.type", std::string("yarn")},
+                              {"qwen2.rope.scaling.factor", 4.0},
+                              {std::string("qwen2.rope.scaling.") + key, 0.0}}),
+                HasSubstr("is 0: expected more than 0"))
+        << key;
+  }
+  const std::vector<FileTensor> tables = {tensor("rope_factors_short.weight", eight_),
+                                          tensor("rope_factors_long.weight", eight_)};
+  auto original = [&](uint64_t length) {
+    return gguf_refusal({{"qwen2.rope.scaling.original_context_length", length}}, tables);
+  };
+  EXPECT_THAT(original(1), HasSubstr("is 1: expected at least 2"));
+  EXPECT_EQ(original(2), "");
+}
+
+TEST_F(RopeFiles, OfGgufHaveDivisorsOf32Bits) {
+  const std::vector<uint16_t> halves(8, 0x3c00);
+  const FileTensor table{"rope_freqs.weight", DType::kF16, {8}, std::as_bytes(std::span(halves))};
+  EXPECT_THAT(gguf_refusal({}, {table}), HasSubstr("expected [8] of f32"));
+}
+
+TEST_F(RopeFiles, OfAStretchThatIsNoneLeaveAttentionAsItIs) {
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 0.5}, {"original_max_position_embeddings", 4096}};
+  EXPECT_EQ(read_hf({{"rope_scaling", yarn}}).rope.scaling.attention_factor, 1);
+  const Json told = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 4096}};
+  EXPECT_EQ(read_hf({{"rope_scaling", told}}).rope.scaling.factor, 8) << "the ratio of lengths";
+  const Json long_rope = {{"rope_type", "longrope"},
+                          {"short_factor", eight_},
+                          {"long_factor", eight_},
+                          {"original_max_position_embeddings", 2}};
+  EXPECT_EQ(read_hf({{"rope_scaling", long_rope}}, 16, 2).rope.scaling.attention_factor, 1);
+  EXPECT_EQ(read_hf({{"rope_scaling", long_rope}}, 16, 1).rope.scaling.attention_factor, 1);
+}
+
+TEST_F(RopeFiles, OfPhiStretchByTheRatioOfTheLengths) {
+  auto with_factor = [&](double factor) {
+    return refusal([&] {
+      read_hf({{"original_max_position_embeddings", 4096},
+               {"rope_scaling",
+                {{"rope_type", "longrope"},
+                 {"short_factor", eight_},
+                 {"long_factor", eight_},
+                 {"factor", factor}}}});
+    });
+  };
+  EXPECT_EQ(with_factor(8), "");
+  EXPECT_EQ(with_factor(8.004), "");
+  for (double factor : {4.0, 7.9, 8.1})
+    EXPECT_THAT(with_factor(factor), HasSubstr("the ratio of the lengths")) << factor;
+}
+
+TEST_F(RopeFiles, RefuseFactorsOfNothing) {
+  EXPECT_THAT(hf_refusal({{"rope_type", "dynamic"}, {"factor", 0.0}}), HasSubstr("more than 0"));
+  EXPECT_EQ(hf_refusal({{"rope_type", "dynamic"}, {"factor", 0.5}}), "");
+  for (double share : {0.0, -0.25})
+    EXPECT_THAT(refusal([&] {
+                  read_hf({{"partial_rotary_factor", share}});
+                }),
+                HasSubstr("\"partial_rotary_factor\""));
+  EXPECT_EQ(read_hf({{"partial_rotary_factor", 0.75}}).rope.rotary_dim, 12);
+  EXPECT_THAT(hf_refusal({{"full_attention", {{"rope_type", "default"}}}}),
+              HasSubstr("\"rope_scaling.full_attention\""));
+  EXPECT_THAT(hf_refusal({{"sliding_attention", {{"rope_type", "default"}}}}),
+              HasSubstr("\"rope_scaling.sliding_attention\""));
+}
+
+TEST(Rotations, AreCloseWithinRounding) {
+  const Rotation one{.frequencies = {1.0f, 0.5f}, .attention_factor = 1.5};
+  Rotation other = one;
+  other.frequencies[1] *= 1 + 5e-7f;
+  other.attention_factor *= 1 + 5e-7;
+  EXPECT_TRUE(is_close(one, other));
+  other.frequencies[1] = 0.5f * (1 + 4e-6f);
+  EXPECT_FALSE(is_close(one, other));
+  other = one;
+  other.attention_factor *= 1 - 2e-6;
+  EXPECT_FALSE(is_close(one, other));
+  other = one;
+  other.frequencies.pop_back();
+  EXPECT_FALSE(is_close(one, other));
+}
+
 }  // namespace
 }  // namespace droidspeak

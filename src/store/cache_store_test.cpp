@@ -406,5 +406,40 @@ TEST_F(CacheStoreTest, NamesTheKnownEvictionPolicies) {
               testing::ThrowsMessage<Failure>(testing::HasSubstr("lru")));
 }
 
+// Whoever erases must not find it there again.
+TEST_F(CacheStoreTest, WhatWasErasedWhileItWasComputedIsNotKept) {
+  CacheStore store(options(), clock_);
+  const std::vector<EntrySize> sizes = {{kv(0), 100}};
+  const uint64_t before = store.erase_count();
+  std::optional<EntryRoom> room = store.reserve({test_key(1)}, sizes, before);
+  ASSERT_TRUE(room);
+  store.erase(std::vector{test_key(9)});
+  EXPECT_NE(store.erase_count(), before);
+  EXPECT_FALSE(store.reserve({test_key(1)}, sizes, before)) << "computed before the erasure";
+  store.put(std::move(*room));
+  store.flush();
+  EXPECT_FALSE(store.fetch(test_key(1), kv(0)));
+  EXPECT_EQ(store.counters().of(Tier::kDisk).entries, 0u);
+  EXPECT_TRUE(store.reserve({test_key(1)}, sizes, store.erase_count()));
+}
+
+TEST_F(CacheStoreTest, GivesRoomForWhatIsNotThereAlone) {
+  CacheStore store(options(), clock_);
+  put(store, 1, kv(1), test_bytes(1, 100));
+  const std::vector<EntrySize> sizes = {{kv(0), 70}, {kv(1), 100}, {kv(2), 130}};
+  std::optional<EntryRoom> room = store.reserve({test_key(1)}, sizes);
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->bytes(0).size(), 70u);
+  EXPECT_TRUE(room->bytes(1).empty());
+  EXPECT_EQ(room->bytes(2).size(), 130u);
+  EXPECT_EQ(room->bytes(2).data() - room->bytes(0).data(), 128) << "lines of 64 bytes";
+  std::ranges::fill(room->bytes(0), std::byte{1});
+  std::ranges::fill(room->bytes(2), std::byte{2});
+  store.put(std::move(*room));
+  EXPECT_EQ(fetched(store, 1, kv(0)), Bytes(70, std::byte{1}));
+  EXPECT_EQ(fetched(store, 1, kv(1)), test_bytes(1, 100));
+  EXPECT_EQ(fetched(store, 1, kv(2)), Bytes(130, std::byte{2}));
+}
+
 }  // namespace
 }  // namespace droidspeak

@@ -241,6 +241,8 @@ TEST(LinkEncoding, FollowsTheLink) {
   EXPECT_EQ(decoded_rate(EntryEncoding::kCoded, i8, 1e6), 1e6);
   // 2 bytes, 0.4 bytes and 1/6e8 seconds of computing for each value.
   EXPECT_NEAR(decoded_rate(EntryEncoding::kCoded, f16, 1e9), 2 / (0.4e-9 + 1 / 6e8), 1);
+  // A byte, a scale of 4 bytes for 64 of them, and 1/2e9 seconds.
+  EXPECT_NEAR(decoded_rate(EntryEncoding::kInt8, f16, 1e9), 2 / (1.0625e-9 + 1 / 2e9), 1);
 }
 
 }  // namespace

@@ -70,8 +70,12 @@ uint32_t number_of(DType dtype) {
       return 0;
     case DType::kF16:
       return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ8_0:
+      return 8;
     default:
-      panic("tests write f32 and f16");
+      panic("tests write f32, f16, q4_0 and q8_0");
   }
 }
 

@@ -1,10 +1,12 @@
 // The golden folders were packed by tools/make_quantized_models.py.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -226,6 +228,138 @@ TEST_F(Matrix, OfAHostileShapeTensorIsRefused) {
   }
 }
 
+TEST_F(Matrix, WithoutRowsOrColumnsIsRefused) {
+  constexpr int64_t kMost = 1 << 24;
+  for (std::vector<int64_t> shape :
+       {std::vector<int64_t>{8, 0}, {0, 16}, {1, kMost + 1}, {kMost + 1, 1}}) {
+    parts_.codes.shape = shape;
+    expect_refusal([&] { read(); }, "expected rows and columns");
+  }
+  for (std::vector<int64_t> shape : {std::vector<int64_t>{1, kMost}, {1, 1}}) {
+    parts_.codes.shape = shape;
+    expect_refusal([&] { read(); }, "'m.scales' has shape");
+  }
+}
+
+TEST_F(Matrix, WithRowsThatFillNoWordOfZeroPointsIsRefused) {
+  parts_.codes.shape = {8, 12};
+  parts_.scales.shape = {2, 12};
+  expect_refusal([&] { read(); }, "'m.qzeros' is for 12 rows: expected a multiple of 8");
+}
+
+TEST_F(Matrix, NeedsAGroupIndexOnlyWhereThereAreGroups) {
+  config_.needs_group_index = true;
+  config_.scale_block.columns = 0;
+  parts_.group_index.reset();
+  parts_.scales.shape = {1, 16};
+  parts_.zeros->shape = {1, 2};
+  scales_.resize(16);
+  zeros_.resize(2);
+  parts_.scales.bytes = std::as_bytes(std::span(scales_));
+  parts_.zeros->bytes = std::as_bytes(std::span(zeros_));
+  EXPECT_NO_THROW(read());
+}
+
+TEST_F(Matrix, OfAGroupIndexOfAnotherShapeIsRefused) {
+  parts_.group_index->shape = {32};
+  expect_refusal([&] { read(); }, "'m.g_idx' has shape [32]: expected [64]");
+  parts_.group_index->shape = {64};
+  parts_.group_index->dtype = "I64";
+  expect_refusal([&] { read(); }, "'m.g_idx' is I64: expected I32");
+}
+
+// Weights of 4 bits, 3 x 40 in groups of 8 columns, as compressed-tensors packs them.
+class PackedMatrixFile : public Matrix {
+ protected:
+  PackedMatrixFile() {
+    words_.assign(3 * 5, 0x76543210);
+    sizes_ = {3, 40};
+    float_scales_.assign(3 * 5, 1);
+    groups_.assign(40, -1);
+    signed_zeros_.assign(3 * 5, 0);
+    config_ = {.method = "compressed-tensors",
+               .layout = QuantizationConfig::Layout::kPacked,
+               .scale_block = {1, 8}};
+    parts_ = {
+        .module = "m",
+        .codes = {"m.weight_packed", "I32", {3, 5}, std::as_bytes(std::span(words_))},
+        .scales = {"m.weight_scale", DType::kF32, {3, 5}, std::as_bytes(std::span(float_scales_))},
+        .zeros =
+            OtherTensor{
+                "m.weight_zero_point", "I8", {3, 5}, std::as_bytes(std::span(signed_zeros_))},
+        .group_index =
+            OtherTensor{"m.weight_g_idx", "I32", {40}, std::as_bytes(std::span(groups_))},
+        .shape = OtherTensor{"m.weight_shape", "I32", {2}, std::as_bytes(std::span(sizes_))}};
+  }
+
+  std::vector<float> values() const {
+    std::vector<std::byte> out;
+    QuantizedMatrix matrix("folder", config_, parts_);
+    EXPECT_EQ(matrix.dtype(), DType::kF32);
+    matrix.read(out);
+    std::vector<float> decoded(static_cast<size_t>(matrix.rows() * matrix.columns()));
+    dequantize(DType::kF32, out, decoded);
+    return decoded;
+  }
+
+  std::vector<int32_t> sizes_;
+  std::vector<float> float_scales_;
+  std::vector<int8_t> signed_zeros_;
+};
+
+TEST_F(PackedMatrixFile, HasColumnsInOrderWhereItsGroupIndexIsUnset) {
+  float_scales_[5 + 4] = 2;  // row 1, the last group
+  const std::vector<float> decoded = values();
+  ASSERT_EQ(decoded.size(), 120u);
+  for (size_t i = 0; i < decoded.size(); ++i) {
+    const float scale = i >= 40 + 32 && i < 80 ? 2 : 1;
+    ASSERT_EQ(decoded[i], scale * (static_cast<float>(i % 8) - 8)) << i;
+  }
+}
+
+TEST_F(PackedMatrixFile, WithAGroupIndexThatIsHalfSetIsRefused) {
+  for (size_t c = 0; c < 39; ++c) groups_[c] = static_cast<int32_t>(c / 8);
+  expect_refusal([&] { read(); }, "'m.weight_g_idx' holds group -1");
+  groups_[39] = 4;
+  EXPECT_NO_THROW(read());
+}
+
+TEST_F(PackedMatrixFile, HasSignedZeroPointsOfItsBits) {
+  signed_zeros_[0] = -8;
+  signed_zeros_[14] = 7;
+  const std::vector<float> decoded = values();
+  EXPECT_EQ(decoded[3], 3) << "3 - (-8 + 8)";
+  EXPECT_EQ(decoded[119], 7 - 15);
+  signed_zeros_[7] = 8;
+  expect_refusal([&] { read(); }, "'m.weight_zero_point' holds 8: expected -8 to 7");
+  signed_zeros_[7] = -9;
+  expect_refusal([&] { read(); }, "holds -9: expected -8 to 7");
+}
+
+TEST_F(PackedMatrixFile, WithZeroPointsOfAnotherShapeIsRefused) {
+  parts_.zeros->shape = {5, 3};
+  expect_refusal([&] { read(); }, "'m.weight_zero_point' has shape [5, 3]: expected [3, 5]");
+  parts_.zeros->shape = {3, 5};
+  parts_.zeros->dtype = "U8";
+  expect_refusal([&] { read(); }, "'m.weight_zero_point' is U8: expected I8");
+  parts_.zeros->dtype = "I32";
+  expect_refusal([&] { read(); }, "has shape [3, 5]: expected [1, 5]");
+  parts_.zeros.reset();
+  expect_refusal([&] { read(); }, "'m.weight_packed' has no zero points beside it");
+  config_.zero = QuantizationConfig::Zero::kMiddle;
+  EXPECT_NO_THROW(read());
+}
+
+TEST_F(PackedMatrixFile, MayHaveOneRow) {
+  sizes_ = {1, 40};
+  parts_.codes.shape = parts_.scales.shape = parts_.zeros->shape = {1, 5};
+  EXPECT_EQ(QuantizedMatrix("folder", config_, parts_).rows(), 1);
+  sizes_ = {1 << 24, 40};
+  expect_refusal([&] { read(); }, "'m.weight_packed' has shape");
+  sizes_ = {(1 << 24) + 1, 40};
+  expect_refusal([&] { read(); }, "'m.weight_shape' holds 16777217");
+}
+
 // A golden folder whose files tests may change.
 class Folder : public testing::Test {
  protected:
@@ -241,6 +375,17 @@ class Folder : public testing::Test {
     const size_t at = content.find(from);
     ASSERT_NE(at, std::string::npos) << from;
     write_file_atomically(folder_.path() / file, content.replace(at, from.size(), to));
+  }
+
+  // Of its data, which begin behind a length of 8 bytes and a header of that length.
+  void change_first_byte_of(const std::string& tensor) const {
+    std::string content = read_file(folder_.path() / "model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, content.data(), sizeof header);
+    const auto json = nlohmann::json::parse(content.substr(8, header));
+    const auto offset = json.at(tensor).at("data_offsets").at(0).get<uint64_t>();
+    content[8 + header + offset] = static_cast<char>(content[8 + header + offset] ^ 0x3c);
+    write_file_atomically(folder_.path() / "model.safetensors", content);
   }
 
   std::string refusal() const {
@@ -268,6 +413,40 @@ TEST_F(Folder, WithALayerThatIsNotQuantisedNeedsItsFloats) {
   replace("model.safetensors", "up_proj.qweight", "up_proj.kweight");
   EXPECT_NE(refusal().find("\"model.layers.0.mlp.up_proj.weight\" is missing"), std::string::npos)
       << refusal();
+}
+
+TEST_F(Folder, WithNothingQuantisedIsRefused) {
+  const SafetensorsFolder folder(folder_.path());
+  expect_refusal(
+      [&] {
+        QuantizedTensors(folder, {.method = "fp8", .layout = QuantizationConfig::Layout::kBytes});
+      },
+      "no tensor \"*.weight\" is quantised though config.json says fp8");
+}
+
+TEST_F(Folder, OfPackedWeightsNeedsTheirShapes) {
+  replace("model.safetensors", "up_proj.qweight", "x.weight_packed");
+  replace("model.safetensors", "up_proj.scales", "x.weight_scale");
+  const SafetensorsFolder folder(folder_.path());
+  expect_refusal(
+      [&] {
+        QuantizedTensors(folder, {.method = "compressed-tensors",
+                                  .layout = QuantizationConfig::Layout::kPacked});
+      },
+      "'model.layers.0.mlp.x.weight_shape' is missing");
+}
+
+TEST_F(Folder, WithABiasThatIsNotZeroIsRefused) {
+  change_first_byte_of("model.layers.0.mlp.up_proj.bias");
+  EXPECT_NE(refusal().find("'model.layers.0.mlp.up_proj.bias' belongs to no part"),
+            std::string::npos)
+      << refusal();
+}
+
+TEST_F(Folder, HasADigestOfItsCodes) {
+  const Digest first = Checkpoint(folder_.path()).digest();
+  change_first_byte_of("model.layers.0.mlp.up_proj.qweight");
+  EXPECT_NE(Checkpoint(folder_.path()).digest(), first);
 }
 
 // The same bytes are other weights.
@@ -349,6 +528,107 @@ TEST_F(Config, OfCompressedTensorsIsRefusedByName) {
                      "config_groups": {"a": {"weights": {"num_bits": 8, "strategy": "channel"}},
                                        "b": {"weights": {"num_bits": 4, "strategy": "channel"}}}})",
                  "\"config_groups.b\" is");
+}
+
+TEST_F(Config, OfGptqSaysHowItsTensorsLie) {
+  using Zero = QuantizationConfig::Zero;
+  const QuantizationConfig plain =
+      read(R"({"quant_method": "gptq", "bits": 8, "group_size": -1, "pack_dtype": "INT32"})");
+  EXPECT_EQ(plain.layout, QuantizationConfig::Layout::kGptq);
+  EXPECT_EQ(plain.bits, 8);
+  EXPECT_EQ(plain.zero, Zero::kStored);
+  EXPECT_EQ(plain.zero_offset, 1);
+  EXPECT_EQ(plain.scale_block, (QuantizationConfig::ScaleBlock{1, 0})) << "-1: all columns";
+  EXPECT_FALSE(plain.needs_group_index);
+  auto with = [](std::string_view more) {
+    return fmt::format(R"({{"quant_method": "gptq", "bits": 4, "group_size": 64, {}}})", more);
+  };
+  EXPECT_EQ(read(with(R"("format": "gptq_v2")")).zero_offset, 0);
+  EXPECT_EQ(read(with(R"("format": "gptq_v2", "checkpoint_format": "gptq_v2")")).zero_offset, 0);
+  EXPECT_EQ(read(with(R"("format": "gptq", "checkpoint_format": "gptq")")).zero_offset, 1);
+  for (const char* both : {R"("format": "gptq", "checkpoint_format": "gptq_v2")",
+                           R"("format": "gptq_v2", "checkpoint_format": "gptq")"})
+    expect_refused(with(both), "expected what \"checkpoint_format\" says");
+  expect_refused(with(R"("pack_dtype": "int8")"), "\"pack_dtype\" is \"int8\"");
+}
+
+TEST_F(Config, OfAwqHasTwoNamesForItsSizesThatAgree) {
+  const QuantizationConfig old = read(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 64})");
+  EXPECT_EQ(old.bits, 4);
+  EXPECT_EQ(old.scale_block, (QuantizationConfig::ScaleBlock{1, 64}));
+  auto both = [](int bits, int w_bit, int group, int q_group) {
+    return fmt::format(
+        R"({{"quant_method": "awq", "bits": {}, "w_bit": {}, "group_size": {}, "q_group_size": {}}})",
+        bits, w_bit, group, q_group);
+  };
+  EXPECT_EQ(read(both(4, 4, 32, 32)).scale_block.columns, 32);
+  expect_refused(both(4, 8, 32, 32), "\"w_bit\" is 8: expected what \"bits\" says");
+  expect_refused(both(4, 4, 32, 64), "\"q_group_size\" is 64: expected what \"group_size\" says");
+}
+
+TEST_F(Config, OfFloatsHasCodesOfEightBits) {
+  const QuantizationConfig blocks =
+      read(R"({"quant_method": "fp8", "weight_block_size": [1, 128]})");
+  EXPECT_EQ(blocks.scale_block, (QuantizationConfig::ScaleBlock{1, 128}));
+  EXPECT_EQ(blocks.scale_suffix, "weight_scale_inv");
+  EXPECT_FALSE(blocks.may_scale_rows);
+  EXPECT_EQ(blocks.bits, 8);
+  const QuantizationConfig plain = read(R"({"quant_method": "fp8"})");
+  EXPECT_TRUE(plain.may_scale_rows);
+  EXPECT_EQ(plain.scale_suffix, "weight_scale");
+  EXPECT_EQ(read(R"({"quant_method": "fbgemm_fp8"})").bits, 8);
+  expect_refused(R"({"quant_method": "fbgemm_fp8", "kv_cache_scheme": {"num_bits": 8}})",
+                 "\"kv_cache_scheme\" is");
+}
+
+TEST_F(Config, OfCompressedTensorsSaysWhatHasOneScale) {
+  using Block = QuantizationConfig::ScaleBlock;
+  auto block = [](std::string_view weights) {
+    return read(fmt::format(R"({{"quant_method": "compressed-tensors", "format": "PACK-QUANTIZED",
+        "config_groups": {{"g": {{"weights": {{"num_bits": 8, {}}}}}}}}})",
+                            weights))
+        .scale_block;
+  };
+  EXPECT_EQ(block(R"("strategy": "tensor")"), (Block{0, 0}));
+  EXPECT_EQ(block(R"("strategy": "channel")"), (Block{1, 0}));
+  EXPECT_EQ(block(R"("strategy": "group", "group_size": 16)"), (Block{1, 16}));
+  EXPECT_EQ(block(R"("strategy": "group", "group_size": -1)"), (Block{1, 0}));
+  EXPECT_EQ(block(R"("strategy": "block", "block_structure": [3, 5])"), (Block{3, 5}));
+}
+
+TEST_F(Config, OfCompressedTensorsSaysWhetherColumnsAreOrdered) {
+  auto is_ordered = [](std::string_view order) {
+    return read(compressed("", fmt::format(R"(, "actorder": {})", order))).needs_group_index;
+  };
+  for (const char* order : {R"("group")", R"("dynamic")", "true"})
+    EXPECT_TRUE(is_ordered(order)) << order;
+  for (const char* order : {R"("weight")", R"("static")", "false", "null"})
+    EXPECT_FALSE(is_ordered(order)) << order;
+  expect_refused(compressed("", R"(, "actorder": "random")"), "weights.actorder\" is \"random\"");
+}
+
+TEST_F(Config, OfCompressedTensorsRefusesCodesThatItsFormatCannotHold) {
+  using Layout = QuantizationConfig::Layout;
+  auto group = [](std::string_view more, std::string_view weights) {
+    return fmt::format(R"({{"quant_method": "compressed-tensors", "format": "int-quantized",
+        "config_groups": {{"g": {{"weights": {{"strategy": "channel", {}}} {}}}}}}})",
+                       weights, more);
+  };
+  expect_refused(group("", R"("num_bits": 4)"),
+                 "weights.num_bits\" is 4: expected 8 for int-quant");
+  const std::string packed = R"(, "format": "pack-quantized")";
+  EXPECT_EQ(read(group(packed, R"("num_bits": 4)")).layout, Layout::kPacked)
+      << "a group's own format counts";
+  EXPECT_EQ(read(group(packed, R"("num_bits": 8)")).layout, Layout::kPacked);
+  expect_refused(group(packed, R"("num_bits": 8, "type": "float")"),
+                 "weights.type\" is \"float\": expected int for pack-quantized");
+  expect_refused(group(R"(, "output_activations": {"num_bits": 8})", R"("num_bits": 8)"),
+                 "\"config_groups.g.output_activations\" is");
+  for (const char* groups : {"{}", R"({"g": null})"})
+    expect_refused(fmt::format(R"({{"quant_method": "compressed-tensors",
+                                   "format": "int-quantized", "config_groups": {}}})",
+                               groups),
+                   "\"config_groups");
 }
 
 // Equal bytes that mean something else are other weights.

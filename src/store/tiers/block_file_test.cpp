@@ -1,6 +1,7 @@
 #include "store/tiers/block_file.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -155,6 +156,94 @@ TEST(BlockFile, NamesTellTheKeyAndDifferByContent) {
   EXPECT_FALSE(key_of_block_file("ab", "short.kv"));
   EXPECT_FALSE(key_of_block_file("zz", name.substr(3)));
   EXPECT_FALSE(key_of_block_file("ab", name.substr(3) + ".part"));
+}
+
+bool is_parsed(BlockFileHeader header) {
+  place_entries(header);
+  return bool{parse_header(write_header(header), header.file_bytes)};
+}
+
+TEST(BlockFile, LayoutsHaveSizesUpToTheirBounds) {
+  BlockFileHeader header = some_header();
+  header.entries = {{.id = input(0), .stored_bytes = 10, .bytes = 10}};
+  for (int32_t KvLayout::*size :
+       {&KvLayout::num_layers, &KvLayout::num_kv_heads, &KvLayout::head_dim}) {
+    BlockFileHeader edge = header;
+    edge.layout.*size = 1 << 16;
+    EXPECT_TRUE(is_parsed(edge));
+    edge.layout.*size = (1 << 16) + 1;
+    EXPECT_FALSE(is_parsed(edge));
+    edge.layout.*size = 1;
+    EXPECT_TRUE(is_parsed(edge));
+  }
+  header.layout = {};
+  EXPECT_TRUE(is_parsed(header)) << "of a layout that nobody knows";
+}
+
+TEST(BlockFile, LayersLieInTheLayout) {
+  BlockFileHeader header = some_header();
+  header.entries = {{.id = input(29), .stored_bytes = 10, .bytes = 10}};
+  EXPECT_TRUE(is_parsed(header));
+  header.entries[0].id = input(30);
+  EXPECT_FALSE(is_parsed(header));
+  header.layout = {};
+  EXPECT_TRUE(is_parsed(header));
+}
+
+TEST(BlockFile, CodedEntriesAreKvAndSmallerThanTheirValues) {
+  BlockFileHeader header = some_header();
+  const uint64_t bytes = header.layout.layer_bytes();
+  header.entries = {
+      {.id = kv(0), .encoding = EntryEncoding::kCoded, .stored_bytes = bytes - 1, .bytes = bytes}};
+  EXPECT_TRUE(is_parsed(header));
+  BlockFileHeader wrong = header;
+  wrong.entries[0].stored_bytes = bytes;
+  EXPECT_FALSE(is_parsed(wrong));
+  wrong = header;
+  wrong.entries[0].id = input(0);
+  EXPECT_FALSE(is_parsed(wrong));
+  wrong = header;
+  wrong.layout = {};
+  EXPECT_FALSE(is_parsed(wrong));
+  wrong = header;
+  wrong.layout.dtype = DType::kI8;
+  wrong.entries[0].bytes = wrong.layout.layer_bytes();
+  wrong.entries[0].stored_bytes = 100;
+  EXPECT_FALSE(is_parsed(wrong));
+  wrong = header;
+  wrong.entries[0].encoding = static_cast<EntryEncoding>(3);
+  EXPECT_FALSE(is_parsed(wrong));
+}
+
+TEST(BlockFile, HasOneToSoManyEntries) {
+  BlockFileHeader header;
+  for (int32_t layer = 0; layer < 4096; ++layer)
+    header.entries.push_back({.id = input(layer), .stored_bytes = 1, .bytes = 1});
+  EXPECT_TRUE(is_parsed(header));
+  place_entries(header);
+  std::vector<std::byte> bytes = write_header(header);
+  for (uint32_t count : {0u, 4097u}) {
+    std::memcpy(bytes.data() + 12, &count, sizeof count);
+    Result<size_t> size = header_bytes_of(bytes);
+    ASSERT_FALSE(size) << count;
+    EXPECT_EQ(size.error().code, ErrorCode::kDataCorrupt);
+  }
+}
+
+TEST(BlockFile, NamesAreOfOneForm) {
+  const std::string name = block_file_name(some_header());
+  const std::string folder = name.substr(0, 2);
+  const std::string file = name.substr(3);
+  ASSERT_TRUE(key_of_block_file(folder, file));
+  EXPECT_FALSE(key_of_block_file(folder + "0", file.substr(1) + "x"));
+  std::string wrong = file;
+  wrong[62] = '_';
+  EXPECT_FALSE(key_of_block_file(folder, wrong));
+  wrong = file;
+  wrong[5] = 'A';
+  EXPECT_FALSE(key_of_block_file(folder, wrong));
+  EXPECT_FALSE(key_of_block_file(folder, file.substr(0, file.size() - 3) + ".ks"));
+  EXPECT_FALSE(key_of_block_file(folder, file.substr(0, file.size() - 4) + ".kv"));
 }
 
 }  // namespace

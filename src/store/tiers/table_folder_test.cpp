@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "codec/device_decoder.h"
+#include "codec/host_piece_kernel.h"
 #include "codec/test_values.h"
 #include "store/cache_store.h"
 #include "store/test_entries.h"
@@ -120,6 +122,44 @@ TEST_F(CodedStore, LearnsFromTheFirstBlocksAndCodesTheOthers) {
     EXPECT_LT(*loss, 0.15);
   }
   EXPECT_EQ(store.counters().damaged, 0u);
+}
+
+// A device that decodes is given what lies on disk, checked but as it is.
+TEST_F(CodedStore, PiecesStayCodedForADeviceThatDecodes) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 8; ++position) put(store, position);
+  }
+  auto device = make_cpu_device();
+  StoreOptions kept = options();
+  kept.decoder =
+      std::make_shared<DeviceDecoder>(*device, std::make_unique<HostPieceKernel>(), kLayout);
+  CacheStore plain(options(), clock_);
+  CacheStore store(kept, clock_);
+  for (int32_t layer : {0, 1}) {
+    std::optional<PinnedEntry> piece = store.fetch(key(7), kv(layer));
+    std::optional<PinnedEntry> right = plain.fetch(key(7), kv(layer));
+    ASSERT_TRUE(piece && right);
+    EXPECT_EQ(piece->tier(), Tier::kDisk);
+    ASSERT_NE(piece->coding(), nullptr);
+    EXPECT_EQ(right->coding(), nullptr);
+    EXPECT_LT(piece->bytes().size(), kLayout.layer_bytes() / 3);
+    EXPECT_EQ(piece->value_bytes(), kLayout.layer_bytes());
+    EXPECT_EQ(piece->coding()->label.layer, layer);
+    std::vector<std::byte> decoded(kLayout.layer_bytes());
+    ASSERT_TRUE(PieceDecoder().decode(*piece->coding()->tables, kLayout, piece->coding()->label,
+                                      piece->bytes(), decoded));
+    EXPECT_TRUE(std::ranges::equal(decoded, right->bytes()));
+    EXPECT_EQ(store.fetch(key(0), kv(layer))->coding(), nullptr) << "written before the tables";
+  }
+  const TierReport disk = store.counters().of(Tier::kDisk);
+  EXPECT_EQ(disk.hits, 4u);
+  EXPECT_EQ(disk.damaged, 0u);
+  fs::remove_all(tables_folder(folder_.path()));
+  CacheStore without(kept, clock_);
+  EXPECT_FALSE(without.fetch(key(7), kv(0))) << "its tables are gone";
+  EXPECT_EQ(without.counters().damaged, 0u);
+  EXPECT_EQ(without.counters().of(Tier::kDisk).hits, 0u);
 }
 
 TEST_F(CodedStore, LaterProcessesWriteWithTheTablesThatAreThere) {
@@ -335,6 +375,24 @@ TEST_F(CodedStore, UnknownLayoutsAndInt8KeepWhatTheyHave) {
     TableFolder tables(files, folder.path(), options().coded_model, layout);
     EXPECT_EQ(tables.for_writing(batch) != nullptr, layout == kLayout);
   }
+}
+
+// Who turns positions otherwise has other values, whatever else is the same.
+TEST_F(CodedStore, AnotherRotationHasTablesOfItsOwn) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 4; ++position) put(store, position);
+  }
+  ASSERT_EQ(table_files().size(), 1u);
+  StoreOptions turned = options();
+  turned.coded_model.rope_frequencies[3] *= 2;
+  CacheStore store(turned, clock_);
+  put(store, 9);
+  EXPECT_FALSE(is_coded(9)) << "there are no tables for it yet";
+  for (uint32_t position = 10; position < 13; ++position) put(store, position);
+  EXPECT_EQ(table_files().size(), 2u);
+  put(store, 13);
+  EXPECT_TRUE(is_coded(13));
 }
 
 }  // namespace
