@@ -228,6 +228,8 @@ TEST_F(ProfilerTest, WritesABookThatLoadsWithMapsAndPlots) {
   expect_same_measurements(book, loaded);
   EXPECT_EQ(loaded.sender, "base");
   EXPECT_EQ(loaded.receiver, "alpha");
+  EXPECT_EQ(loaded.sender_formula, family_->get("base")->transformer->formula());
+  EXPECT_EQ(loaded.receiver_formula, family_->get("alpha")->transformer->formula());
   EXPECT_EQ(loaded.num_contexts, 4);
   EXPECT_EQ(loaded.metric, "f1");
   EXPECT_EQ(loaded.sensitivity.size(), static_cast<size_t>(kLayers));
@@ -287,6 +289,26 @@ TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherProfile) {
   try {
     run_profile(pair("base", "beta"), *tokenizer_, profile);
     FAIL() << "another pair's state was taken";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("other models, data or options"));
+  }
+}
+
+TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherConfiguration) {
+  ProfileOptions profile = options("book.json");
+  profile.should_stop = [] { return true; };
+  EXPECT_THROW(run_profile(pair("base", "alpha"), *tokenizer_, profile), Failure);
+  profile.start = ProfileStart::kResume;
+  const std::filesystem::path config = family_->file().base.path / "config.json";
+  std::string text = read_file(config);
+  const std::string theta = "\"rope_theta\": 10000.0";
+  write_file_atomically(config,
+                        text.replace(text.find(theta), theta.size(), "\"rope_theta\": 9999"));
+  family_ =
+      std::make_unique<ModelFamily>(*ops_, family_->file(), FamilyOptions{Precision::kExact, 0});
+  try {
+    run_profile(pair("base", "alpha"), *tokenizer_, profile);
+    FAIL() << "the state of another RoPE was taken";
   } catch (const Failure& failure) {
     EXPECT_THAT(failure.what(), HasSubstr("other models, data or options"));
   }
