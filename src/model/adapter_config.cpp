@@ -253,8 +253,9 @@ AdapterConfig::AdapterConfig(const GgufFile& file, int32_t vocab_size)
 }
 
 void AdapterConfig::read_modules(const JsonFields& json) {
-  targets_all_ = json.is_text("target_modules") &&
-                 in_lower_case(json.get_string("target_modules")) == "all-linear";
+  const bool names_none = !json.has("target_modules") && !json.has("target_parameters");
+  targets_all_ = names_none || (json.is_text("target_modules") &&
+                                in_lower_case(json.get_string("target_modules")) == "all-linear");
   if (json.has("target_parameters") && !json.is_list("target_parameters"))
     json.refuse("target_parameters", "a list of names");
   targets_ = ModuleSelection(json, "target_modules");
