@@ -56,8 +56,9 @@ TEST_F(Tokenizers, OfGgufFilesAreCompared) {
   EXPECT_EQ(
       describe_tokenizer_mismatch(base, gguf("x.gguf", {.tokens = {"b", "a", "<s>", "</s>"}})),
       "vocabulary: token \"a\" is 1 where the base has 0");
-  EXPECT_EQ(describe_tokenizer_mismatch(base, gguf("x.gguf", {.types = {1, 4, 3, 3}})), "")
-      << "4: user-defined, not special";
+  EXPECT_EQ(describe_tokenizer_mismatch(base, gguf("x.gguf", {.types = {1, 4, 3, 3}})),
+            "added token \"b\" is user-defined where the base has none")
+      << "4: found before anything else is split";
   EXPECT_EQ(describe_tokenizer_mismatch(base, gguf("x.gguf", {.types = {1, 1, 3, 1}})),
             "special tokens: 3 is plain where the base has it special");
   EXPECT_EQ(describe_tokenizer_mismatch(base, gguf("x.gguf", {.types = {3, 1, 3, 3}})),
