@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
-#include "engine/forwarding_ops.h"
+#include "support/forwarding_ops.h"
 
 namespace droidspeak {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/test_wait.h"
 #include "engine/engine_fixture.h"
-#include "engine/forwarding_ops.h"
+#include "support/forwarding_ops.h"
 
 namespace droidspeak {
 namespace {
