@@ -420,5 +420,10 @@ TEST_F(ExpertParameters, TakeSoMuchMemoryAsTheirParts) {
   EXPECT_EQ(adapter->bytes(), bytes);
 }
 
+// Plan books name adapters by digest: it is that of the experts' own matrices.
+TEST_F(ExpertParameters, KeepTheirDigest) {
+  EXPECT_EQ(digest().hex(), "6874ce69c3e930e871fffe1efa8675d3cec1068814f05063cf794669635be566");
+}
+
 }  // namespace
 }  // namespace droidspeak

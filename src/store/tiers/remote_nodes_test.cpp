@@ -170,7 +170,16 @@ TEST_F(TierOfNodes, ThereAreSoManyAtMost) {
   EXPECT_EQ(nodes_.report().size(), RemoteNodes::kMostNodes);
   nodes_.close();
   EXPECT_TRUE(nodes_.follow(redirect_to(nowhere(101)))->is_closed());
-  EXPECT_EQ(nodes_.follow(redirect_to(nowhere(300))), nullptr) << "no more are added";
+}
+
+TEST_F(TierOfNodes, OnceClosedNoMoreAreAddedAndTheirOwnerIsFree) {
+  options_.servers.addresses = {nowhere(1)};
+  nodes_.start(owner_);
+  nodes_.close();
+  EXPECT_EQ(nodes_.follow(redirect_to(nowhere(2))), nullptr);
+  EXPECT_TRUE(nodes_.node_of("any")->is_closed());
+  ASSERT_TRUE(threads_.end(std::chrono::seconds(60), [] { return uint64_t{0}; }));
+  EXPECT_EQ(owner_.use_count(), 1);
 }
 
 TEST_F(TierOfNodes, AnOwnerIsMissedWhereSlotsAreFreeOrTheirServerIsDown) {

@@ -1,12 +1,15 @@
 // The parts of the remote tier that need no server.
 #include <chrono>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/leavable_threads.h"
+#include "codec/test_values.h"
 #include "store/test_entries.h"
 #include "store/tiers/remote_index.h"
+#include "store/tiers/remote_tables.h"
 #include "store/tiers/remote_value.h"
 
 namespace droidspeak {
@@ -53,6 +56,19 @@ TEST(ValueSeal, IsTheSameInPieces) {
   EXPECT_TRUE(is_same_tag(whole.finish(), pieces.finish()));
 }
 
+// As docs/store_format.md has it, computed by other means: programs of all versions read each
+// other's values.
+TEST(ValueSeal, IsWhatTheFormatSays) {
+  ValueSeal seal(std::vector<std::byte>(32, std::byte{'s'}));
+  SealTag salt{};
+  for (size_t i = 0; i < salt.size(); ++i) salt[i] = static_cast<std::byte>(i);
+  ValueSeal::Mac mac = seal.begin("name", salt);
+  mac.add(std::as_bytes(std::span(std::string_view("some bytes of a value"))));
+  std::string hex;
+  for (std::byte byte : mac.finish()) hex += fmt::format("{:02x}", std::to_integer<int>(byte));
+  EXPECT_EQ(hex, "497a897b4256d61a39508bc507408585");
+}
+
 // A value of two layers, from what the remote tier writes.
 class ValueHeader : public ::testing::Test {
  protected:
@@ -87,7 +103,9 @@ TEST_F(ValueHeader, SaysWhatTheValueHolds) {
   uint64_t bytes = 0;
   for (auto piece : value_->pieces) bytes += piece.size();
   EXPECT_EQ(value_->bytes, bytes);
-  EXPECT_GE(bytes, value_->start.size() + 2 * bytes_.size());
+  EXPECT_EQ(bytes, value_->start.size() + 2 * bytes_.size()) << "both begin at multiples of 64";
+  EXPECT_EQ(value_->start.size(), 4u + 4 + 16 + 16 + 136 + 2 * 40);
+  EXPECT_EQ(most_value_header_bytes(), 136u + 4 * 40);
   Result<BlockFileHeader> parsed = parse_value_header(header(), value_->bytes, any_, encoding_);
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->key, test_key(1));
@@ -274,6 +292,25 @@ TEST(LeavableThreads, EndOrAreLeftBehind) {
   *release = true;
   std::this_thread::sleep_for(milliseconds(30));
   EXPECT_FALSE(seen.expired()) << "it parks with what it owns";
+}
+
+TEST(RemoteTablesName, IsOfTheBaseAndTheSecret) {
+  const KvLayout layout{.num_layers = 4, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF16};
+  auto name = [](const CodedModel& model, const KvLayout& shape, uint64_t secret) {
+    ValueSeal seal(test_bytes(secret, 32));
+    return RemoteTables(model, shape, seal).name();
+  };
+  const CodedModel model{test_key(500), test_frequencies(16)};
+  const std::string first = name(model, layout, 1);
+  EXPECT_TRUE(first.starts_with("ds1:tables:" + test_key(500).hex() + ":")) << first;
+  EXPECT_EQ(first.size(), 11u + 64 + 1 + 8);
+  EXPECT_EQ(name(model, layout, 1), first);
+  EXPECT_NE(name(model, layout, 2), first) << "who has another secret could not read these";
+  EXPECT_NE(name({test_key(501), test_frequencies(16)}, layout, 1), first);
+  EXPECT_EQ(name({Digest{}, test_frequencies(16)}, layout, 1), "") << "of no model";
+  KvLayout bytes = layout;
+  bytes.dtype = DType::kI8;
+  EXPECT_EQ(name(model, bytes, 1), "") << "8 bits are not coded once more";
 }
 
 }  // namespace

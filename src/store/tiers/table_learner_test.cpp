@@ -46,8 +46,10 @@ TEST_F(LearnedBlocks, AreEnoughWithAllTheirLayers) {
 
 TEST_F(LearnedBlocks, MoreOfOneLayerDoNotStandForAnother) {
   for (uint32_t number = 0; number < 3 * kEnough; ++number) remember(block(number, 1));
-  EXPECT_FALSE(learner_.has_seen_enough());
-  for (uint32_t number = 0; number < kEnough; ++number) remember(block(number, 2));
+  for (uint32_t number = 0; number < kEnough; ++number) {
+    EXPECT_FALSE(learner_.has_seen_enough()) << number << " of the second";
+    remember(block(number, 2));
+  }
   EXPECT_TRUE(learner_.has_seen_enough());
   learner_.forget();
   EXPECT_FALSE(learner_.has_seen_enough());
