@@ -113,5 +113,27 @@ TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
   EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";
 }
 
+// Once its tables are learned, of the first contexts.
+TEST(Sharing, CodedDiskCacheIsFoundByTheNextEngineOfTheFamily) {
+  TinyFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  options.store.disk_format = DiskFormat::kCoded;
+  auto ask = [&](Engine& engine, uint32_t seed) {
+    return generate(engine, {.model = "base", .prompt = random_prompt(seed, 522), .max_tokens = 1});
+  };
+  {
+    Engine engine(family.ops(), family.file(), options);
+    for (uint32_t seed : {1, 2, 3}) ask(engine, seed);
+  }
+  Engine engine(family.ops(), family.file(), options);
+  EXPECT_GT(engine.metrics().store.of(Tier::kDisk).entries, 0u);
+  Outcome found = ask(engine, 3);
+  EXPECT_EQ(found.report.cached_tokens, 512);
+  EXPECT_EQ(found.report.tier, "disk");
+  EXPECT_EQ(found.report.fallback, "");
+}
+
 }  // namespace
 }  // namespace droidspeak
