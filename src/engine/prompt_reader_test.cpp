@@ -85,11 +85,13 @@ class PromptReading : public testing::Test {
     ASSERT_TRUE(put_entries(*store_, {.key = any->exact_keys.at(number)}, entries));
   }
 
-  void run_rows(Sequence& reading, int32_t num_tokens) {
+  // Tokens that the last of the rows gives.
+  std::vector<SampledToken> run_rows(Sequence& reading, int32_t num_tokens) {
     StepPlan::Work work{&reading, num_tokens};
-    runner_.run(build_batches(std::span(&work, 1)).front());
+    BatchRunner::Sampled sampled = runner_.run(build_batches(std::span(&work, 1)).front());
     reader_->advance(reading, num_tokens);
     reader_->store_blocks(reading);
+    return sampled[0].tokens;
   }
 
   void wait_for_load(Sequence& reading) {
@@ -143,6 +145,8 @@ TEST_F(PromptReading, TakesWhatIsOnTheDeviceAndSaysSo) {
   auto first = sequence("alpha");
   reader_->begin(*first, 0);
   run_rows(*first, kPrompt);
+  EXPECT_EQ(first->num_sent_blocks, 5);
+  EXPECT_EQ(first->num_stored_blocks, 5);
   auto second = sequence("alpha");
   reader_->begin(*second, 0);
   EXPECT_EQ(second->report.tier, "device");
@@ -156,6 +160,38 @@ TEST_F(PromptReading, TakesWhatIsOnTheDeviceAndSaysSo) {
     EXPECT_EQ(second->blocks.blocks()[i], first->blocks.blocks()[i]) << i;
   EXPECT_EQ(counted().hits_by_tier["device"], 1u);
   EXPECT_EQ(counted().bytes_loaded, 0u);
+}
+
+TEST_F(PromptReading, WhatIsPartlyOnTheDeviceIsLoadedBehindIt) {
+  const int32_t right = family_.reference_greedy("alpha", random_prompt(1, kPrompt), 1)[0];
+  auto first = sequence("alpha");
+  reader_->begin(*first, 0);
+  EXPECT_EQ(run_rows(*first, kPrompt).at(0).token, right);
+  kv_.pool().forget(std::span(first->exact_keys).subspan(2));
+  auto second = sequence("alpha");
+  reader_->begin(*second, 0);
+  ASSERT_EQ(second->choice.num_resident, 2u);
+  ASSERT_NE(second->reuse, nullptr);
+  wait_for_load(*second);
+  EXPECT_EQ(run_rows(*second, 1).at(0).token, right);
+  EXPECT_EQ(counted().bytes_loaded, 3 * layout_.block_bytes());
+  EXPECT_EQ(second->report.cached_tokens, 5 * kBlockTokens);
+}
+
+TEST_F(PromptReading, BlocksThatAnAnswerFillsAreStoredAndShared) {
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  int32_t next = run_rows(*reading, kPrompt).at(0).token;
+  while (reading->num_tokens() < 6 * kBlockTokens + 1) {
+    reading->tokens.push_back(next);
+    ASSERT_TRUE(reading->blocks.reserve(kv_.pool(), reading->num_tokens()));
+    next = run_rows(*reading, 1).at(0).token;
+  }
+  ASSERT_EQ(reading->exact_keys.size(), 6u);
+  EXPECT_EQ(reading->exact_keys, chooser_->exact_keys(*reading, *reading->variant));
+  EXPECT_EQ(chooser_->stored_blocks(reading->exact_keys), 6u);
+  EXPECT_EQ(kv_.pool().longest_prefix(reading->exact_keys), 6u);
+  EXPECT_EQ(reading->num_stored_blocks, 6);
 }
 
 TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
@@ -273,6 +309,23 @@ TEST_F(PromptReading, AFailedLoadLeavesTheBlocksInFrontOfIt) {
   reader_->follow_failure(*reading, 0);
   EXPECT_EQ(reading->num_failed_loads, 1) << "the rest is whole";
   EXPECT_NE(reading->reuse, nullptr);
+}
+
+// Another sequence has read the beginning while the load was under way.
+TEST_F(PromptReading, AfterAFailedLoadSharesWhatIsOnTheDeviceByThen) {
+  store_blocks("alpha", 5, key_value_entries(4));
+  spoil_block("alpha", 3);
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  ASSERT_EQ(reading->choice.num_resident, 0u);
+  wait_for_load(*reading);
+  std::optional<std::vector<BlockLease>> leases = kv_.pool().take(2);
+  for (size_t i = 0; i < 2; ++i) kv_.pool().label((*leases)[i].block(), reading->exact_keys[i]);
+  reader_->follow_failure(*reading, 0);
+  EXPECT_EQ(reading->choice.num_resident, 2u);
+  EXPECT_EQ(reading->choice.keys.size(), 3u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(reading->blocks.blocks()[i], (*leases)[i].block()) << i;
+  EXPECT_EQ(reading->blocks.blocks().size(), 6u);
 }
 
 TEST_F(PromptReading, AfterSoManyFailedLoadsEverythingIsComputed) {
