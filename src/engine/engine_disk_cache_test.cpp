@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/shared_family.h"
+#include "store/tiers/table_folder.h"
 
 namespace droidspeak {
 namespace {
@@ -127,6 +128,11 @@ TEST(Sharing, CodedDiskCacheIsFoundByTheNextEngineOfTheFamily) {
     Engine engine(family.ops(), family.file(), options);
     for (uint32_t seed : {1, 2, 3}) ask(engine, seed);
   }
+  const std::string base = family.models().base()->model_digest.hex().substr(0, 8);
+  size_t num_tables = 0;
+  for (const auto& file : std::filesystem::directory_iterator(tables_folder(disk.path())))
+    num_tables += file.path().filename().string().find(base) != std::string::npos ? 1 : 0;
+  EXPECT_GT(num_tables, 0u) << "they are the family's";
   Engine engine(family.ops(), family.file(), options);
   EXPECT_GT(engine.metrics().store.of(Tier::kDisk).entries, 0u);
   Outcome found = ask(engine, 3);
