@@ -445,6 +445,10 @@ TEST_F(Choosing, AMixedCacheIsCutToWhatOtherTiersHave) {
   EXPECT_EQ(cut.sender_keys.size(), 2u);
   EXPECT_EQ(cut.num_sender_tokens(), 2 * kBlockTokens);
   EXPECT_EQ(chooser.tier_of(cut), Tier::kHost);
+  ASSERT_TRUE(store.fetch(base_keys[0], kv(1)));
+  const PlanChoice one{.source = PlanChoice::Source::kOwnExact, .keys = {base_keys[0]}};
+  EXPECT_EQ(chooser.tier_of(one), Tier::kDisk) << "for its third layer";
+  EXPECT_EQ(chooser.tiers_of(one), TierSet().set(index_of(Tier::kHost)).set(index_of(Tier::kDisk)));
 }
 
 TEST_F(Choosing, WhatIsOnTheDeviceGoesBeforeWhatIsInMemory) {

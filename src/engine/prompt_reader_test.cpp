@@ -203,6 +203,9 @@ TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
   EXPECT_EQ(reading->num_stored_blocks, 5);
   EXPECT_EQ(reading->num_sent_blocks, 5);
   wait_for_load(*reading);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 0);
+  EXPECT_EQ(reading->reuse->recompute_chunk(kBlockTokens), 0);
+  EXPECT_GT(reading->reuse->elapsed_seconds(), 0);
   run_rows(*reading, 1);
   EXPECT_EQ(reading->reuse, nullptr);
   EXPECT_EQ(counted().bytes_loaded, 5 * layout_.block_bytes());
@@ -238,6 +241,9 @@ TEST_F(PromptReading, ARecomputedContextTeachesTheCostOfComputing) {
   const double before = costs_.compute_seconds(0, 100, 4);
   reader_->recompute(*reading, 2 * kBlockTokens);
   EXPECT_EQ(reading->reuse->recomputed_tokens(), 2 * kBlockTokens);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 2 * kBlockTokens);
+  EXPECT_FALSE(reading->reuse->is_layer_ready(1)) << "it is not recomputed yet";
+  EXPECT_TRUE(reading->reuse->is_layer_ready(0));
   EXPECT_NE(costs_.compute_seconds(0, 100, 4), before);
   EXPECT_GT(counted().compute_seconds, 0);
 }
@@ -251,6 +257,9 @@ TEST_F(PromptReading, ATranslatedContextTeachesNothing) {
   const double before = costs_.compute_seconds(0, 100, 4);
   reader_->recompute(*reading, 4 * kBlockTokens);
   EXPECT_EQ(reading->reuse->recomputed_tokens(), 4 * kBlockTokens);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 0);
+  EXPECT_EQ(reading->reuse->recompute_chunk(kBlockTokens), 0) << "nothing is left";
+  EXPECT_TRUE(reading->reuse->is_layer_ready(1));
   EXPECT_EQ(costs_.compute_seconds(0, 100, 4), before);
   run_rows(*reading, kBlockTokens + 1);
   EXPECT_TRUE(reading->report.translated);
