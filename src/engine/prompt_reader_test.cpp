@@ -296,6 +296,40 @@ TEST_F(PromptReading, AStepRecomputesAsManyTokensAsItsBudgetAllows) {
   EXPECT_EQ(planned(200), std::pair(5 * kBlockTokens, 200 - cost)) << "there are no more";
 }
 
+// Scout, draft, choice, and then the chosen tokens with all that follows the context.
+TEST_F(PromptReading, LooksAtTokensInItsStages) {
+  store_blocks("base", 4, key_value_entries(4));
+  auto reading = sequence("alpha", "reuse+10%");
+  reader_->begin(*reading, 0);
+  wait_for_load(*reading);
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kScout));
+  EXPECT_EQ(reading->num_missing(), kBlockTokens + 1);
+  std::vector<SampledToken> draft = run_rows(*reading, kBlockTokens + 1);
+  ASSERT_EQ(draft.size(), 1u);
+  reader_->look_on(*reading, draft);
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kDraft));
+  EXPECT_EQ(reading->looking->draft, draft[0].token);
+  EXPECT_TRUE(reading->looked_at.empty()) << "the draft looks, too";
+  EXPECT_EQ(reading->num_missing(), 1);
+  ASSERT_TRUE(reading->blocks.reserve(kv_.pool(), reading->num_positions()));
+  EXPECT_TRUE(run_rows(*reading, 1).empty());
+  EXPECT_EQ(reading->num_computed, kPrompt);
+  reader_->look_on(*reading, {});
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kRead));
+  EXPECT_EQ(reading->looked_at.size(), 26u) << "a tenth of 256";
+  EXPECT_EQ(reading->num_missing(), 26 + kBlockTokens + 1);
+  reader_->note_stored(*reading);
+  EXPECT_EQ(reading->writer, nullptr) << "what follows is the request's own";
+  run_rows(*reading, 30);
+  EXPECT_EQ(reading->num_missing(), kBlockTokens + 1 - 4);
+  EXPECT_EQ(run_rows(*reading, reading->num_missing()).size(), 1u);
+  EXPECT_EQ(reading->looking, nullptr);
+  EXPECT_EQ(reading->num_computed, kPrompt);
+  EXPECT_EQ(reading->report.looked_at_tokens, 26);
+  EXPECT_EQ(reading->report.cached_tokens, 4 * kBlockTokens);
+  EXPECT_EQ(counted().looked_at_tokens, 26u);
+}
+
 TEST_F(PromptReading, AFailedLoadLeavesTheBlocksInFrontOfIt) {
   store_blocks("alpha", 5, key_value_entries(4));
   spoil_block("alpha", 3);
