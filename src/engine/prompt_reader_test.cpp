@@ -1,6 +1,8 @@
 // Reading prompts step by step, without the engine around it.
 #include "engine/prompt_reader.h"
 
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
@@ -213,6 +215,20 @@ TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
   EXPECT_EQ(reading->report.tier, "host");
   EXPECT_GT(reading->report.load_ms, 0);
   EXPECT_NE(costs_.load_seconds(1000, Tier::kHost), rate);
+}
+
+// Those for slower tiers may all hang.
+TEST_F(PromptReading, WhatIsInMemoryIsLoadedByThreadsOfItsOwn) {
+  std::promise<void> end;
+  std::shared_future<void> ended = end.get_future().share();
+  for (size_t i = 0; i < TransferThreads::kMaxThreads; ++i)
+    slow_threads_.start([ended] { ended.wait(); });
+  store_blocks("alpha", 5, key_value_entries(4));
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  wait_for_load(*reading);
+  EXPECT_TRUE(reading->reuse->is_loaded());
+  end.set_value();
 }
 
 TEST_F(PromptReading, InputsAreRefilledWhileNobodyWaits) {
