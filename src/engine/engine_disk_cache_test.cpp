@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/shared_family.h"
+#include "store/tiers/table_folder.h"
 
 namespace droidspeak {
 namespace {
@@ -111,6 +112,33 @@ TEST(Sharing, DiskCacheInEightBitsIsSmallerAndNearlyAsGood) {
   EXPECT_LT(bytes[Format::kInt8], bytes[Format::kRaw] * 2 / 3);
   EXPECT_NEAR(logprobs[Format::kInt8], logprobs[Format::kRaw], 0.1);
   EXPECT_NE(logprobs[Format::kInt8], logprobs[Format::kRaw]) << "it went through eight bits";
+}
+
+// Once its tables are learned, of the first contexts.
+TEST(Sharing, CodedDiskCacheIsFoundByTheNextEngineOfTheFamily) {
+  TinyFamily family;
+  TemporaryFolder disk;
+  EngineOptions options = tiny_options();
+  options.store.disk_folder = disk.path();
+  options.store.disk_format = DiskFormat::kCoded;
+  auto ask = [&](Engine& engine, uint32_t seed) {
+    return generate(engine, {.model = "base", .prompt = random_prompt(seed, 522), .max_tokens = 1});
+  };
+  {
+    Engine engine(family.ops(), family.file(), options);
+    for (uint32_t seed : {1, 2, 3}) ask(engine, seed);
+  }
+  const std::string base = family.models().base()->model_digest.hex().substr(0, 8);
+  size_t num_tables = 0;
+  for (const auto& file : std::filesystem::directory_iterator(tables_folder(disk.path())))
+    num_tables += file.path().filename().string().find(base) != std::string::npos ? 1 : 0;
+  EXPECT_GT(num_tables, 0u) << "they are the family's";
+  Engine engine(family.ops(), family.file(), options);
+  EXPECT_GT(engine.metrics().store.of(Tier::kDisk).entries, 0u);
+  Outcome found = ask(engine, 3);
+  EXPECT_EQ(found.report.cached_tokens, 512);
+  EXPECT_EQ(found.report.tier, "disk");
+  EXPECT_EQ(found.report.fallback, "");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ class BreakingLink : public testing::Test {
     options_ = remote_engine(link_.servers());
     options_.fixed_costs->token_seconds = 2e-4;  // computing takes about a second
     options_.store.remote.connections = 1;       // blocks come one after the other
+    options_.load_stall_ms = 3.6e6;              // a disk's, which links do not wait for
   }
 
   Outcome ask(Engine& engine) {

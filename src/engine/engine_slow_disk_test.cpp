@@ -1,5 +1,6 @@
 // A disk that is slow or hangs costs its hits, never an answer and never other requests' time.
 #include <future>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -74,6 +75,22 @@ TEST_F(SlowDisk, OthersAreServedWhileALoadHangs) {
     EXPECT_EQ(outcome.tokens, shared_) << reads;
     EXPECT_EQ(outcome.report.fallback, "");
   }
+}
+
+// More than a link would be, for a context that would be computed in no time.
+TEST_F(SlowDisk, IsWaitedForAsLongAsWasSaid) {
+  options_.load_stall_ms = 60000;
+  options_.fixed_costs->token_seconds = 1e-12;
+  Engine engine(family_.ops(), family_.file(), options_);
+  files_.close_gate_after(6);
+  auto hanging = std::move(engine.submit(request("0,2,3"))).take_or_throw();
+  files_.wait_until_hanging();
+  std::this_thread::sleep_for(600ms);
+  EXPECT_FALSE(hanging->next(0ms).has_value());
+  files_.open_gate();
+  Outcome outcome = collect(*hanging);
+  EXPECT_EQ(outcome.tokens, shared_);
+  EXPECT_EQ(outcome.report.fallback, "");
 }
 
 TEST_F(SlowDisk, ALoadThatHangsBecomesAFullPrefill) {

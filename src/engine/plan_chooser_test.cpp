@@ -248,11 +248,14 @@ class Choosing : public testing::Test {
     }
   }
 
-  void store_layers(std::span<const Digest> keys, const std::vector<EntryId>& layers) {
+  void store_layers(std::span<const Digest> keys,
+                    const std::vector<EntryId>& layers,
+                    CacheStore* store = nullptr) {
     std::vector<std::byte> bytes(options_.layout.layer_bytes());
     std::vector<EntryBytes> entries;
     for (EntryId id : layers) entries.push_back({id, bytes});
-    for (const Digest& key : keys) ASSERT_TRUE(put_entries(store_, {.key = key}, entries));
+    for (const Digest& key : keys)
+      ASSERT_TRUE(put_entries(store != nullptr ? *store : store_, {.key = key}, entries));
   }
 
   static SharingRequest from_base(const std::string& plan) {
@@ -410,6 +413,42 @@ TEST_F(Choosing, AMixedCacheReachesToItsFirstGap) {
   store_mixed();
   erase(whole.sender_keys[1]);
   EXPECT_EQ(chooser().num_in_memory(whole), 1u);
+}
+
+// All of it is on a disk that is avoided, and the first two blocks are in memory as well.
+TEST_F(Choosing, AMixedCacheIsCutToWhatOtherTiersHave) {
+  TemporaryFolder disk;
+  const StoreOptions options{.host_bytes = uint64_t{64} << 20, .disk_folder = disk.path()};
+  std::vector<Digest> keys = mixed_keys({0, 1, 3}, 3);
+  keys.resize(4);
+  Sequence any = sequence({});
+  std::vector<Digest> base_keys = chooser().exact_keys(any, *family_.models().base());
+  {
+    CacheStore before(options, clock_);
+    store_layers(std::span(base_keys).first(3), key_value_entries(4), &before);
+    store_layers(std::span(keys).first(3), {kv(1), kv(2)}, &before);
+    store_layers(std::span(keys).subspan(3), key_value_entries(4), &before);
+  }
+  CacheStore store(options, clock_);
+  for (size_t i = 0; i < 2; ++i) {
+    for (EntryId id : {kv(0), kv(3)}) ASSERT_TRUE(store.fetch(base_keys[i], id));
+    for (EntryId id : {kv(1), kv(2)}) ASSERT_TRUE(store.fetch(keys[i], id));
+  }
+  PlanChooser chooser(family_.models(), *books_, store, pool_, costs_, options_);
+  Sequence reading = sequence(from_base("0,1,3"));
+  PlanChoice whole = chooser.choose(reading, 0);
+  EXPECT_EQ(whole.keys.size(), 4u);
+  EXPECT_EQ(chooser.tier_of(whole), Tier::kDisk);
+  PlanChoice cut = chooser.choose(reading, 0, TierSet().set(index_of(Tier::kDisk)));
+  EXPECT_EQ(cut.source, PlanChoice::Source::kOwnMixed);
+  EXPECT_EQ(cut.keys.size(), 2u);
+  EXPECT_EQ(cut.sender_keys.size(), 2u);
+  EXPECT_EQ(cut.num_sender_tokens(), 2 * kBlockTokens);
+  EXPECT_EQ(chooser.tier_of(cut), Tier::kHost);
+  ASSERT_TRUE(store.fetch(base_keys[0], kv(1)));
+  const PlanChoice one{.source = PlanChoice::Source::kOwnExact, .keys = {base_keys[0]}};
+  EXPECT_EQ(chooser.tier_of(one), Tier::kDisk) << "for its third layer";
+  EXPECT_EQ(chooser.tiers_of(one), TierSet().set(index_of(Tier::kHost)).set(index_of(Tier::kDisk)));
 }
 
 TEST_F(Choosing, WhatIsOnTheDeviceGoesBeforeWhatIsInMemory) {

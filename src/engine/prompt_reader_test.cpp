@@ -1,6 +1,8 @@
 // Reading prompts step by step, without the engine around it.
 #include "engine/prompt_reader.h"
 
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
@@ -85,11 +87,13 @@ class PromptReading : public testing::Test {
     ASSERT_TRUE(put_entries(*store_, {.key = any->exact_keys.at(number)}, entries));
   }
 
-  void run_rows(Sequence& reading, int32_t num_tokens) {
+  // Tokens that the last of the rows gives.
+  std::vector<SampledToken> run_rows(Sequence& reading, int32_t num_tokens) {
     StepPlan::Work work{&reading, num_tokens};
-    runner_.run(build_batches(std::span(&work, 1)).front());
+    BatchRunner::Sampled sampled = runner_.run(build_batches(std::span(&work, 1)).front());
     reader_->advance(reading, num_tokens);
     reader_->store_blocks(reading);
+    return sampled[0].tokens;
   }
 
   void wait_for_load(Sequence& reading) {
@@ -143,6 +147,8 @@ TEST_F(PromptReading, TakesWhatIsOnTheDeviceAndSaysSo) {
   auto first = sequence("alpha");
   reader_->begin(*first, 0);
   run_rows(*first, kPrompt);
+  EXPECT_EQ(first->num_sent_blocks, 5);
+  EXPECT_EQ(first->num_stored_blocks, 5);
   auto second = sequence("alpha");
   reader_->begin(*second, 0);
   EXPECT_EQ(second->report.tier, "device");
@@ -158,6 +164,38 @@ TEST_F(PromptReading, TakesWhatIsOnTheDeviceAndSaysSo) {
   EXPECT_EQ(counted().bytes_loaded, 0u);
 }
 
+TEST_F(PromptReading, WhatIsPartlyOnTheDeviceIsLoadedBehindIt) {
+  const int32_t right = family_.reference_greedy("alpha", random_prompt(1, kPrompt), 1)[0];
+  auto first = sequence("alpha");
+  reader_->begin(*first, 0);
+  EXPECT_EQ(run_rows(*first, kPrompt).at(0).token, right);
+  kv_.pool().forget(std::span(first->exact_keys).subspan(2));
+  auto second = sequence("alpha");
+  reader_->begin(*second, 0);
+  ASSERT_EQ(second->choice.num_resident, 2u);
+  ASSERT_NE(second->reuse, nullptr);
+  wait_for_load(*second);
+  EXPECT_EQ(run_rows(*second, 1).at(0).token, right);
+  EXPECT_EQ(counted().bytes_loaded, 3 * layout_.block_bytes());
+  EXPECT_EQ(second->report.cached_tokens, 5 * kBlockTokens);
+}
+
+TEST_F(PromptReading, BlocksThatAnAnswerFillsAreStoredAndShared) {
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  int32_t next = run_rows(*reading, kPrompt).at(0).token;
+  while (reading->num_tokens() < 6 * kBlockTokens + 1) {
+    reading->tokens.push_back(next);
+    ASSERT_TRUE(reading->blocks.reserve(kv_.pool(), reading->num_tokens()));
+    next = run_rows(*reading, 1).at(0).token;
+  }
+  ASSERT_EQ(reading->exact_keys.size(), 6u);
+  EXPECT_EQ(reading->exact_keys, chooser_->exact_keys(*reading, *reading->variant));
+  EXPECT_EQ(chooser_->stored_blocks(reading->exact_keys), 6u);
+  EXPECT_EQ(kv_.pool().longest_prefix(reading->exact_keys), 6u);
+  EXPECT_EQ(reading->num_stored_blocks, 6);
+}
+
 TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
   store_blocks("alpha", 5, key_value_entries(4));
   auto reading = sequence("alpha");
@@ -167,6 +205,9 @@ TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
   EXPECT_EQ(reading->num_stored_blocks, 5);
   EXPECT_EQ(reading->num_sent_blocks, 5);
   wait_for_load(*reading);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 0);
+  EXPECT_EQ(reading->reuse->recompute_chunk(kBlockTokens), 0);
+  EXPECT_GT(reading->reuse->elapsed_seconds(), 0);
   run_rows(*reading, 1);
   EXPECT_EQ(reading->reuse, nullptr);
   EXPECT_EQ(counted().bytes_loaded, 5 * layout_.block_bytes());
@@ -174,6 +215,20 @@ TEST_F(PromptReading, ALoadIsCountedByItsBytesAndTeachesItsRate) {
   EXPECT_EQ(reading->report.tier, "host");
   EXPECT_GT(reading->report.load_ms, 0);
   EXPECT_NE(costs_.load_seconds(1000, Tier::kHost), rate);
+}
+
+// Those for slower tiers may all hang.
+TEST_F(PromptReading, WhatIsInMemoryIsLoadedByThreadsOfItsOwn) {
+  std::promise<void> end;
+  std::shared_future<void> ended = end.get_future().share();
+  for (size_t i = 0; i < TransferThreads::kMaxThreads; ++i)
+    slow_threads_.start([ended] { ended.wait(); });
+  store_blocks("alpha", 5, key_value_entries(4));
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  wait_for_load(*reading);
+  EXPECT_TRUE(reading->reuse->is_loaded());
+  end.set_value();
 }
 
 TEST_F(PromptReading, InputsAreRefilledWhileNobodyWaits) {
@@ -202,6 +257,9 @@ TEST_F(PromptReading, ARecomputedContextTeachesTheCostOfComputing) {
   const double before = costs_.compute_seconds(0, 100, 4);
   reader_->recompute(*reading, 2 * kBlockTokens);
   EXPECT_EQ(reading->reuse->recomputed_tokens(), 2 * kBlockTokens);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 2 * kBlockTokens);
+  EXPECT_FALSE(reading->reuse->is_layer_ready(1)) << "it is not recomputed yet";
+  EXPECT_TRUE(reading->reuse->is_layer_ready(0));
   EXPECT_NE(costs_.compute_seconds(0, 100, 4), before);
   EXPECT_GT(counted().compute_seconds, 0);
 }
@@ -215,6 +273,9 @@ TEST_F(PromptReading, ATranslatedContextTeachesNothing) {
   const double before = costs_.compute_seconds(0, 100, 4);
   reader_->recompute(*reading, 4 * kBlockTokens);
   EXPECT_EQ(reading->reuse->recomputed_tokens(), 4 * kBlockTokens);
+  EXPECT_EQ(reading->reuse->recomputable_tokens(), 0);
+  EXPECT_EQ(reading->reuse->recompute_chunk(kBlockTokens), 0) << "nothing is left";
+  EXPECT_TRUE(reading->reuse->is_layer_ready(1));
   EXPECT_EQ(costs_.compute_seconds(0, 100, 4), before);
   run_rows(*reading, kBlockTokens + 1);
   EXPECT_TRUE(reading->report.translated);
@@ -251,6 +312,40 @@ TEST_F(PromptReading, AStepRecomputesAsManyTokensAsItsBudgetAllows) {
   EXPECT_EQ(planned(200), std::pair(5 * kBlockTokens, 200 - cost)) << "there are no more";
 }
 
+// Scout, draft, choice, and then the chosen tokens with all that follows the context.
+TEST_F(PromptReading, LooksAtTokensInItsStages) {
+  store_blocks("base", 4, key_value_entries(4));
+  auto reading = sequence("alpha", "reuse+10%");
+  reader_->begin(*reading, 0);
+  wait_for_load(*reading);
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kScout));
+  EXPECT_EQ(reading->num_missing(), kBlockTokens + 1);
+  std::vector<SampledToken> draft = run_rows(*reading, kBlockTokens + 1);
+  ASSERT_EQ(draft.size(), 1u);
+  reader_->look_on(*reading, draft);
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kDraft));
+  EXPECT_EQ(reading->looking->draft, draft[0].token);
+  EXPECT_TRUE(reading->looked_at.empty()) << "the draft looks, too";
+  EXPECT_EQ(reading->num_missing(), 1);
+  ASSERT_TRUE(reading->blocks.reserve(kv_.pool(), reading->num_positions()));
+  EXPECT_TRUE(run_rows(*reading, 1).empty());
+  EXPECT_EQ(reading->num_computed, kPrompt);
+  reader_->look_on(*reading, {});
+  ASSERT_TRUE(reading->is_looking(Looking::Stage::kRead));
+  EXPECT_EQ(reading->looked_at.size(), 26u) << "a tenth of 256";
+  EXPECT_EQ(reading->num_missing(), 26 + kBlockTokens + 1);
+  reader_->note_stored(*reading);
+  EXPECT_EQ(reading->writer, nullptr) << "what follows is the request's own";
+  run_rows(*reading, 30);
+  EXPECT_EQ(reading->num_missing(), kBlockTokens + 1 - 4);
+  EXPECT_EQ(run_rows(*reading, reading->num_missing()).size(), 1u);
+  EXPECT_EQ(reading->looking, nullptr);
+  EXPECT_EQ(reading->num_computed, kPrompt);
+  EXPECT_EQ(reading->report.looked_at_tokens, 26);
+  EXPECT_EQ(reading->report.cached_tokens, 4 * kBlockTokens);
+  EXPECT_EQ(counted().looked_at_tokens, 26u);
+}
+
 TEST_F(PromptReading, AFailedLoadLeavesTheBlocksInFrontOfIt) {
   store_blocks("alpha", 5, key_value_entries(4));
   spoil_block("alpha", 3);
@@ -273,6 +368,23 @@ TEST_F(PromptReading, AFailedLoadLeavesTheBlocksInFrontOfIt) {
   reader_->follow_failure(*reading, 0);
   EXPECT_EQ(reading->num_failed_loads, 1) << "the rest is whole";
   EXPECT_NE(reading->reuse, nullptr);
+}
+
+// Another sequence has read the beginning while the load was under way.
+TEST_F(PromptReading, AfterAFailedLoadSharesWhatIsOnTheDeviceByThen) {
+  store_blocks("alpha", 5, key_value_entries(4));
+  spoil_block("alpha", 3);
+  auto reading = sequence("alpha");
+  reader_->begin(*reading, 0);
+  ASSERT_EQ(reading->choice.num_resident, 0u);
+  wait_for_load(*reading);
+  std::optional<std::vector<BlockLease>> leases = kv_.pool().take(2);
+  for (size_t i = 0; i < 2; ++i) kv_.pool().label((*leases)[i].block(), reading->exact_keys[i]);
+  reader_->follow_failure(*reading, 0);
+  EXPECT_EQ(reading->choice.num_resident, 2u);
+  EXPECT_EQ(reading->choice.keys.size(), 3u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(reading->blocks.blocks()[i], (*leases)[i].block()) << i;
+  EXPECT_EQ(reading->blocks.blocks().size(), 6u);
 }
 
 TEST_F(PromptReading, AfterSoManyFailedLoadsEverythingIsComputed) {

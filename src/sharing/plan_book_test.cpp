@@ -205,7 +205,8 @@ TEST_F(PlanBookTest, GoldFiguresOutOfRangeAreRefusedByName) {
   for (const char* field : {"gold_lost", "gold_lost_se"}) {
     json bad = good;
     bad["frontier"][0].erase(field);
-    EXPECT_THAT(failure_of(bad), HasSubstr("expected both or none")) << field;
+    const std::string other = std::string(field) == "gold_lost" ? "gold_lost_se" : "gold_lost";
+    EXPECT_THAT(failure_of(bad), testing::EndsWith("expected both or none, found only " + other));
   }
   for (const json& value : {json(-0.1), json(1.01), json("half")}) {
     json bad = good;
@@ -300,6 +301,33 @@ TEST_F(PlanBookTest, NumbersThatDoNotFitAreRefusedByName) {
     bad[pointer] = value;
     EXPECT_THAT(failure_of(bad), HasSubstr(pointer.back() + " is ")) << place << ' ' << value;
   }
+}
+
+TEST_F(PlanBookTest, TheSmallestAndTheLargestFiguresAreTaken) {
+  PlanBook book = example();
+  book.look_layer = 0;
+  book.heat_map = {{.b = 0, .c = 0}};
+  book.sensitivity = {{.layer = 0}};
+  book.full_gold_probability = 0;
+  PlanEntry& plan = book.frontier[0];
+  plan.relative_cost = 0;
+  plan.quality_index = 0;
+  plan.quality.kl = 0;
+  plan.quality.agreement = 0;
+  plan.quality.score = 0;
+  plan.quality.gold_lost = 1;
+  plan.quality.gold_lost_error = 0;
+  json good = saved(book);
+  EXPECT_EQ(failure_of(good), "no failure");
+  good["num_layers"] = 1024;
+  good["full_gold_probability"] = 1;
+  good["frontier"][0]["quality_index"] = 1;
+  EXPECT_EQ(failure_of(good), "no failure");
+  PlanBook shallow = example();
+  shallow.num_layers = 1;
+  shallow.frontier.resize(1);
+  save_plan_book(path_, shallow);
+  EXPECT_EQ(load_plan_book(path_).num_layers, 1);
 }
 
 // Each plan is weighed for every prompt.

@@ -236,6 +236,39 @@ TEST_F(PlanBooksTest, AutoIsTheCheapestPlanOfTheBookThatIsGoodEnough) {
   EXPECT_EQ(found.choose(any, sender_, receiver_).translator, nullptr);
 }
 
+TEST_F(PlanBooksTest, MapsAreForPlansThatAreTranslatedAndReuseSomething) {
+  TranslationMaps maps;
+  maps.inputs[1] = {1, std::vector<float>(6, 0.5f), std::vector<float>(6, 0.5f),
+                    std::vector<float>(6, 0.0f)};
+  save_translation(folder_.path() / "maps.safetensors", maps);
+  PlanBook book = load_plan_book(write_book("book.json"));
+  book.maps_file = folder_.path() / "maps.safetensors";
+  book.frontier[0].relative_cost = 0.5;
+  book.frontier[0].quality_index = 0.9;
+  PlanEntry translated{.plan = {0, 1, 4}, .translated = true, .quality = {}};
+  translated.relative_cost = 0.75;
+  book.frontier.push_back(translated);
+  book.look_layer = 3;
+  save_plan_book(folder_.path() / "book.json", book);
+  ModelConfig config;
+  config.num_layers = kLayers;
+  config.d_model = 6;
+  FamilyFile family;
+  family.plan_books = {folder_.path() / "book.json"};
+  const PlanBooks found(*ops_, config, family);
+  auto chosen = [&](const std::string& plan, double floor = 0.99) {
+    return found.choose(parse_plan_request(plan, kLayers), sender_, receiver_, floor);
+  };
+  EXPECT_EQ(chosen("auto", 0.5).shown, "0,1,3");
+  EXPECT_EQ(chosen("auto", 0.5).translator, nullptr) << "the book says so";
+  EXPECT_EQ(chosen("auto").shown, "0,1,4");
+  EXPECT_NE(chosen("auto").translator, nullptr);
+  EXPECT_NE(chosen("0,1,3").translator, nullptr);
+  EXPECT_EQ(chosen("0,1,3r").translator, nullptr);
+  EXPECT_EQ(chosen("full").translator, nullptr);
+  EXPECT_EQ(chosen("0,1,3").look_layer, 3);
+}
+
 TEST_F(PlanBooksTest, APlanThatNeedsABookIsNoneForPairsWithout) {
   for (const char* plan : {"0,1,3", "0,1,3+10%", "full", "auto", "auto+", "reuse+0%", "most"}) {
     try {
