@@ -165,6 +165,7 @@ TEST_F(ContextLoading, BlocksThatComeTogetherAreWholeBeforeTheNextOnes) {
     files_.close_gate_after(reads);
     auto load = start(together);
     files_.wait_until_hanging();
+    if (reads >= 6) wait_until([&] { return load->whole_blocks() >= 2; });  // three entries each
     load->stop();
     const size_t whole = load->whole_blocks();
     EXPECT_EQ(whole % 2, 0u);
