@@ -177,6 +177,7 @@ TEST_F(ContextLoading, BlocksThatComeTogetherAreWholeBeforeTheNextOnes) {
     }
     seen.push_back(whole);
     files_.open_gate();
+    wait_until([&] { return load.use_count() == 1; });  // its reads are not the next one's
   }
   EXPECT_EQ(seen.front(), 0u);
   EXPECT_GT(std::ranges::count(seen, 2u), 0);
