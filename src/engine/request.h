@@ -73,9 +73,9 @@ struct PrefillReport {
   double load_ms = 0;
   double prefill_ms = 0;
   double queue_ms = 0;
-  double ttft_ms = 0;    // from submit to the first token
-  std::string fallback;  // why a planned reuse did not happen, or did not go on; empty: none
-  std::string fallback_reason;        // the same in a word, as metrics count it
+  double ttft_ms = 0;           // from submit to the first token
+  std::string fallback;         // why a planned reuse did not happen, or did not go on; empty: none
+  std::string fallback_reason;  // the same in a word, as metrics count it
   int32_t fallback_after_tokens = 0;  // of the answer: those were given as the report says
 };
 

@@ -194,9 +194,10 @@ TEST_F(AnswerBytes, AreNotedForTheLog) {
   auto noted = ElementsAre(
       Pair("model", "\"base\""), Pair("prompt_tokens", "3"), Pair("cached_tokens", "1"),
       Pair("completion_tokens", "2"),
-      Pair("droidspeak",
-           R"({"sender":"base","plan":"0,1,3","translated":true,"reused_tokens":2,)"
-           R"("recomputed_layers":4,"looked_at_tokens":5,"tier":"disk","ttft_ms":1.235,"fallback":null})"));
+      Pair(
+          "droidspeak",
+          R"({"sender":"base","plan":"0,1,3","translated":true,"reused_tokens":2,)"
+          R"("recomputed_layers":4,"looked_at_tokens":5,"tier":"disk","ttft_ms":1.235,"fallback":null})"));
   HttpResponse whole =
       answer_request(request, {fields(false), generation("Hi", kStopped), messages_face()});
   EXPECT_THAT(whole.notes->fields, noted);
