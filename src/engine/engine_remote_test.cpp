@@ -62,6 +62,7 @@ TEST(RemoteSharing, ReceiversAskForWhatTheirSendersHave) {
   SharedFamily family;
   MapServer server;
   EngineOptions options = remote_engine(server.servers());
+  options.store.remote.stall = std::chrono::seconds(20);  // whatever else runs here
   for (int32_t context : {4 * kBlockTokens, kBlockTokens}) {
     std::vector<int32_t> prompt = question(static_cast<uint32_t>(context), context, 10);
     if (context == kBlockTokens) prompt[0] = (prompt[0] + 1) % 256;  // another context
@@ -84,6 +85,7 @@ TEST(RemoteSharing, WhatAPlanHasMixedIsFoundByOthers) {
   SharedFamily family;
   MapServer server;
   EngineOptions options = remote_engine(server.servers());
+  options.store.remote.stall = std::chrono::seconds(20);  // whatever else runs here
   auto expect_found = [&](const std::vector<int32_t>& prompt, int32_t context,
                           const std::string& plan, const std::vector<std::string>& asked) {
     std::vector<int32_t> head(prompt.begin(), prompt.begin() + context + 1);
@@ -120,6 +122,7 @@ TEST(RemoteSharing, MixedCachesOfOtherPlansAreFoundToo) {
   for (SharingMode mode : {SharingMode::kOn, SharingMode::kPlainReuse}) {
     MapServer server;
     EngineOptions options = remote_engine(server.servers());
+    options.store.remote.stall = std::chrono::seconds(20);  // whatever else runs here
     options.sharing = mode;
     options.min_quality = 0;
     FamilyFile file = family.file();

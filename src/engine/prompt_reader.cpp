@@ -36,6 +36,13 @@ int32_t num_shared_tokens(const Sequence& sequence) {
   return static_cast<int32_t>(num_blocks) * kBlockTokens;
 }
 
+// Whether an answer that has begun with one goes on with the other to the same tokens.
+bool goes_on_as(const PlanChoice& before, const PlanChoice& now) {
+  const bool are_exact = before.is_exact() && now.is_exact();
+  return are_exact || (before.provenance == now.provenance &&
+                       before.num_sender_tokens() == now.num_sender_tokens());
+}
+
 // Leading blocks that a mixed choice takes from its sender.
 size_t num_covered_blocks(const PlanChoice& choice) {
   return static_cast<size_t>(choice.num_sender_tokens() / kBlockTokens);
@@ -168,7 +175,7 @@ void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Transla
   sequence.num_computed = sequence.choice.num_tokens();
   if (sequence.choice.num_resident < sequence.choice.keys.size())
     return start_load(sequence, std::move(translator));
-  sequence.report.tier = "device";
+  if (sequence.num_generated() == 0) sequence.report.tier = "device";
   report_reuse(sequence);
   parts_.metrics.update([](EngineMetrics& metrics) { ++metrics.hits_by_tier["device"]; });
 }
@@ -283,7 +290,9 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   if (!failure) return;
   spdlog::warn("request {}: {}; the rest is computed", sequence.id, failure->text);
   bool has_stalled = failure->reason == LoadFailure::Reason::kStalled;
-  count_fallback(sequence, has_stalled ? "load_stalled" : "load_failed", failure->text);
+  const std::string reason = has_stalled ? "load_stalled" : "load_failed";
+  const bool has_begun = sequence.num_generated() > 0;
+  if (!has_begun) count_fallback(sequence, reason, failure->text);
   // A tier is not to blame for time that another one has lost before.
   Tier stalled = failure->tier != Tier::kHost ? failure->tier : sequence.load_tier;
   if (has_stalled && stalled != Tier::kHost && sequence.lost_load_seconds == 0) {
@@ -292,6 +301,13 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   }
   if (is_behind_link(sequence.load_tier))
     sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
+  const PlanChoice before = sequence.choice;
+  begin_with_the_rest(sequence, num_waiting);
+  if (has_begun && !goes_on_as(before, sequence.choice))
+    count_fallback(sequence, reason, failure->text);
+}
+
+void PromptReader::begin_with_the_rest(Sequence& sequence, size_t num_waiting) {
   sequence.pass.reset();
   sequence.writer.reset();
   if (has_more_on_device(sequence)) return keep_arrived(sequence);
@@ -376,11 +392,14 @@ void PromptReader::finish_looking(Sequence& sequence) {
 
 void PromptReader::finish_reuse(Sequence& sequence) {
   const ContextReuse& reuse = *sequence.reuse;
-  sequence.report.load_ms = reuse.load_ms();
-  sequence.report.tier = tier_name(reuse.slowest_tier());
+  const std::string tier(tier_name(reuse.slowest_tier()));
+  if (sequence.num_generated() == 0) {
+    sequence.report.load_ms = reuse.load_ms();
+    sequence.report.tier = tier;
+  }
   report_reuse(sequence);
   parts_.metrics.update([&](EngineMetrics& metrics) {
-    ++metrics.hits_by_tier[sequence.report.tier];
+    ++metrics.hits_by_tier[tier];
     metrics.bytes_loaded += reuse.loaded_bytes();
     metrics.load_seconds += reuse.load_ms() * 1e-3;
   });
@@ -392,7 +411,8 @@ void PromptReader::finish_reuse(Sequence& sequence) {
 
 void PromptReader::report_reuse(Sequence& sequence) {
   const PlanChoice& choice = sequence.choice;
-  PrefillReport& report = sequence.report;
+  PrefillReport later;  // of a run that goes on with an answer, whose reader has the first one's
+  PrefillReport& report = sequence.num_generated() == 0 ? sequence.report : later;
   // What lies behind the sender's tokens runs again once some of these were looked at.
   bool is_looking = choice.plan.look_permille > 0;
   report.cached_tokens = is_looking ? choice.num_sender_tokens() : choice.num_tokens();

@@ -67,6 +67,7 @@ class PromptReader {
   LoadLimits limits_of(const Sequence& sequence) const;
   size_t blocks_together(const PlanChoice& choice, Tier tier) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);
+  void begin_with_the_rest(Sequence& sequence, size_t num_waiting);
   bool has_more_on_device(const Sequence& sequence) const;
   void keep_arrived(Sequence& sequence);
   void keep_resident(Sequence& sequence);

@@ -109,6 +109,13 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
   answered.tokens.push_back(2);
   answered.release_blocks();
   EXPECT_EQ(answered.report.sender, "base") << "its reader knows it already";
+  answered.report.fallback = "before the answer";
+  answered.release_blocks();
+  EXPECT_EQ(answered.report.fallback, "") << "so that a later one is told";
+  answered.report.fallback = "within the answer";
+  answered.report.fallback_after_tokens = 1;
+  answered.release_blocks();
+  EXPECT_EQ(answered.report.fallback, "within the answer") << "from there on it is another run's";
 }
 
 StepPlan::Work work_of(Sequence& sequence, int32_t num_tokens) {

@@ -233,9 +233,13 @@ struct Sequence {
     return reuse && !pass && reuse->is_recomputed() && reuse->is_layer_ready(0);
   }
 
-  // The report is that of the run that gives the answer: once it was given it stays.
+  // The report is that of the run that gives the answer: once it was given it stays, and so does
+  // where the answer went on otherwise.
   void restart_report() {
-    if (num_generated() > 0) return report.fallback.clear();
+    if (num_generated() > 0) {
+      if (report.fallback_after_tokens == 0) report.fallback.clear();
+      return;
+    }
     PrefillReport fresh;
     fresh.queue_ms = report.queue_ms;
     report = std::move(fresh);

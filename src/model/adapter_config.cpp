@@ -253,7 +253,7 @@ AdapterConfig::AdapterConfig(const GgufFile& file, int32_t vocab_size)
 }
 
 void AdapterConfig::read_modules(const JsonFields& json) {
-  const bool names_none = !json.has("target_modules") && !json.has("target_parameters");
+  const bool names_none = !json.has("target_modules") && json.is_blank("target_parameters");
   targets_all_ = names_none || (json.is_text("target_modules") &&
                                 in_lower_case(json.get_string("target_modules")) == "all-linear");
   if (json.has("target_parameters") && !json.is_list("target_parameters"))
@@ -270,7 +270,9 @@ void AdapterConfig::read_layers(const JsonFields& json) {
                                              : json.get_strings("layers_pattern");
     if (names != std::vector<std::string>{"layers"}) json.refuse("layers_pattern", "\"layers\"");
   }
-  if (json.has("layers_to_transform")) layers_ = json.get_ints("layers_to_transform", 0, INT32_MAX);
+  if (!json.has("layers_to_transform")) return;
+  layers_ = json.get_ints("layers_to_transform", 0, INT32_MAX);
+  if (layers_->empty()) layers_.reset();  // as PEFT takes it
 }
 
 void AdapterConfig::read_invocation(const JsonFields& json, int32_t vocab_size) {

@@ -99,7 +99,7 @@ class AdapterConfig {
   ModulePattern alphas_;
   Scaling scaling_ = Scaling::kByRank;
   std::optional<std::vector<int64_t>> layers_;  // none: all
-  bool targets_all_ = false;  // also where the file names nothing: it is for what it has
+  bool targets_all_ = false;  // also where the file names nothing: it is for the modules it has
   ModuleSelection targets_;
   ModuleSelection excluded_;
   ModuleSelection parameters_;

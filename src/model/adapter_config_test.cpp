@@ -89,6 +89,7 @@ TEST_F(AdapterFields, TakeFieldsThatDoNotMatterHere) {
       {"init_lora_weights", "Orthogonal"},
       {"layers_pattern", "layers"},
       {"layers_to_transform", {0, 1}},
+      {"layers_to_transform", Json::array()},
       {"use_dora", nullptr},
       {"modules_to_save", Json::array()},
       {"alora_invocation_tokens", nullptr}};

@@ -118,6 +118,7 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
     for (int32_t layer : {0, 2})
       EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer)));
   }
+  wait_until([&] { return load.use_count() == 1; });
   EXPECT_NE(load->layer_event(0), nullptr);
   EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
   EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
@@ -275,12 +276,14 @@ TEST_F(ContextLoading, HangingReadIsAFailureAfterTheLimit) {
   for (uint64_t reads : {0u, 3u, 8u, 14u}) {
     files_.close_gate_after(reads);
     auto load = start(job(100ms));
+    files_.wait_until_hanging();
     std::optional<LoadFailure> failure = wait_for_end(*load);
     ASSERT_TRUE(failure.has_value()) << reads;
     EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
     EXPECT_EQ(failure->tier, Tier::kDisk) << "which is to blame";
     EXPECT_EQ(load->failure()->text, failure->text) << "it stays";
     files_.open_gate();
+    wait_until([&] { return load.use_count() == 1; });  // its reads are not the next one's
   }
 }
 

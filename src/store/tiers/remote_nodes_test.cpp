@@ -36,7 +36,7 @@ class TierOfNodes : public testing::Test {
 
   ~TierOfNodes() override {
     nodes_.close();
-    threads_.end(std::chrono::seconds(10), [] { return uint64_t{0}; });
+    EXPECT_TRUE(threads_.end(std::chrono::seconds(120), [] { return uint64_t{0}; }));
   }
 
   static RedisAddress nowhere(uint16_t port) { return {"127.0.0.1", port}; }

@@ -63,7 +63,6 @@ struct Scratch {
   float* totals;       // [groups][kRows]: sums of the exponentials
   int32_t* first;      // [groups][kRows]: first key that the row sees
   int32_t* last;       // [groups][kRows]: last key that the row sees
-  std::byte* end;
 
   Scratch(int64_t most_rows, int64_t head_dim, std::byte* memory) {
     const int64_t rows = padded_rows(most_rows);
@@ -79,7 +78,16 @@ struct Scratch {
     totals = maxima + rows;
     first = reinterpret_cast<int32_t*>(totals + rows);
     last = first + rows;
-    end = reinterpret_cast<std::byte*>(last + rows);
+  }
+
+  static size_t bytes(int64_t most_rows, int64_t head_dim) {
+    const int64_t rows = padded_rows(most_rows);
+    const int64_t steps = steps_of(head_dim);
+    const int64_t tiles =
+        (rows / kTileRows + kKeys / kTileRows + 2 * (kKeys / kStep)) * steps + 2 * (kKeys / kStep);
+    const int64_t words = kKeys * kRows + rows * steps * kStep + 4 * rows;
+    return static_cast<size_t>(tiles) * sizeof(SplitTile) +
+           static_cast<size_t>(words) * sizeof(float) + 64;
   }
 
   static int64_t padded_rows(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
@@ -91,8 +99,7 @@ inline int32_t rows_of_task(const AttentionProblem& problem) {
 
 inline size_t scratch_bytes(const AttentionProblem& problem) {
   const int64_t most_rows = static_cast<int64_t>(rows_of_task(problem)) * problem.group();
-  const Scratch scratch(most_rows, problem.kv.head_dim, nullptr);
-  return reinterpret_cast<uintptr_t>(scratch.end) + 64;
+  return Scratch::bytes(most_rows, problem.kv.head_dim);
 }
 
 class PrefillRows {
