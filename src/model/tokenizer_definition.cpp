@@ -157,9 +157,14 @@ Json search_rule(const Json& token, const TokenizerDefinition& definition) {
   return rule;
 }
 
+// Throws what is no whole number.
+int64_t id_of(const Json& value) {
+  return value.get_ref<const Json::number_integer_t&>();
+}
+
 void add_token(const Json& token, TokenizerDefinition& definition) {
   const auto content = token.at("content").get<std::string>();
-  const auto id = token.at("id").get<int64_t>();
+  const int64_t id = id_of(token.at("id"));
   definition.ids.insert_or_assign(content, id);
   if (flag_or(token, "special", false)) definition.special.insert(id);
   definition.added[content] = shown(search_rule(token, definition));
@@ -202,7 +207,7 @@ TokenizerDefinition from_json(const std::filesystem::path& path) {
                         {"pre_tokenizer", shown(pre_tokenizer)}};
     add_model_rules(model, pre_tokenizer, definition);
     for (const auto& [token, id] : model.at("vocab").items())
-      definition.ids.emplace(token, id.get<int64_t>());
+      definition.ids.emplace(token, id_of(id));
     for (const Json& token : json.value("added_tokens", Json::array()))
       add_token(token, definition);
     for (const Json& merge : model.value("merges", Json::array()))
