@@ -185,8 +185,8 @@ TEST_F(AdapterFields, RefuseSelectionsThatAreNone) {
   for (const char* field : {"target_modules", "exclude_modules"}) {
     for (const Json& value :
          {Json(1), Json(0), Json(true), Json(1e300), Json::object(), Json{{"q_proj", 1}}, Json({1}),
-          Json({nullptr}), Json({"q_proj", 2}), Json::array({Json::array({"q_proj"})}), Json("("),
-          Json("a)|(b"), Json("*"), Json(std::string(16385, 'a'))}) {
+          Json::array({nullptr}), Json({"q_proj", 2}), Json::array({Json::array({"q_proj"})}),
+          Json("("), Json("a)|(b"), Json("*"), Json(std::string(16385, 'a'))}) {
       EXPECT_THAT(refusal_with(field, value), HasSubstr(std::string("field \"") + field + "\" is"))
           << field << value;
     }
