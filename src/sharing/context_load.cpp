@@ -18,11 +18,6 @@ constexpr std::chrono::milliseconds kLongestWait{20};
 // queues behind them on the bus.
 constexpr size_t kCopyingBytes = size_t{64} << 20;
 
-uint64_t total_bytes(const LoadJob& job, size_t layer_bytes) {
-  size_t inputs = job.input_layer >= 0 ? job.input_bytes : 0;
-  return job.stored.blocks.size() * (job.layers.size() * layer_bytes + inputs);
-}
-
 }  // namespace
 
 ContextLoad::ContextLoad(Device& device,
@@ -33,19 +28,21 @@ ContextLoad::ContextLoad(Device& device,
       is_asynchronous_(device.kind() != DeviceKind::kCpu),
       store_(std::move(store)),
       job_(std::move(job)),
+      layers_(job_.stored.loaded_layers(kv.layout().num_layers)),
+      input_layer_(job_.stored.input_layer()),
       layer_bytes_(kv.layout().layer_bytes()),
-      total_bytes_(total_bytes(job_, layer_bytes_)),
+      total_bytes_(job_.blocks.size() *
+                   (layers_.size() * layer_bytes_ + (input_layer_ >= 0 ? job_.input_bytes : 0))),
       started_(std::chrono::steady_clock::now()),
       lane_(device.make_copy_lane()),
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
-      pace_(job_.stored.limits,
+      pace_(job_.limits,
             total_bytes_,
-            static_cast<int32_t>(job_.stored.blocks.size()) * kBlockTokens,
+            static_cast<int32_t>(job_.blocks.size()) * kBlockTokens,
             started_),
       last_arrival_(started_) {
-  check(std::max(job_.stored.keys.size(), job_.stored.own_keys.size()) == job_.stored.blocks.size(),
-        "a key for every block");
-  inputs_.reserve(job_.stored.blocks.size());
+  check(job_.stored.num_blocks() == job_.blocks.size(), "a key for every block");
+  inputs_.reserve(job_.blocks.size());
 }
 
 void ContextLoad::run() {
@@ -64,9 +61,8 @@ void ContextLoad::run() {
 }
 
 std::vector<ContextLoad::Span> ContextLoad::spans() const {
-  const size_t num_blocks = job_.stored.blocks.size();
-  const size_t together =
-      job_.stored.blocks_together > 0 ? job_.stored.blocks_together : num_blocks;
+  const size_t num_blocks = job_.blocks.size();
+  const size_t together = job_.blocks_together > 0 ? job_.blocks_together : num_blocks;
   std::vector<Span> spans;
   for (size_t first = 0; first < num_blocks; first += together)
     spans.push_back({first, std::min(first + together, num_blocks)});
@@ -75,8 +71,8 @@ std::vector<ContextLoad::Span> ContextLoad::spans() const {
 
 // E of the transition layer first, then layers in the order of need.
 bool ContextLoad::load(Span span) {
-  if (job_.input_layer >= 0 && !load_inputs(span)) return false;
-  for (int32_t layer : job_.layers) {
+  if (input_layer_ >= 0 && !load_inputs(span)) return false;
+  for (int32_t layer : layers_) {
     if (!load_layer(layer, span)) return false;
   }
   note_whole(span);
@@ -131,8 +127,8 @@ void ContextLoad::stop() {
 
 std::vector<EntryId> ContextLoad::wanted_entries() const {
   std::vector<EntryId> wanted;
-  if (job_.input_layer >= 0) wanted.push_back({EntryKind::kLayerInput, job_.input_layer});
-  for (int32_t layer : job_.layers) wanted.push_back({EntryKind::kKeyValue, layer});
+  if (input_layer_ >= 0) wanted.push_back({EntryKind::kLayerInput, input_layer_});
+  for (int32_t layer : layers_) wanted.push_back({EntryKind::kKeyValue, layer});
   return wanted;
 }
 
@@ -141,7 +137,7 @@ bool ContextLoad::begin_reading() {
   for (Span span : spans()) {
     for (EntryId id : wanted_entries()) {
       for (size_t block = span.first; block < span.end; ++block)
-        wanted.push_back({key_of(block, id), id});
+        wanted.push_back({job_.stored.key_of(block, id.layer), id});
     }
   }
   std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted), job_.stored.avoided);
@@ -153,7 +149,7 @@ bool ContextLoad::begin_reading() {
 
 bool ContextLoad::load_inputs(Span span) {
   for (size_t block = span.first; block < span.end; ++block) {
-    auto entry = fetch(block, {EntryKind::kLayerInput, job_.input_layer});
+    auto entry = fetch(block, {EntryKind::kLayerInput, input_layer_});
     if (!entry) return false;
     {
       MutexLock lock(mutex_);
@@ -184,7 +180,7 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
     bytes = 0;
     first = block + 1;
   }
-  if (span.end < job_.stored.blocks.size()) return true;
+  if (span.end < job_.blocks.size()) return true;
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
@@ -205,7 +201,7 @@ bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<Pinn
   if (is_stopping_) return false;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].coding() != nullptr) continue;
-    kv_.load(*lane_, layer, job_.stored.blocks[first_block + i], entries[i].bytes());
+    kv_.load(*lane_, layer, job_.blocks[first_block + i], entries[i].bytes());
     if (is_asynchronous_) copying_.push_back(std::move(entries[i]));
   }
   return true;
@@ -224,7 +220,7 @@ bool ContextLoad::decode_pieces(int32_t layer,
     pieces.push_back({.piece = entries[i].bytes(),
                       .tables = entries[i].coding()->tables,
                       .first_position = static_cast<uint32_t>(numbers.back()) * kBlockTokens,
-                      .block = job_.stored.blocks[numbers.back()]});
+                      .block = job_.blocks[numbers.back()]});
   }
   if (pieces.empty()) return true;
   {
@@ -233,7 +229,7 @@ bool ContextLoad::decode_pieces(int32_t layer,
     is_finishing_ = true;
   }
   std::optional<size_t> damaged = store_->decoder()->decode(layer, kv_.layer(layer), pieces);
-  if (damaged) forget(key_of(numbers[*damaged], {EntryKind::kKeyValue, layer}));
+  if (damaged) forget(job_.stored.key_of(numbers[*damaged], layer));
   MutexLock lock(mutex_);
   is_finishing_ = false;
   changed_.notify_all();
@@ -244,19 +240,13 @@ bool ContextLoad::decode_pieces(int32_t layer,
   return !is_stopping_;
 }
 
-const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
-  bool is_own =
-      block >= job_.stored.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
-  return is_own ? job_.stored.own_keys[block] : job_.stored.keys[block];
-}
-
 size_t ContextLoad::expected_bytes(EntryId id) const {
   return id.kind == EntryKind::kKeyValue ? layer_bytes_ : job_.input_bytes;
 }
 
 // An entry of another size is a miss; its block is forgotten, so that it can be stored again.
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
-  const Digest& key = key_of(block, id);
+  const Digest& key = job_.stored.key_of(block, id.layer);
   {
     MutexLock lock(mutex_);
     awaited_ = EntryRead{key, id};
@@ -306,13 +296,13 @@ void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
 
 // Not under the lock: whoever is told may ask back.
 void ContextLoad::tell() {
-  if (!job_.stored.on_progress) return;
+  if (!job_.on_progress) return;
   {
     MutexLock lock(mutex_);
     if (!lane_) return;  // stopped
     is_telling_ = true;
   }
-  job_.stored.on_progress();
+  job_.on_progress();
   MutexLock lock(mutex_);
   is_telling_ = false;
   changed_.notify_all();
@@ -355,7 +345,7 @@ const Event* ContextLoad::layer_event(int32_t layer) const {
 
 bool ContextLoad::is_loaded() const {
   MutexLock lock(mutex_);
-  return loaded_layers_ == job_.layers.size();
+  return loaded_layers_ == layers_.size();
 }
 
 std::optional<LoadFailure> ContextLoad::failure() {

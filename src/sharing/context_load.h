@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "kv/kv_cache.h"
 #include "sharing/load_pace.h"
+#include "sharing/stored_context.h"
 #include "store/cache_store.h"
 #include "store/read_ahead.h"
 
@@ -29,27 +30,16 @@ struct LoadFailure {
   Tier tier = Tier::kHost;  // that what was waited for lies in; kHost: none is to blame
 };
 
-// Under which names a context lies in the store, where it goes on the device, and how it is read.
-struct StoredContext {
-  std::vector<Digest> keys = {};  // the sender's: one per block, or of the leading ones
-  // Not empty: the receiver read this context with the plan before. Layers that the plan
-  // recomputes, and all layers where `keys` ends, are loaded from here. One per block.
-  std::vector<Digest> own_keys = {};
-  std::vector<int32_t> blocks = {};  // of the receiver's block table
+// A stored context, where it goes on the device, and how it is read.
+struct LoadJob {
+  StoredContext stored = {};
+  std::vector<int32_t> blocks = {};  // of the receiver's block table; one for each that is stored
+  size_t input_bytes = 0;            // of E of one block; ContextReuse fills it in
   // So many blocks are whole before the next ones begin, so that they are of use whatever becomes
   // of these; 0: all at once.
   size_t blocks_together = 0;
-  TierSet avoided = {};  // nothing is read from these
   LoadLimits limits = {};
   std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
-};
-
-struct LoadJob {
-  StoredContext stored = {};
-  std::vector<int32_t> layers = {};      // whose K/V is wanted, in this order
-  std::vector<int32_t> own_layers = {};  // those of stored.own_keys; ascending
-  int32_t input_layer = -1;              // transition layer, whose E is wanted; -1: none
-  size_t input_bytes = 0;                // of E of one block
 };
 
 class ContextLoad {
@@ -88,7 +78,7 @@ class ContextLoad {
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
 
-  const StoredContext& stored() const { return job_.stored; }
+  const LoadJob& job() const { return job_; }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -111,7 +101,6 @@ class ContextLoad {
 
   void forget(const Digest& key) { store_->erase(std::span(&key, 1)); }
 
-  const Digest& key_of(size_t block, EntryId id) const;
   std::vector<EntryId> wanted_entries() const;
   bool begin_reading();
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
@@ -126,6 +115,8 @@ class ContextLoad {
   const bool is_asynchronous_;
   const std::shared_ptr<CacheStore> store_;
   const LoadJob job_;
+  const std::vector<int32_t> layers_;  // whose K/V is wanted, in this order
+  const int32_t input_layer_;          // whose E is wanted; -1: none
   const size_t layer_bytes_;
   const uint64_t total_bytes_;
   const TimePoint started_;
