@@ -216,22 +216,41 @@ void Engine::Loop::release_stored() {
 
 void Engine::Loop::admit() {
   while (auto sequence = line_.take([this](Sequence& candidate) { return decide(candidate); })) {
+    bool has_room = false;
     try {
-      reader_.begin(*sequence, line_.size());
+      has_room = reader_.begin(*sequence, line_.size());
     } catch (...) {
       line_.push(std::move(sequence));  // it is told why, like everybody else
       throw;
     }
+    if (!has_room) return line_.push_preempted(std::move(sequence));  // the next one to begin
     scheduler_.add(std::move(sequence));
   }
 }
 
+// Blocks that the sequence would share, and that others hold.
+int32_t Engine::Loop::num_held_blocks(Sequence& sequence) {
+  BlockPool& pool = kv_.pool();
+  PrefillChoice choice = chooser_.choose(sequence, line_.size() - 1);
+  const int32_t num_free = pool.num_free();
+  std::vector<BlockLease> leases;
+  for (size_t i = 0; i < choice.num_resident; ++i) {
+    if (auto lease = pool.find(choice.stored.own_keys[i])) leases.push_back(std::move(*lease));
+  }
+  return static_cast<int32_t>(leases.size()) - (num_free - pool.num_free());
+}
+
 Admit Engine::Loop::decide(Sequence& sequence) {
-  Admit decision = decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
-                                    {options_.max_batch_sequences});
-  if (decision != Admit::kNow) return decision;
   if (sequence.exact_keys.empty())
     sequence.exact_keys = chooser_.exact_keys(sequence, *sequence.variant);
+  auto with_held = [&](int32_t num_blocks) {
+    return decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
+                            {options_.max_batch_sequences, num_blocks});
+  };
+  Admit decision = with_held(0);
+  bool might_fit = with_held(static_cast<int32_t>(sequence.num_shareable_blocks())) == Admit::kNow;
+  if (decision != Admit::kNow && might_fit) decision = with_held(num_held_blocks(sequence));
+  if (decision != Admit::kNow) return decision;
   bool should_wait =
       reading_once_.should_wait(sequence, scheduler_.running(), leaving_, line_.size() - 1);
   return should_wait ? Admit::kLater : decision;

@@ -59,6 +59,7 @@ class Engine::Loop {
   void drop_abandoned();
   void admit();
   Admit decide(Sequence& sequence);
+  int32_t num_held_blocks(Sequence& sequence);
   void run_step();
   void run_batch(const Batch& batch);
   void follow(const Step::Work& work);

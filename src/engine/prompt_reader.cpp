@@ -36,9 +36,9 @@ bool goes_on_as(const PrefillChoice& before, const PrefillChoice& now) {
 
 }  // namespace
 
-void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
-  start(sequence, num_waiting);
-  if (sequence.was_admitted) return;
+bool PromptReader::begin(Sequence& sequence, size_t num_waiting) {
+  if (!start(sequence, num_waiting)) return false;
+  if (sequence.was_admitted) return true;
   sequence.was_admitted = true;
   sequence.admitted = std::chrono::steady_clock::now();
   sequence.report.queue_ms = seconds_between(sequence.submitted, sequence.admitted) * 1e3;
@@ -50,18 +50,20 @@ void PromptReader::begin(Sequence& sequence, size_t num_waiting) {
         counters.prefix_cache_queries += static_cast<uint64_t>(sequence.prompt_tokens);
     });
   });
+  return true;
 }
 
-void PromptReader::start(Sequence& sequence, size_t num_waiting) {
+bool PromptReader::start(Sequence& sequence, size_t num_waiting) {
   choose(sequence, num_waiting);
   std::shared_ptr<const Translator> translator = read_maps(sequence, num_waiting);
   if (!sequence.choice.fallback.empty())
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   refill_inputs(sequence, num_waiting);
-  take_blocks(sequence);
+  if (!take_blocks(sequence)) return false;
   if (sequence.choice.stored.num_blocks() > 0) start_reuse(sequence, std::move(translator));
   start_looking(parts_.ops, sequence);
   writer_.start(sequence);
+  return true;
 }
 
 // A disk that hangs would cost every request the stall limit, and a thread each.
@@ -106,14 +108,16 @@ void PromptReader::refill_inputs(Sequence& sequence, size_t num_waiting) {
 }
 
 // What is on the device already is shared.
-void PromptReader::take_blocks(Sequence& sequence) {
+bool PromptReader::take_blocks(Sequence& sequence) {
   BlockPool& pool = parts_.kv.pool();
   for (size_t i = 0; i < sequence.choice.num_resident; ++i) {
     std::optional<BlockLease> lease = pool.find(sequence.choice.stored.own_keys[i]);
     check(lease.has_value(), "what the chooser has found is there");
     sequence.blocks.append(std::move(*lease));
   }
-  check(sequence.blocks.reserve(pool, sequence.num_tokens()), "an admitted sequence fits");
+  if (sequence.blocks.reserve(pool, sequence.num_tokens())) return true;
+  sequence.blocks.clear();
+  return false;
 }
 
 void PromptReader::start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator) {
@@ -193,9 +197,11 @@ void PromptReader::begin_with_the_rest(Sequence& sequence, size_t num_waiting) {
   if (sequence.choice.num_resident > 0) return keep_resident(sequence);
   sequence.blocks.clear();
   ++sequence.num_failed_loads;
-  if (sequence.num_failed_loads < kMostFailedLoads) return start(sequence, num_waiting);
+  const char* has_room = "it has given back as many blocks as it takes";
+  if (sequence.num_failed_loads < kMostFailedLoads)
+    return check(start(sequence, num_waiting), has_room);
   sequence.choice = PrefillChoice{};
-  take_blocks(sequence);
+  check(take_blocks(sequence), has_room);
   start_looking(parts_.ops, sequence);
   writer_.start(sequence);
 }

@@ -40,9 +40,9 @@ class PromptReader {
         writer_(parts_.writer),
         patience_(parts_.costs, *parts_.store, parts_.load_stall) {}
 
-  // Takes blocks for all tokens, for which the pool has room even if it shares none, and starts
-  // loading.
-  void begin(Sequence& sequence, size_t num_waiting);
+  // Takes blocks for all tokens and starts loading. False when there is no room for those that it
+  // does not share; then it holds none.
+  bool begin(Sequence& sequence, size_t num_waiting);
   // The next tokens of a reused context through the layers that its plan recomputes.
   void recompute(Sequence& sequence, int32_t num_tokens);
   // When a load has failed the sequence begins again with what is left.
@@ -54,7 +54,7 @@ class PromptReader {
   void look_on(Sequence& sequence, const std::vector<SampledToken>& draft);
 
  private:
-  void start(Sequence& sequence, size_t num_waiting);
+  bool start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
   void refill_inputs(Sequence& sequence, size_t num_waiting);
   void begin_with_the_rest(Sequence& sequence, size_t num_waiting);
@@ -63,7 +63,7 @@ class PromptReader {
   void keep_resident(Sequence& sequence);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
-  void take_blocks(Sequence& sequence);
+  bool take_blocks(Sequence& sequence);
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void start_load(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void finish_looking(Sequence& sequence);

@@ -266,6 +266,20 @@ TEST(Admission, LeavesABlockForEachThatRuns) {
   EXPECT_EQ(decision(1, 10), Admit::kFull) << "so many may run";
 }
 
+TEST(Admission, BlocksThatOthersHoldNeedNoRoom) {
+  BlockPool pool(8);
+  auto held = pool.take(6);
+  ASSERT_TRUE(held);
+  auto decision = [&](int32_t num_held_blocks, int32_t num_running) {
+    return decide_admission(*make_sequence(1, 5 * kBlockTokens, 1), pool, num_running,
+                            {10, num_held_blocks});
+  };
+  EXPECT_EQ(decision(5, 1), Admit::kNow) << "one of its own, and one to grow";
+  EXPECT_EQ(decision(5, 2), Admit::kFull);
+  EXPECT_EQ(decision(4, 1), Admit::kFull);
+  EXPECT_EQ(decision(6, 9), Admit::kNow) << "all blocks are enough for anybody";
+}
+
 TEST(WaitingLine, TakesVariantsInTurn) {
   WaitingLine line;
   for (uint64_t id = 1; id <= 4; ++id) line.push(make_sequence(id, 1, 1, "flood"));
