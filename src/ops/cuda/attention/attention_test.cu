@@ -253,6 +253,20 @@ class CudaAttentionTest : public testing::Test {
     cpu::expect_near(batch.run(*device_, *attention_), batch.expected(), tolerance);
   }
 
+  // These sequences give alone the bits that they give among the others.
+  void expect_rows_alone(const Batch& batch, const std::vector<size_t>& some) {
+    const Floats together = batch.run(*device_, *attention_);
+    const int64_t width = int64_t{batch.c.num_heads} * batch.c.head_dim;
+    for (size_t i : some) {
+      const Floats alone = batch.run(*device_, *attention_, {i});
+      const auto begin = static_cast<std::ptrdiff_t>(batch.first_rows[i] * width);
+      const auto end = begin + batch.sequences[i].num_rows * width;
+      EXPECT_TRUE(std::equal(alone.begin() + begin, alone.begin() + end, together.begin() + begin))
+          << "sequence " << i << ", " << name_of(batch.dtype) << ", window "
+          << batch.c.sliding_window;
+    }
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Attention> attention_;
@@ -361,13 +375,20 @@ TEST_F(CudaAttentionTest, SurvivesLargeScores) {
 TEST_F(CudaAttentionTest, RowDoesNotDependOnTheBatch) {
   const Batch batch(shaped(8, 2, 128), DType::kBF16, DType::kBF16,
                     {{0, 150}, {3000, 1}, {30, 1}, {2000, 2}, {1800, 33}, {100, 90}, {700, 1}});
-  const Floats together = batch.run(*device_, *attention_);
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const Floats alone = batch.run(*device_, *attention_, {i});
-    const auto begin = static_cast<std::ptrdiff_t>(batch.first_rows[i] * 8 * 128);
-    const auto end = begin + batch.sequences[i].num_rows * 8 * 128;
-    EXPECT_TRUE(std::equal(alone.begin() + begin, alone.begin() + end, together.begin() + begin))
-        << "sequence " << i;
+  expect_rows_alone(batch, {0, 1, 2, 3, 4, 5, 6});
+}
+
+// So many that a block goes through several splits of a sequence, which alone has one for each.
+TEST_F(CudaAttentionTest, ManySequencesGoThroughTheirSplits) {
+  std::vector<Sequence> list = {{127, 1}, {128, 1}, {255, 1}, {256, 2}, {1100, 1}};
+  for (int32_t i = 0; i < 60; ++i) list.push_back({37 * i % 300, 1 + i % 2});
+  for (const auto& [dtype, window] :
+       {std::pair{DType::kBF16, 0}, std::pair{DType::kF16, 200}, std::pair{DType::kI8, 0}}) {
+    AttentionCase c = shaped(16, 8, 32);
+    c.sliding_window = window;
+    const Batch batch(c, DType::kBF16, dtype, list);
+    expect_reference(batch, kBf16Tolerance);
+    expect_rows_alone(batch, {0, 1, 2, 3, 4, 40});
   }
 }
 
