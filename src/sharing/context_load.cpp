@@ -14,9 +14,9 @@ namespace {
 // An entry of 64 tokens takes well under a millisecond from host memory and a few from a disk.
 constexpr std::chrono::milliseconds kArriving{20};
 constexpr std::chrono::milliseconds kLongestWait{20};
-// Copies under way at a time: what the compute stream copies itself (E, tokens, block tables)
-// queues behind them on the bus.
-constexpr size_t kCopyingBytes = size_t{64} << 20;
+// Copied by a lane at a time: what the compute stream copies itself (E, tokens, block tables)
+// queues behind it on the bus.
+constexpr size_t kPieceBytes = size_t{8} << 20;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ ContextLoad::ContextLoad(Device& device,
       total_bytes_(job_.blocks.size() *
                    (layers_.size() * layer_bytes_ + (input_layer_ >= 0 ? job_.input_bytes : 0))),
       started_(std::chrono::steady_clock::now()),
-      lane_(device.make_copy_lane()),
+      lanes_{device.make_copy_lane(), device.make_copy_lane()},
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
       pace_(job_.limits,
             total_bytes_,
@@ -89,22 +89,24 @@ void ContextLoad::note_whole(Span span) {
 
 // Everything is queued: waits for the last copies.
 void ContextLoad::finish() {
-  if (!wait_for_copies()) return;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (!wait_for_lane(lane)) return;
+  }
   MutexLock lock(mutex_);
   load_ms_ = watch_.ms();
 }
 
 // Waits without the lock, so that layers can be computed meanwhile. False after stop().
-bool ContextLoad::wait_for_copies() {
+bool ContextLoad::wait_for_lane(size_t lane) {
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
     is_finishing_ = true;
   }
-  lane_->synchronize();
+  lanes_[lane]->synchronize();
   MutexLock lock(mutex_);
   is_finishing_ = false;
-  copying_.clear();
+  copying_[lane].clear();
   changed_.notify_all();
   return !is_stopping_;
 }
@@ -114,15 +116,18 @@ void ContextLoad::stop() {
   is_stopping_ = true;
   if (ahead_) ahead_->stop();
   while (is_finishing_ || is_telling_) changed_.wait(mutex_);
-  if (!lane_) return;
-  try {
-    lane_->synchronize();  // copies that were queued before
-  } catch (const std::exception&) {
-    // A broken device says so at the next thing it is asked for.
-  }
-  copying_.clear();
+  if (is_stopped_) return;
+  is_stopped_ = true;
   layer_events_.clear();
-  lane_.reset();  // the device may be gone before this object is
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    try {
+      lanes_[lane]->synchronize();  // copies that were queued before
+    } catch (const std::exception&) {
+      // A broken device says so at the next thing it is asked for.
+    }
+    copying_[lane].clear();
+    lanes_[lane].reset();  // the device may be gone before this object is
+  }
 }
 
 std::vector<EntryId> ContextLoad::wanted_entries() const {
@@ -162,8 +167,9 @@ bool ContextLoad::load_inputs(Span span) {
   return true;
 }
 
-// While copies are under way the next entries are fetched; what is copied from stays pinned until
-// the lane is done with it. On the CPU a copy is done when the call returns.
+// While one lane copies a piece the next is fetched and given to the other, so that the bus never
+// waits; what is copied from stays pinned until the lane is done with it. On the CPU a copy is done
+// when the call returns.
 bool ContextLoad::load_layer(int32_t layer, Span span) {
   std::vector<PinnedEntry> piece;
   size_t bytes = 0;
@@ -174,7 +180,7 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
     bytes += entry->value_bytes();
     piece.push_back(std::move(*entry));
     bool is_last = block + 1 == span.end;
-    if (is_asynchronous_ && bytes < kCopyingBytes && !is_last) continue;
+    if (is_asynchronous_ && bytes < kPieceBytes && !is_last) continue;
     if (!copy_piece(layer, first, piece)) return false;
     piece.clear();
     bytes = 0;
@@ -184,7 +190,8 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
-    layer_events_[static_cast<size_t>(layer)] = lane_->record();
+    for (const auto& lane : lanes_)
+      layer_events_[static_cast<size_t>(layer)].push_back(lane->record());
     ++loaded_layers_;
     load_ms_ = watch_.ms();
     note_progress();
@@ -195,14 +202,15 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
 
 // Entries of consecutive blocks from `first_block` on.
 bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries) {
-  if (is_asynchronous_ && !wait_for_copies()) return false;
+  const size_t lane = num_pieces_++ % kLanes;
+  if (is_asynchronous_ && !wait_for_lane(lane)) return false;
   if (!decode_pieces(layer, first_block, entries)) return false;
   MutexLock lock(mutex_);
   if (is_stopping_) return false;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].coding() != nullptr) continue;
-    kv_.load(*lane_, layer, job_.blocks[first_block + i], entries[i].bytes());
-    if (is_asynchronous_) copying_.push_back(std::move(entries[i]));
+    kv_.load(*lanes_[lane], layer, job_.blocks[first_block + i], entries[i].bytes());
+    if (is_asynchronous_) copying_[lane].push_back(std::move(entries[i]));
   }
   return true;
 }
@@ -299,7 +307,7 @@ void ContextLoad::tell() {
   if (!job_.on_progress) return;
   {
     MutexLock lock(mutex_);
-    if (!lane_) return;  // stopped
+    if (is_stopped_) return;
     is_telling_ = true;
   }
   job_.on_progress();
@@ -338,9 +346,10 @@ bool ContextLoad::is_arriving() const {
   return !is_stopping_ && std::chrono::steady_clock::now() - last_arrival_ < kArriving;
 }
 
-const Event* ContextLoad::layer_event(int32_t layer) const {
+std::span<const std::unique_ptr<Event>> ContextLoad::layer_events(int32_t layer) const {
   MutexLock lock(mutex_);
-  return lane_ ? layer_events_[static_cast<size_t>(layer)].get() : nullptr;
+  if (is_stopped_) return {};
+  return layer_events_[static_cast<size_t>(layer)];
 }
 
 bool ContextLoad::is_loaded() const {

@@ -5,6 +5,7 @@
 // the store, which it owns with others.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -67,8 +68,8 @@ class ContextLoad {
   size_t whole_blocks() const;
   // Whether more is likely to come at any moment.
   bool is_arriving() const;
-  // Null until the layer's copies are queued; the compute stream has to wait for the event.
-  const Event* layer_event(int32_t layer) const;
+  // None until the layer's copies are queued; the compute stream has to wait for all of them.
+  std::span<const std::unique_ptr<Event>> layer_events(int32_t layer) const;
   bool is_loaded() const;
   // Once there is a failure, no more layers arrive.
   std::optional<LoadFailure> failure();
@@ -92,7 +93,7 @@ class ContextLoad {
   std::vector<Span> spans() const;
   bool load(Span span);
   void finish();
-  bool wait_for_copies();
+  bool wait_for_lane(size_t lane);
   bool load_inputs(Span span);
   bool load_layer(int32_t layer, Span span);
   void note_whole(Span span);
@@ -126,14 +127,19 @@ class ContextLoad {
   std::unique_ptr<ReadAhead> ahead_ GUARDED_BY(mutex_);
   ReadAhead* reading_ = nullptr;  // the same, for run()
 
-  // Used under mutex_, and by wait_for_copies() while is_finishing_. Null after stop().
-  std::unique_ptr<CopyLane> lane_;
+  static constexpr size_t kLanes = 2;  // that copy pieces in turn
+
+  // Used under mutex_, and by wait_for_lane() while is_finishing_. Null after stop().
+  std::array<std::unique_ptr<CopyLane>, kLanes> lanes_;
+  size_t num_pieces_ = 0;  // run()'s
 
   mutable Mutex mutex_;
   mutable Condition changed_;
-  std::vector<PinnedEntry> inputs_ GUARDED_BY(mutex_);   // E, one entry per block
-  std::vector<PinnedEntry> copying_ GUARDED_BY(mutex_);  // until the lane is done with them
-  std::vector<std::unique_ptr<Event>> layer_events_ GUARDED_BY(mutex_);
+  std::vector<PinnedEntry> inputs_ GUARDED_BY(mutex_);  // E, one entry per block
+  // Until the lane is done with them.
+  std::array<std::vector<PinnedEntry>, kLanes> copying_ GUARDED_BY(mutex_);
+  // Of each layer, one for each lane.
+  std::vector<std::vector<std::unique_ptr<Event>>> layer_events_ GUARDED_BY(mutex_);
   size_t loaded_layers_ GUARDED_BY(mutex_) = 0;
   LoadPace pace_ GUARDED_BY(mutex_);
   size_t whole_blocks_ GUARDED_BY(mutex_) = 0;  // leading ones
@@ -142,6 +148,7 @@ class ContextLoad {
   uint64_t progress_ GUARDED_BY(mutex_) = 0;
   std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);
   bool is_stopping_ GUARDED_BY(mutex_) = false;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
   bool is_finishing_ GUARDED_BY(mutex_) = false;
   bool is_telling_ GUARDED_BY(mutex_) = false;
   double load_ms_ GUARDED_BY(mutex_) = 0;

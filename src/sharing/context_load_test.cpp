@@ -118,8 +118,8 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
       EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer)));
   }
   wait_until([&] { return load.use_count() == 1; });
-  EXPECT_NE(load->layer_event(0), nullptr);
-  EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
+  EXPECT_FALSE(load->layer_events(0).empty());
+  EXPECT_TRUE(load->layer_events(1).empty()) << "not asked for";
   EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
   EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
   EXPECT_EQ(load->whole_blocks(), static_cast<size_t>(kNumBlocks));
@@ -191,7 +191,7 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
   threads_->start([load] { load->run(); });
   wait_until([&] { return load->input_blocks() == kNumBlocks; });
   std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(load->layer_event(0), nullptr);
+  EXPECT_TRUE(load->layer_events(0).empty());
   late.open();
   EXPECT_FALSE(wait_for_end(*load).has_value());
   load->stop();
@@ -204,6 +204,37 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
       EXPECT_EQ(bytes, content(static_cast<uint64_t>(i), kv(layer)));
     }
   }
+}
+
+// Pieces of a layer are copied by lanes in turn.
+TEST_F(ContextLoading, EventsOfALayerStandBehindAllItsPieces) {
+  LateDevice late;
+  late.become_late();
+  KvCache kv_memory(late, layout_, 16 * layout_.block_bytes());
+  LoadJob in_pieces = job();
+  in_pieces.blocks_together = 1;
+  std::weak_ptr<ContextLoad> running;
+  std::atomic<int> num_whole = 0;
+  in_pieces.on_progress = [&] {
+    std::shared_ptr<ContextLoad> load = running.lock();
+    for (int32_t layer : {0, 2}) {
+      if (load->layer_events(layer).empty()) continue;
+      ++num_whole;
+      for (int32_t i = 0; i < kNumBlocks; ++i) {
+        std::vector<std::byte> bytes(layout_.layer_bytes());
+        auto lane = late.make_copy_lane();
+        kv_memory.save(*lane, layer, 2 * i + 1, bytes);
+        lane->synchronize();
+        EXPECT_EQ(bytes, content(static_cast<uint64_t>(i), kv(layer))) << layer << ' ' << i;
+      }
+    }
+  };
+  auto load = std::make_shared<ContextLoad>(late, kv_memory, store_, in_pieces);
+  running = load;
+  threads_->start([load] { load->run(); });
+  EXPECT_FALSE(wait_for_end(*load).has_value());
+  load->stop();
+  EXPECT_GE(num_whole, 1);
 }
 
 // Who waits for E or for a layer is woken by each of them, and finds it there.
@@ -219,7 +250,7 @@ TEST_F(ContextLoading, EveryArrivalIsProgress) {
   LoadJob told = job();
   told.on_progress = [&] {
     arrivals.push_back(
-        {running->progress(), running->input_blocks(), running->layer_event(0) != nullptr});
+        {running->progress(), running->input_blocks(), !running->layer_events(0).empty()});
   };
   ContextLoad load(*device_, kv_, store_, std::move(told));
   running = &load;

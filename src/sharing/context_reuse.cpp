@@ -101,7 +101,7 @@ void ContextReuse::copy_inputs(int32_t begin, TensorView hidden) {
 
 bool ContextReuse::is_layer_ready(int32_t layer) const {
   if (stored().recomputes(layer)) return is_recomputed();
-  return is_cut_ || load_->layer_event(layer) != nullptr;
+  return is_cut_ || !load_->layer_events(layer).empty();
 }
 
 // Layers that are translated already are so as far as the context goes now.
@@ -117,9 +117,9 @@ void ContextReuse::prepare_layer(int32_t layer) {
   auto index = static_cast<size_t>(layer);
   if (stored().recomputes(layer) || is_prepared_[index]) return;
   if (!is_cut_) {
-    const Event* event = load_->layer_event(layer);
-    check(event != nullptr, "a layer is prepared once it is ready");
-    ops_.device().wait(*event);
+    const auto events = load_->layer_events(layer);
+    check(!events.empty(), "a layer is prepared once it is ready");
+    for (const auto& event : events) ops_.device().wait(*event);
   }
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
   auto from_sender = static_cast<int32_t>(
