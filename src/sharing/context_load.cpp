@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kLongestWait{20};
 // Copied by a lane at a time: what the compute stream copies itself (E, tokens, block tables)
 // queues behind it on the bus.
 constexpr size_t kPieceBytes = size_t{8} << 20;
+// Values of coded blocks that the device decodes at a time: it takes many to keep it busy.
+constexpr size_t kDecodedBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -178,9 +180,10 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
     auto entry = fetch(block, {EntryKind::kKeyValue, layer});
     if (!entry) return false;
     bytes += entry->value_bytes();
+    const size_t most_bytes = entry->coding() == nullptr ? kPieceBytes : kDecodedBytes;
     piece.push_back(std::move(*entry));
     bool is_last = block + 1 == span.end;
-    if (is_asynchronous_ && bytes < kPieceBytes && !is_last) continue;
+    if (is_asynchronous_ && bytes < most_bytes && !is_last) continue;
     if (!copy_piece(layer, first, piece)) return false;
     piece.clear();
     bytes = 0;
