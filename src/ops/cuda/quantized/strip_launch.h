@@ -17,7 +17,7 @@ struct StripRooms {
 };
 
 constexpr StripRooms strip_rooms(int64_t rows) {
-  if (rows <= kMostFewRows) return {.of_one = 160 << 10, .of_two = 80 << 10};
+  if (rows <= kMostFewRows) return {.of_one = 192 << 10, .of_two = 96 << 10};
   return {.of_one = kMostStripBytes, .of_two = 112 << 10};
 }
 
