@@ -212,12 +212,8 @@ TEST_F(ContextLoading, EventsOfALayerStandBehindAllItsPieces) {
   late.become_late();
   KvCache kv_memory(late, layout_, 16 * layout_.block_bytes());
   LoadJob in_pieces = job();
-<<<<<<< HEAD
+  in_pieces.stored.plan = ReusePlan::reuse_all();
   in_pieces.blocks_together = 1;
-=======
-  in_pieces.layers = {0, 1, 2};
-  in_pieces.stored.blocks_together = 1;
->>>>>>> 5d48d41
   std::weak_ptr<ContextLoad> running;
   std::atomic<int> num_whole = 0;
   in_pieces.on_progress = [&] {
