@@ -86,7 +86,7 @@ def parse_arguments(arguments=None):
     add("--trace-format", default="int8", help="remote entries of the trace (int8)")
     add("--trace-peers", action="store_true", help="servers of the trace read from each other before they ask Redis")
     add("--out", type=Path, default=ROOT / "out" / "nodes")
-    add("--keep", action="store_true", help="parts that --only leaves out stay as they are in --out's nodes.json")
+    add("--keep", action="store_true", help="parts that --only leaves out stay as they are in --out's nodes.json; samples of the reading are added to those there")
     add("--json", action="store_true", help="the document on stdout instead of tables")
     add("--check", type=Path, metavar="FILE", help="measure nothing: what must hold, from this file")
     args = parser.parse_args(arguments)
@@ -131,7 +131,7 @@ def begin_document(args, words):
              "network": words, "machine": machine}
     path = args.out / "nodes.json"
     if not args.keep or not path.exists():
-        return {"command": command, **given, "repeats": 0, "samples": [], "costs": [], "trace": []}
+        return {"command": command, **given, "samples": [], "costs": [], "trace": []}
     document = json.loads(path.read_text())
     different = [name for name in ("tokens", "sender", "receiver", "plans", "threads") if document[name] != given[name]]
     if different:
@@ -157,8 +157,10 @@ def measure(args):
         if "directory" in args.only:
             document["directory"] = reading.measure_directory(args, network, document["num_layers"])
         if "reading" in args.only:
-            def save_samples(samples, rounds):
-                document.update(samples=samples, repeats=rounds)
+            kept = document["samples"]
+
+            def save_samples(samples):
+                document["samples"] = kept + samples
                 save(args, document)
             reading.measure(args, network, show, save_samples)
         if "faults" in args.only:

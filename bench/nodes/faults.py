@@ -72,8 +72,11 @@ class FaultMeasurement(Measurement):
         _, answer = second.answer(self.args.receiver, self.prompts.prompt, sharing, salt, FAULT_ANSWER_TOKENS)
         return answer["droidspeak"], answer["choices"][0]["text"]
 
+    def tier(self):
+        return "peer" if self.source == "peer" else "remote"
+
     def bytes_read(self, second):
-        return second.tiers()["peer" if self.source == "peer" else "remote"]["bytes_read"]
+        return second.tiers()[self.tier()]["bytes_read"]
 
     def wait_for_load(self, second, before, asking):
         """Until the first bytes of what is asked for are there, and not all. False: the answer was faster."""
@@ -92,9 +95,11 @@ class FaultMeasurement(Measurement):
             before = self.bytes_read(second)
             asking = threading.Thread(target=lambda: outcome.update(zip(("done", "text"), self.answer(second, self.plan(), name))))
             asking.start()
-            in_time = self.wait_for_load(second, before, asking)
+            is_loading = self.wait_for_load(second, before, asking)
             with FAULTS[name](self):
+                at_fault = self.bytes_read(second)
                 asking.join()
+            in_time = is_loading and came_in_time(outcome["done"], self.tier(), at_fault, self.bytes_read(second))
             _, after = self.answer(second, "off", secrets.token_hex(8))
         finally:
             second.stop()
@@ -104,6 +109,11 @@ class FaultMeasurement(Measurement):
         return {"source": self.source, "format": self.form, "fault": name, "full_ms": round(full_ms, 1), "ttft_ms": done["ttft_ms"],
                 "beyond_ms": round(done["ttft_ms"] - full_ms, 1), "done": show_done(done), "in_time": in_time,
                 "is_right": outcome["text"] in texts, "goes_on": after == texts[0]}
+
+
+def came_in_time(done, tier, at_fault, at_end):
+    """Whether the load was not over when it happened: what came from there whole, and not a byte of it since, was."""
+    return done["tier"] != tier or at_end > at_fault
 
 
 def measure(args, network):

@@ -205,7 +205,7 @@ def measure(args, network, show, save):
                         show(samples[-1])
                     done += 1
                     print(f"{done} of {total}, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
-        save(samples, round_number + 1)
+        save(samples)
 
 
 def layers_of(args, network):

@@ -127,10 +127,16 @@ def trace_table(rows):
     return lines
 
 
+def show_number(rows):
+    """How often each case was measured."""
+    found = sorted({row["n"] for row in rows})
+    return "" if not found else f"N = {found[0]} samples each, " if len(found) == 1 else f"N = {found[0]} to {found[-1]} samples each, "
+
+
 def markdown(document):
     """The results file: command, machine, what holds, the tables."""
     machine = document["machine"]
-    lines = ["# Many nodes on one machine", "", f"`{document['command']}`, N = {document['repeats']} samples each, {document['tokens']} tokens of context. {machine['cores']} cores ({machine['cpu']}), "
+    lines = ["# Many nodes on one machine", "", f"`{document['command']}`, {show_number(document['reading'])}{document['tokens']} tokens of context. {machine['cores']} cores ({machine['cpu']}), "
              f"load {machine['load_before']:.1f} before and {machine['load_after']:.1f} after the run, {document['date']}. {document['network']}", ""]
     if max(machine["load_before"], machine["load_after"]) > MOST_QUIET_LOAD * machine["cores"]:
         lines += ["**Taken beside other work: times are several times those of a quiet machine, and a ratio of two times that were taken one after the other can be off by a third or more. "

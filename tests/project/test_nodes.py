@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "nodes"))
 
 import agents_trace  # noqa: E402
+import faults  # noqa: E402
 import machines  # noqa: E402
 import network  # noqa: E402
 import report  # noqa: E402
@@ -206,6 +207,11 @@ def test_ratios_are_of_each_samples_own_full_prefill():
     assert row["n"] == 3 and row["speedup"] == {"median": 3.0, "least": 3.0, "most": 5.0} and row["best"] == 3.0
 
 
+def test_results_say_how_often_each_case_was_measured():
+    one, two = report.summarize([sample("redis", 1000, 1000.0)]), report.summarize([sample("peer", 1000, 1000.0)] * 2)
+    assert [report.show_number(rows) for rows in ([], one, one + two)] == ["", "N = 1 samples each, ", "N = 1 to 2 samples each, "]
+
+
 def test_loads_alone_are_no_case():
     assert report.summarize([sample("redis", None, 100.0, full_ms=0.0, plan="reuse")]) == []
 
@@ -227,6 +233,11 @@ def test_every_fault_is_judged(changed, holds):
     assert ("too late" in report.fault_table([fault(**changed)])[-1]) == (holds is None)
 
 
+@pytest.mark.parametrize("tier,at_end,in_time", [("remote", 100, False), ("remote", 101, True), (None, 100, True), ("peer", 100, True)])
+def test_a_fault_after_the_last_byte_of_a_load_is_too_late(tier, at_end, in_time):
+    assert faults.came_in_time({"tier": tier}, "remote", 100, at_end) == in_time
+
+
 def test_a_check_fails_when_a_fault_does(tmp_path, monkeypatch, capsys):
     main = load_main()
     for row, status in ((fault(), 0), (fault(is_right=False), 1)):
@@ -239,7 +250,7 @@ def test_a_check_fails_when_a_fault_does(tmp_path, monkeypatch, capsys):
 
 def make_document(load):
     rows = report.summarize([sample("redis", 10, 4300.0, sender=None)])
-    return {"command": "python3 bench/nodes", "repeats": 1, "tokens": 1024, "machine": {"cores": 2, "cpu": "a CPU", "load_before": load, "load_after": 0.5}, "date": "2026-01-01", "network": "",
+    return {"command": "python3 bench/nodes", "tokens": 1024, "machine": {"cores": 2, "cpu": "a CPU", "load_before": load, "load_after": 0.5}, "date": "2026-01-01", "network": "",
             "sender": "base", "receiver": "qa", "plans": ["0,16,24"], "reading": rows, "checks": report.check(rows, "0,16,24"), "trace": []}
 
 
