@@ -51,6 +51,39 @@ replace_in(earley_parser.cc "  for (const auto& [ref_id, parent_state] : parent_
 replace_in(earley_parser.cc "const auto in_vec = [&](const ParserState& state_) {"
   "const auto in_vec = [&](const ParserState& state_) {
         TakeSteps(rule_id_to_completable_states_.Back().size() / 8);")
+# Whoever follows a grammar remembers what it found out about states, for each rule in a place for those of all rules: with
+# a choice of 600 arrays these took 25 MB for each answer. A rule's own states lie together.
+replace_in(earley_parser.h "  std::vector<std::vector<uint8_t>> fsm_state_flags_cache_;"
+  "  struct FsmStateFlags {
+    int32_t first = 0;
+    std::vector<uint8_t> flags;
+  };
+  std::vector<FsmStateFlags> fsm_state_flags_cache_;")
+replace_in(earley_parser.h "    if (!flags_cache.empty()) {
+      XGRAMMAR_DCHECK(state_id >= 0 && state_id < static_cast<int32_t>(flags_cache.size()));
+      if (flags_cache[state_id] != 0) {
+        return flags_cache[state_id];
+      }
+    }"
+  "    const auto place = static_cast<size_t>(static_cast<int64_t>(state_id) - flags_cache.first);
+    if (place < flags_cache.flags.size() && flags_cache.flags[place] != 0) {
+      return flags_cache.flags[place];
+    }")
+replace_in(earley_parser.cc "  auto& flags_cache = fsm_state_flags_cache_[rule_id];
+  if (flags_cache.empty()) {
+    flags_cache.resize(fsm.NumStates());
+  }
+  XGRAMMAR_DCHECK(state_id >= 0 && state_id < static_cast<int32_t>(flags_cache.size()));
+  uint8_t& flags = flags_cache[state_id];"
+  "  auto& [first, known] = fsm_state_flags_cache_[rule_id];
+  if (known.empty()) first = state_id;
+  if (state_id < first) {
+    known.insert(known.begin(), static_cast<size_t>(first - state_id), 0);
+    first = state_id;
+  }
+  const auto place = static_cast<size_t>(state_id - first);
+  if (place >= known.size()) known.resize(place + 1);
+  uint8_t& flags = known[place];")
 
 set(jobs $ENV{CMAKE_BUILD_PARALLEL_LEVEL})
 if(NOT jobs)

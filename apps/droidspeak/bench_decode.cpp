@@ -32,9 +32,9 @@ double decode_batch(Workspace& workspace,
                     const DecodeOptions& options,
                     int32_t count,
                     const StepMemory& memory) {
-  PromptPlan plan;
+  PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
-  plan.first_output = PromptPlan::kLastToken;
+  plan.first_output = PromptJob::kLastToken;
   Transformer& transformer = *plan.receiver->transformer;
   const ModelConfig& config = transformer.config();
   std::vector<BlockTable> tables(static_cast<size_t>(count));

@@ -19,9 +19,9 @@ struct PrefillOptions {
 void run_bench_prefill(const PrefillOptions& options) {
   check_counts(options.tokens, "--tokens");
   Workspace workspace(options.common, {options.model});
-  PromptPlan plan;
+  PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
-  plan.first_output = PromptPlan::kLastToken;
+  plan.first_output = PromptJob::kLastToken;
   Transformer& transformer = *plan.receiver->transformer;
   const ModelConfig& config = transformer.config();
   nlohmann::json rows = nlohmann::json::array();

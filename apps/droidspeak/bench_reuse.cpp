@@ -147,9 +147,9 @@ class ReuseBench {
     Transformer& transformer = *receiver_->transformer;
     TensorView logits =
         logits_.reshape(*workspace_.device, DType::kF32, 1, transformer.config().vocab_size);
-    PromptPlan plan{receiver_,         sender_, chosen.plan,
-                    chosen.translator, context, PromptPlan::kLastToken,
-                    chosen.look_layer};
+    PromptJob plan{receiver_,         sender_, chosen.plan,
+                   chosen.translator, context, PromptJob::kLastToken,
+                   chosen.look_layer};
     BlockTable table;
     int32_t token = 0;
     Stopwatch watch;

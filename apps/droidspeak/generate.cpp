@@ -141,9 +141,9 @@ void run_generate(const GenerateOptions& options) {
   PromptTokens prompt = make_prompt(workspace, options);
   workspace.check_length(prompt.tokens.size(), options.max_tokens);
 
-  PromptPlan plan;
+  PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
-  plan.first_output = PromptPlan::kLastToken;
+  plan.first_output = PromptJob::kLastToken;
   plan.plan = ReusePlan::full(workspace.family->config().num_layers);
   std::string shown = "full";
   double sender_ms = 0;

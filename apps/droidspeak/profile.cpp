@@ -149,8 +149,8 @@ void add_profile(CLI::App& app) {
                       "measured)");
   command
       ->add_option("--fit-contexts", options.fit_contexts,
-                   "Rows that maps are fitted on, those measured among them (default: as many "
-                   "as the work budget has room for)")
+                   "Rows that maps are fitted on, those measured among them, as far as the data "
+                   "goes (default: three times --contexts)")
       ->check(not_negative());
   command->add_option("--group", options.group, "Layers per step of the heat map")
       ->check(CLI::Range(1, 64))

@@ -83,11 +83,11 @@ size_t first_scored(const ScoreOptions& options, size_t num_tokens) {
   return static_cast<size_t>(options.context_tokens);
 }
 
-PromptPlan make_plan(Workspace& workspace,
-                     const ScoreOptions& options,
-                     std::span<const int32_t> tokens,
-                     std::string& shown) {
-  PromptPlan plan;
+PromptJob make_plan(Workspace& workspace,
+                    const ScoreOptions& options,
+                    std::span<const int32_t> tokens,
+                    std::string& shown) {
+  PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
   shown = "full";
   if (options.sender.empty()) return plan;
@@ -120,7 +120,7 @@ void run_score(const ScoreOptions& options) {
                               tokens.size()));
   size_t scored_from = first_scored(options, tokens.size());
   std::string shown;
-  PromptPlan plan = make_plan(workspace, options, tokens, shown);
+  PromptJob plan = make_plan(workspace, options, tokens, shown);
   TokenScores scores(workspace, *plan.receiver->transformer, tokens);
   BlockTable table;
   workspace.runner->partial_prefill(

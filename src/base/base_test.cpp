@@ -70,6 +70,9 @@ TEST(JsonScan, FindsWhatIsOverALimit) {
   EXPECT_EQ(excess("[[[]]]"), "is nested deeper than 2 levels");
   EXPECT_EQ(excess("[1,2,3,4,5]"), "has more than 4 values");
   EXPECT_EQ(excess(R"({"a":1,"b":2,"c":3})"), "has more than 2 keys");
+  using namespace std::string_literals;
+  EXPECT_EQ(find_json_excess("[]\0]"s, limits), "has a zero byte");
+  EXPECT_EQ(find_json_excess("\"\0\""s, limits), std::nullopt) << "parsers refuse it in texts";
 }
 
 TEST(JsonScan, ShowsKeysInTheirOrder) {

@@ -81,6 +81,8 @@ std::optional<std::string> find_json_excess(std::string_view text, const JsonLim
         return fmt::format("is nested deeper than {} levels", limits.depth);
     } else if (c == ']' || c == '}') {
       --depth;
+    } else if (c == '\0') {
+      return "has a zero byte";  // where nlohmann's parser ends, whatever follows
     } else if (c == ',') {
       ++values;
     } else if (c == ':' && ++keys > limits.keys) {

@@ -18,8 +18,8 @@ struct JsonLimits {
   size_t keys = std::numeric_limits<size_t>::max();  // of all objects
 };
 
-// The limit that `text` is over ("is nested deeper than 64 levels"), found in one pass. Says
-// nothing about whether the text is JSON.
+// The limit that `text` is over ("is nested deeper than 64 levels"), or that it has a zero byte
+// between values, found in one pass. Says nothing else about whether the text is JSON.
 std::optional<std::string> find_json_excess(std::string_view text, const JsonLimits& limits);
 
 // Calls `see` with each key and the number of objects and arrays around it, in the text's order, up

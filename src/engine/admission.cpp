@@ -155,9 +155,9 @@ Admit decide_admission(const Sequence& sequence,
                        int32_t num_running,
                        const AdmissionOptions& options) {
   if (num_running >= options.max_running) return Admit::kFull;
-  int32_t needed = blocks_for(sequence.num_tokens() + 1);
-  return pool.num_free() >= std::min(needed + num_running, pool.num_blocks()) ? Admit::kNow
-                                                                              : Admit::kFull;
+  int32_t needed = blocks_for(sequence.num_tokens() + 1) + num_running;
+  int32_t room = pool.num_free() + options.num_held_blocks;
+  return room >= std::min(needed, pool.num_blocks()) ? Admit::kNow : Admit::kFull;
 }
 
 }  // namespace droidspeak

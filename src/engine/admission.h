@@ -58,9 +58,11 @@ class WaitingLine {
 
 struct AdmissionOptions {
   int32_t max_running = 64;
+  int32_t num_held_blocks = 0;  // that the sequence would share with others, who hold them now
 };
 
-// A sequence is admitted when its tokens so far fit, with a block to grow for each one running.
+// A sequence is admitted when its tokens so far fit beside what it shares, with a block to grow for
+// each one running.
 Admit decide_admission(const Sequence& sequence,
                        const BlockPool& pool,
                        int32_t num_running,

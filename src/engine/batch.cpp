@@ -29,7 +29,7 @@ void add_read_rows(Batch& batch, const Sequence& sequence, BatchSlice& slice) {
     batch.tokens.push_back(sequence.tokens[static_cast<size_t>(position)]);
 }
 
-void add_rows(Batch& batch, const StepPlan::Work& work) {
+void add_rows(Batch& batch, const Step::Work& work) {
   const Sequence& sequence = *work.sequence;
   const bool is_complete = sequence.num_missing() == work.num_tokens;
   BatchSlice slice{{.first_row = batch.num_rows(),
@@ -68,21 +68,21 @@ void add_drafts(Batch& batch) {
 
 bool is_plain_prefill(const Batch& batch) {
   return batch.num_rows() >= kObservedRows &&
-         std::ranges::none_of(batch.work, [](const StepPlan::Work& work) {
+         std::ranges::none_of(batch.work, [](const Step::Work& work) {
            const Sequence& sequence = *work.sequence;
            return sequence.is_decoding() || sequence.reuse != nullptr || sequence.looking ||
                   sequence.reads_every_row();
          });
 }
 
-std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows) {
-  std::vector<StepPlan::Work> ordered(rows.begin(), rows.end());
+std::vector<Batch> build_batches(std::span<const Step::Work> rows) {
+  std::vector<Step::Work> ordered(rows.begin(), rows.end());
   // Rows of one adapter lie together, so that its correction is one product.
   std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
     return std::less<>()(a.sequence->variant->adapter.get(), b.sequence->variant->adapter.get());
   });
   std::vector<Batch> batches;
-  for (const StepPlan::Work& work : ordered) {
+  for (const Step::Work& work : ordered) {
     Transformer* transformer = work.sequence->variant->transformer.get();
     auto batch = std::find_if(batches.begin(), batches.end(),
                               [&](const Batch& other) { return other.transformer == transformer; });

@@ -13,7 +13,7 @@ namespace droidspeak {
 
 struct Batch {
   Transformer* transformer = nullptr;
-  std::vector<StepPlan::Work> work = {};  // in the order of their rows, grouped by adapter
+  std::vector<Step::Work> work = {};  // in the order of their rows, grouped by adapter
   // One per work, then one per draft in the order of the works; what they point to is the
   // sequences'.
   std::vector<BatchSlice> slices = {};
@@ -40,6 +40,6 @@ inline constexpr int32_t kObservedRows = 32;
 // on the way, nothing that is looked at, no logits of all rows.
 bool is_plain_prefill(const Batch& batch);
 
-std::vector<Batch> build_batches(std::span<const StepPlan::Work> rows);
+std::vector<Batch> build_batches(std::span<const Step::Work> rows);
 
 }  // namespace droidspeak

@@ -20,7 +20,7 @@ bool captures_inputs(const Sequence& sequence) {
 std::set<int32_t> stops_of(const Batch& batch) {
   int32_t num_layers = batch.transformer->config().num_layers;
   std::set<int32_t> stops = {num_layers};
-  for (const StepPlan::Work& work : batch.work) {
+  for (const Step::Work& work : batch.work) {
     if (work.sequence->reuse) {
       for (int32_t layer = 0; layer < num_layers; ++layer) stops.insert(layer);
     }

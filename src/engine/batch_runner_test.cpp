@@ -35,11 +35,11 @@ class RunningBatches : public testing::Test {
   }
 
   // The next rows of each.
-  BatchRunner::Sampled run(const std::vector<StepPlan::Work>& work) {
+  BatchRunner::Sampled run(const std::vector<Step::Work>& work) {
     std::vector<Batch> batches = build_batches(work);
     EXPECT_EQ(batches.size(), 1u);
     BatchRunner::Sampled sampled = runner_.run(batches.front());
-    for (const StepPlan::Work& one : work) one.sequence->num_computed += one.num_tokens;
+    for (const Step::Work& one : work) one.sequence->num_computed += one.num_tokens;
     return sampled;
   }
 
@@ -79,7 +79,7 @@ TEST_F(RunningBatches, WhatIsLookedAtIsNotRepeated) {
   drafting->looking->stage = Looking::Stage::kDraft;
   drafting->looking->draft = 5;
   drafting->looking->look = std::make_unique<Look>(ops_, 2 * kBlockTokens, 0);
-  StepPlan::Work work{drafting.get(), 1};
+  Step::Work work{drafting.get(), 1};
   Batch batch = build_batches(std::span(&work, 1)).front();
   BatchRunner::Sampled sampled = runner_.run(batch);
   EXPECT_TRUE(ops_.asked.empty());
@@ -115,7 +115,7 @@ TEST_F(RunningBatches, DraftsAreTakenAsFarAsTheyAreRight) {
   for (bool is_greedy : {true, false}) {
     SCOPED_TRACE(is_greedy);
     std::vector<std::unique_ptr<Sequence>> all;
-    std::vector<StepPlan::Work> work;
+    std::vector<Step::Work> work;
     for (size_t num_right : {0u, 3u, 1u}) {
       auto& one = all.emplace_back(sequence("base", 20));
       if (!is_greedy) one->request.num_top_logprobs = 1;

@@ -1,5 +1,7 @@
 // What a variant finds of its own prompts, through the whole engine.
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -110,6 +112,37 @@ TEST(PrefixCache, QuestionsOnOneContextHoldItOnce) {
   EXPECT_LE(usage * 256, kContextBlocks + kQuestions) << "and a block each of their own";
   for (size_t i = 0; i < outcomes.size(); ++i)
     EXPECT_EQ(outcomes[i].tokens, family.reference_greedy("base", prompts[i], 40)) << i;
+}
+
+// The pool has no room for two copies of the context: what others hold of it counts once.
+TEST(PrefixCache, QuestionsOnOneContextAreAdmittedAtOnce) {
+  constexpr int32_t kContextBlocks = 16;
+  constexpr int32_t kQuestions = 16;
+  constexpr int32_t kAnswerTokens = kBlockTokens - 4;
+  TinyFamily family;
+  // A block each of their own, and one to grow into.
+  Engine engine(family.ops(), family.file(), tiny_options(kContextBlocks + 2 * kQuestions));
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<std::vector<int32_t>> prompts;
+  for (uint32_t seed = 0; seed < kQuestions; ++seed) {
+    prompts.push_back(question(seed, kContextBlocks * kBlockTokens, 3));
+    GenerationRequest request{
+        .model = "base", .prompt = prompts.back(), .max_tokens = kAnswerTokens};
+    streams.push_back(std::move(engine.submit(request)).take_or_throw());
+  }
+  int32_t most = 0;
+  std::atomic<bool> has_ended = false;
+  std::thread watcher([&] {
+    while (!has_ended) most = std::max(most, engine.metrics().running);
+  });
+  std::vector<Outcome> outcomes;
+  for (auto& stream : streams) outcomes.push_back(collect(*stream));
+  has_ended = true;
+  watcher.join();
+  EXPECT_EQ(most, kQuestions);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    EXPECT_EQ(outcomes[i].tokens, family.reference_greedy("base", prompts[i], kAnswerTokens)) << i;
+  }
 }
 
 // What was given out anew comes from the store.

@@ -299,13 +299,25 @@ TEST(Engine, DrainFinishesWhatRunsAndRefusesWhatComes) {
 }
 
 // Neither for those that ran nor for those that waited, with and without checks.
+// A step takes 20 ms, and an answer of 3000 tokens a minute.
+class SlowOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ForwardingOps::embed(table, tokens, out);
+  }
+};
+
 TEST(Engine, DrainDoesNotWaitForWhatWasGivenUp) {
   TinyFamily family;
+  SlowOps ops(family.ops());
   for (auto checks : {EngineOptions::Checks::kNone, EngineOptions::Checks::kEachStep}) {
     EngineOptions options = tiny_options();
     options.checks = checks;
     options.max_batch_sequences = 1;
-    Engine engine(family.ops(), family.file(), options);
+    Engine engine(ops, family.file(), options);
     ASSERT_TRUE(generate(engine, {.model = "base", .prompt = {1}, .max_tokens = 1}).finished);
     GenerationRequest endless{.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000};
     auto running = std::move(engine.submit(endless)).take_or_throw();

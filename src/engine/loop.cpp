@@ -115,18 +115,25 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
                  {options.chunk_tokens > 0 ? options.chunk_tokens : ops.prefill_rows(),
                   family_.config().num_layers}),
       runner_(ops, kv_),
+      reading_once_(family_, books_, chooser_, options.sharing),
+      writer_({.ops = ops,
+               .kv = kv_,
+               .store = store_,
+               .books = books_,
+               .chooser = chooser_,
+               .adapters = adapters_,
+               .write_back = write_back_,
+               .on_progress = [this] { inbox_.note_progress(); }}),
       reader_(
           {.ops = ops,
            .kv = kv_,
            .store = store_owner_,
-           .books = books_,
            .chooser = chooser_,
-           .adapters = adapters_,
+           .writer = writer_,
            .costs = costs_,
            .metrics = metrics_,
            .host_threads = host_transfers_,
            .slow_threads = slow_transfers_,
-           .write_back = write_back_,
            .on_progress = [this] { inbox_.note_progress(); },
            .load_stall = std::chrono::milliseconds(static_cast<int64_t>(options.load_stall_ms))}) {
   for (const std::string& reason : books_.unused(family_))
@@ -209,104 +216,61 @@ void Engine::Loop::release_stored() {
 
 void Engine::Loop::admit() {
   while (auto sequence = line_.take([this](Sequence& candidate) { return decide(candidate); })) {
+    bool has_room = false;
     try {
-      reader_.begin(*sequence, line_.size());
+      has_room = reader_.begin(*sequence, line_.size());
     } catch (...) {
       line_.push(std::move(sequence));  // it is told why, like everybody else
       throw;
     }
+    if (!has_room) return line_.push_preempted(std::move(sequence));  // the next one to begin
     scheduler_.add(std::move(sequence));
   }
 }
 
-// A prompt that another sequence is just reading for the same variant is better loaded once it is
-// stored: always when it is computed, and when a plan is followed if this one would follow it, too.
+// Blocks that the sequence would share, and that others hold.
+int32_t Engine::Loop::num_held_blocks(Sequence& sequence) {
+  BlockPool& pool = kv_.pool();
+  PrefillChoice choice = chooser_.choose(sequence, line_.size() - 1);
+  const int32_t num_free = pool.num_free();
+  std::vector<BlockLease> leases;
+  for (size_t i = 0; i < choice.num_resident; ++i) {
+    if (auto lease = pool.find(choice.stored.own_keys[i])) leases.push_back(std::move(*lease));
+  }
+  return static_cast<int32_t>(leases.size()) - (num_free - pool.num_free());
+}
+
 Admit Engine::Loop::decide(Sequence& sequence) {
-  Admit decision = decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
-                                    {options_.max_batch_sequences});
-  if (decision != Admit::kNow) return decision;
   if (sequence.exact_keys.empty())
     sequence.exact_keys = chooser_.exact_keys(sequence, *sequence.variant);
-  if (sequence.num_shareable_blocks() == 0 || sequence.reads_every_row()) return decision;
-  auto is_sender = [&](const auto& other) { return is_storing_for(*other, sequence); };
-  if (std::ranges::any_of(leaving_, is_sender)) return Admit::kLater;
-  const SharingRequest& sharing = sequence.request.sharing;
-  bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (is_explicit && sharing.plan != "auto") return decision;
-  auto is_reader = [&](const auto& other) { return is_reading_for(*other, sequence); };
-  bool is_being_read = std::ranges::any_of(scheduler_.running(), is_reader) ||
-                       std::ranges::any_of(leaving_, is_reader);
-  return is_being_read ? Admit::kLater : decision;
-}
-
-bool Engine::Loop::is_reading_for(const Sequence& other, Sequence& sequence) const {
-  if (!other.writer || other.exact_keys.empty() || other.choice.refills_inputs) return false;
-  if (other.exact_keys.front() != sequence.exact_keys.front()) return false;
-  auto known = static_cast<size_t>(other.num_stored_blocks);
-  size_t end = std::min(sequence.num_shareable_blocks(), other.exact_keys.size());
-  if (known >= end || other.exact_keys[known] != sequence.exact_keys[known]) return false;
-  bool is_explicit = sequence.request.sharing.mode == SharingRequest::Mode::kExplicit;
-  return other.choice.is_exact() ? !is_explicit : is_worth_waiting(sequence, other);
-}
-
-// A sender that has just answered is still storing what the sequence would take from it. The copies
-// are quicker than computing, and a receiver often comes at once.
-bool Engine::Loop::is_storing_for(const Sequence& sender, const Sequence& sequence) const {
-  const SharingRequest& sharing = sequence.request.sharing;
-  bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (is_explicit) {
-    auto named = family_.find(sharing.sender);
-    if (sharing.plan == "full" || !named || !is_same_model(*named, *sender.variant)) return false;
-  }
-  bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
-  if ((!is_explicit && is_off) || !sender.choice.is_exact()) return false;
-  auto known = static_cast<size_t>(sender.num_stored_blocks);
-  if (known >= std::min(sequence.num_shareable_blocks(), sender.exact_keys.size())) return false;
-  if (sender.exact_keys[known] == sequence.exact_keys[known]) return true;
-  if (sender.request.cache_salt != sequence.request.cache_salt ||
-      !books_.may_share(*sender.variant, *sequence.variant))
-    return false;
-  auto end = static_cast<std::ptrdiff_t>((known + 1) * kBlockTokens);
-  return std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end, sender.tokens.begin());
-}
-
-// `reader` follows a plan. What it makes serves those who would take the same blocks with the same
-// plan, and have the time.
-bool Engine::Loop::is_worth_waiting(Sequence& sequence, const Sequence& reader) const {
-  if (sequence.waits_for == reader.id) return true;
-  const PlanChoice& read = reader.choice;
-  if (read.source != PlanChoice::Source::kSender || reader.num_stored_blocks > 0) return false;
-  size_t wanted = std::min(sequence.num_shareable_blocks(), read.keys.size());
-  if (reader.exact_keys[wanted - 1] != sequence.exact_keys[wanted - 1]) return false;
-  bool adds_nothing = read.plan.is_reuse_all() && wanted == sequence.num_shareable_blocks();
-  if (adds_nothing) return false;
-  PlanChoice choice = chooser_.choose(sequence, line_.size() - 1);
-  bool is_same = choice.source == PlanChoice::Source::kSender &&
-                 choice.provenance == read.provenance && choice.keys.size() == wanted;
-  if (!is_same) return false;
-  auto now = std::chrono::steady_clock::now();
-  double left = read.predicted_seconds - seconds_between(reader.admitted, now);
-  if (!chooser_.has_time(sequence, std::max(left, 0.0))) return false;
-  sequence.waits_for = reader.id;
-  return true;
+  auto with_held = [&](int32_t num_blocks) {
+    return decide_admission(sequence, kv_.pool(), scheduler_.num_running(),
+                            {options_.max_batch_sequences, num_blocks});
+  };
+  Admit decision = with_held(0);
+  bool might_fit = with_held(static_cast<int32_t>(sequence.num_shareable_blocks())) == Admit::kNow;
+  if (decision != Admit::kNow && might_fit) decision = with_held(num_held_blocks(sequence));
+  if (decision != Admit::kNow) return decision;
+  bool should_wait =
+      reading_once_.should_wait(sequence, scheduler_.running(), leaving_, line_.size() - 1);
+  return should_wait ? Admit::kLater : decision;
 }
 
 void Engine::Loop::run_step() {
   for (const auto& sequence : scheduler_.running()) {
-    reader_.note_stored(*sequence);
+    writer_.note_stored(*sequence);
     reader_.follow_failure(*sequence, line_.size());
   }
-  StepPlan plan = scheduler_.plan_step();
-  if (!plan.preempted.empty()) {
-    metrics_.update([&](EngineMetrics& metrics) { metrics.preemptions += plan.preempted.size(); });
+  Step step = scheduler_.next_step();
+  if (!step.preempted.empty()) {
+    metrics_.update([&](EngineMetrics& metrics) { metrics.preemptions += step.preempted.size(); });
   }
-  is_waiting_for_loads_ = plan.is_empty() && scheduler_.num_running() > 0;
-  for (auto& sequence : plan.preempted) line_.push_preempted(std::move(sequence));
-  for (const StepPlan::Work& work : plan.recomputes)
-    reader_.recompute(*work.sequence, work.num_tokens);
+  is_waiting_for_loads_ = step.is_empty() && scheduler_.num_running() > 0;
+  for (auto& sequence : step.preempted) line_.push_preempted(std::move(sequence));
+  for (const Step::Work& work : step.recomputes) reader_.recompute(*work.sequence, work.num_tokens);
   finished_.clear();
-  for (const Batch& batch : build_batches(plan.rows)) run_batch(batch);
-  for (const StepPlan::Work& work : plan.follows) follow(work);
+  for (const Batch& batch : build_batches(step.rows)) run_batch(batch);
+  for (const Step::Work& work : step.follows) follow(work);
   auto done = scheduler_.remove_if([this](const Sequence& sequence) {
     return std::find(finished_.begin(), finished_.end(), &sequence) != finished_.end();
   });
@@ -328,7 +292,7 @@ void Engine::Loop::run_step() {
 
 void Engine::Loop::run_batch(const Batch& batch) {
   double predicted = 0;
-  for (const StepPlan::Work& work : batch.work) {
+  for (const Step::Work& work : batch.work) {
     predicted +=
         costs_.compute_seconds(work.sequence->num_computed, work.num_tokens, costs_.num_layers());
   }
@@ -341,7 +305,7 @@ void Engine::Loop::run_batch(const Batch& batch) {
   settle(batch, std::move(sampled));
 }
 
-void Engine::Loop::follow(const StepPlan::Work& work) {
+void Engine::Loop::follow(const Step::Work& work) {
   Batch batch = std::move(build_batches(std::span(&work, 1)).front());
   Stopwatch watch;
   auto sampled = runner_.follow(batch);
@@ -362,7 +326,7 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
     judge_drafts(sequence, num_right);
     if (sampled[i].has_overflown) {
       spdlog::error("request {}: {}", sequence.id, overflow_of(sequence).message);
-      reader_.discard(sequence);
+      writer_.discard(sequence);
       abandon(sequence, overflow_of(sequence), metrics_);
       finished_.push_back(&sequence);
     } else if (sampled[i].is_stuck || (sequence.matcher && sequence.matcher->is_too_slow())) {
@@ -374,7 +338,7 @@ void Engine::Loop::settle(const Batch& batch, BatchRunner::Sampled sampled) {
       finished_.push_back(&sequence);
     }
   }
-  for (const StepPlan::Work& work : batch.work) reader_.store_blocks(*work.sequence);
+  for (const Step::Work& work : batch.work) writer_.store_blocks(*work.sequence);
 }
 
 void Engine::Loop::judge_drafts(Sequence& sequence, int32_t num_right) {

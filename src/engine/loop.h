@@ -17,8 +17,10 @@
 #include "engine/engine.h"
 #include "engine/inbox.h"
 #include "engine/metrics_board.h"
-#include "engine/plan_chooser.h"
+#include "engine/prefill_chooser.h"
 #include "engine/prompt_reader.h"
+#include "engine/prompt_writer.h"
+#include "engine/reading_once.h"
 #include "engine/scheduler.h"
 #include "kv/kv_cache.h"
 #include "sharing/plan_books.h"
@@ -57,12 +59,10 @@ class Engine::Loop {
   void drop_abandoned();
   void admit();
   Admit decide(Sequence& sequence);
-  bool is_worth_waiting(Sequence& sequence, const Sequence& reader) const;
-  bool is_reading_for(const Sequence& other, Sequence& sequence) const;
-  bool is_storing_for(const Sequence& sender, const Sequence& sequence) const;
+  int32_t num_held_blocks(Sequence& sequence);
   void run_step();
   void run_batch(const Batch& batch);
-  void follow(const StepPlan::Work& work);
+  void follow(const Step::Work& work);
   void release_stored();
   void settle(const Batch& batch, BatchRunner::Sampled sampled);
   void judge_drafts(Sequence& sequence, int32_t num_right);
@@ -78,7 +78,7 @@ class Engine::Loop {
   CacheStore& store_;
   PlanBooks books_;
   CostModel costs_;
-  PlanChooser chooser_;
+  PrefillChooser chooser_;
   const int32_t num_blocks_;
   const int32_t max_model_len_;
   MetricsBoard metrics_;
@@ -95,6 +95,8 @@ class Engine::Loop {
   WaitingLine line_;
   Scheduler scheduler_;
   BatchRunner runner_;
+  ReadingOnce reading_once_;
+  PromptWriter writer_;
   PromptReader reader_;
   std::vector<const Sequence*> finished_;  // in this step
   // Ended, but their blocks are still being copied into the store.

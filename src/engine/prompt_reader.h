@@ -1,6 +1,6 @@
-// Takes a sequence from admission to the point where all its prompt has K/V: starts what its plan
-// choice says, follows loads and recomputation, chooses again when a load fails, and stores what
-// was read. Used by the engine thread.
+// Takes a sequence from admission to the point where all its prompt has K/V: starts what its choice
+// says (start_load() is where a plan becomes work), follows loads and recomputation, and chooses
+// again when a load fails. Used by the engine thread.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 #include <set>
 #include <vector>
 
-#include "engine/adapter_registry.h"
 #include "engine/cost_model.h"
+#include "engine/load_patience.h"
 #include "engine/metrics_board.h"
-#include "engine/plan_chooser.h"
+#include "engine/prefill_chooser.h"
+#include "engine/prompt_writer.h"
 #include "engine/sequence.h"
-#include "sharing/plan_books.h"
 
 namespace droidspeak {
 
@@ -25,23 +25,24 @@ class PromptReader {
     Ops& ops;
     KvCache& kv;
     std::shared_ptr<CacheStore> store;  // with loads that hang
-    const PlanBooks& books;
-    const PlanChooser& chooser;
-    AdapterRegistry& adapters;
+    const PrefillChooser& chooser;
+    const PromptWriter& writer;
     CostModel& costs;
     MetricsBoard& metrics;
     TransferThreads& host_threads;  // for what is in host memory, and cannot hang
     TransferThreads& slow_threads;
-    WriteBack& write_back;
-    std::function<void()> on_progress;  // of a load, or of storing; any thread
+    std::function<void()> on_progress;  // of a load; any thread
     std::chrono::milliseconds load_stall{2000};
   };
 
-  explicit PromptReader(Parts parts) : parts_(std::move(parts)) {}
+  explicit PromptReader(Parts parts)
+      : parts_(std::move(parts)),
+        writer_(parts_.writer),
+        patience_(parts_.costs, *parts_.store, parts_.load_stall) {}
 
-  // Takes blocks for all tokens, for which the pool has room even if it shares none, and starts
-  // loading.
-  void begin(Sequence& sequence, size_t num_waiting);
+  // Takes blocks for all tokens and starts loading. False when there is no room for those that it
+  // does not share; then it holds none.
+  bool begin(Sequence& sequence, size_t num_waiting);
   // The next tokens of a reused context through the layers that its plan recomputes.
   void recompute(Sequence& sequence, int32_t num_tokens);
   // When a load has failed the sequence begins again with what is left.
@@ -51,21 +52,10 @@ class PromptReader {
   // What the sequence does to read the tokens that it looks at has come to the end of a stage;
   // `draft` is one token at the end of the scout.
   void look_on(Sequence& sequence, const std::vector<SampledToken>& draft);
-  // Begins to put the full blocks that are new since the last call into the store, and lets
-  // others share them.
-  void store_blocks(Sequence& sequence);
-  // What was read is not worth keeping: takes it out of the store, whoever has put it there.
-  void discard(Sequence& sequence);
-  // Takes note of what is in the store by now.
-  void note_stored(Sequence& sequence);
 
  private:
-  void start(Sequence& sequence, size_t num_waiting);
+  bool start(Sequence& sequence, size_t num_waiting);
   void choose(Sequence& sequence, size_t num_waiting);
-  TierSet resting_tiers(const Sequence& sequence) const;
-  std::chrono::milliseconds stall_of(Tier tier) const;
-  LoadLimits limits_of(const Sequence& sequence) const;
-  size_t blocks_together(const PlanChoice& choice, Tier tier) const;
   void refill_inputs(Sequence& sequence, size_t num_waiting);
   void begin_with_the_rest(Sequence& sequence, size_t num_waiting);
   bool has_more_on_device(const Sequence& sequence) const;
@@ -73,22 +63,18 @@ class PromptReader {
   void keep_resident(Sequence& sequence);
   // Null for raw plans. Chooses another plan when the maps cannot be read.
   std::shared_ptr<const Translator> read_maps(Sequence& sequence, size_t num_waiting);
-  void take_blocks(Sequence& sequence);
+  bool take_blocks(Sequence& sequence);
   void start_reuse(Sequence& sequence, std::shared_ptr<const Translator> translator);
   void start_load(Sequence& sequence, std::shared_ptr<const Translator> translator);
-  void start_looking(Sequence& sequence);
-  void start_writer(Sequence& sequence);
-  void start_reading(Sequence& sequence);
   void finish_looking(Sequence& sequence);
   void finish_reuse(Sequence& sequence);
   void report_reuse(Sequence& sequence);
-  void extend_keys(Sequence& sequence);
-  void share_blocks(Sequence& sequence);
   void count_fallback(Sequence& sequence, const std::string& reason, const std::string& text);
 
   Parts parts_;
-  PerTier<TimePoint> rests_until_ = {};  // after a load from there has stalled
-  std::set<Digest> refilled_;            // last blocks of contexts whose E was asked for again
+  const PromptWriter& writer_;
+  LoadPatience patience_;
+  std::set<Digest> refilled_;  // last blocks of contexts whose E was asked for again
 };
 
 }  // namespace droidspeak

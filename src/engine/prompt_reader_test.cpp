@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "engine/batch_runner.h"
 #include "engine/engine_fixture.h"
-#include "engine/plan_entries.h"
 #include "store/test_entries.h"
 
 namespace droidspeak {
@@ -31,19 +30,25 @@ class PromptReading : public testing::Test {
     family_.add_book("base", "alpha", {{{0, 1, 3}, 0.995}});
     family_.add_book("base", "beta", {{{0, 1, 3}, 0.995}}, small_maps());
     books_ = std::make_unique<PlanBooks>(family_.ops(), models_.config(), family_.file());
-    chooser_ = std::make_unique<PlanChooser>(models_, *books_, *store_, kv_.pool(), costs_,
-                                             ChooserOptions{.layout = layout_});
-    reader_ = std::make_unique<PromptReader>(PromptReader::Parts{.ops = family_.ops(),
+    chooser_ = std::make_unique<PrefillChooser>(models_, *books_, *store_, kv_.pool(), costs_,
+                                                ChooserOptions{.layout = layout_});
+    writer_ = std::make_unique<PromptWriter>(PromptWriter::Parts{.ops = family_.ops(),
                                                                  .kv = kv_,
-                                                                 .store = store_,
+                                                                 .store = *store_,
                                                                  .books = *books_,
                                                                  .chooser = *chooser_,
                                                                  .adapters = adapters_,
+                                                                 .write_back = write_back_,
+                                                                 .on_progress = [] {}});
+    reader_ = std::make_unique<PromptReader>(PromptReader::Parts{.ops = family_.ops(),
+                                                                 .kv = kv_,
+                                                                 .store = store_,
+                                                                 .chooser = *chooser_,
+                                                                 .writer = *writer_,
                                                                  .costs = costs_,
                                                                  .metrics = metrics_,
                                                                  .host_threads = host_threads_,
                                                                  .slow_threads = slow_threads_,
-                                                                 .write_back = write_back_,
                                                                  .on_progress = [] {}});
   }
 
@@ -89,10 +94,10 @@ class PromptReading : public testing::Test {
 
   // Tokens that the last of the rows gives.
   std::vector<SampledToken> run_rows(Sequence& reading, int32_t num_tokens) {
-    StepPlan::Work work{&reading, num_tokens};
+    Step::Work work{&reading, num_tokens};
     BatchRunner::Sampled sampled = runner_.run(build_batches(std::span(&work, 1)).front());
     reader_->advance(reading, num_tokens);
-    reader_->store_blocks(reading);
+    writer_->store_blocks(reading);
     return sampled[0].tokens;
   }
 
@@ -118,7 +123,8 @@ class PromptReading : public testing::Test {
   WriteBack write_back_{family_.ops().device()};
   BatchRunner runner_{family_.ops(), kv_};
   std::unique_ptr<PlanBooks> books_;
-  std::unique_ptr<PlanChooser> chooser_;
+  std::unique_ptr<PrefillChooser> chooser_;
+  std::unique_ptr<PromptWriter> writer_;
   std::unique_ptr<PromptReader> reader_;
 };
 
@@ -252,7 +258,7 @@ TEST_F(PromptReading, ARecomputedContextTeachesTheCostOfComputing) {
   store_blocks("base", 4, with_input());
   auto reading = sequence("alpha", "0,1,3");
   reader_->begin(*reading, 0);
-  ASSERT_EQ(reading->choice.source, PlanChoice::Source::kSender);
+  ASSERT_EQ(reading->choice.source(), PrefillChoice::Source::kSender);
   wait_for_load(*reading);
   const double before = costs_.compute_seconds(0, 100, 4);
   reader_->recompute(*reading, 2 * kBlockTokens);
@@ -299,13 +305,13 @@ TEST_F(PromptReading, AStepRecomputesAsManyTokensAsItsBudgetAllows) {
     Scheduler scheduler(kv_.pool(), {.chunk_tokens = chunk_tokens, .num_layers = 4});
     scheduler.add(std::move(recomputing));
     scheduler.add(std::move(computed));
-    StepPlan plan = scheduler.plan_step();
+    Step step = scheduler.next_step();
     auto all = scheduler.remove_if([](const Sequence&) { return true; });
     recomputing = std::move(all[0]);
     computed = std::move(all[1]);
-    int32_t rows = plan.rows.empty() ? 0 : plan.rows[0].num_tokens;
-    EXPECT_EQ(plan.recomputes.size(), 1u);
-    return std::pair(plan.recomputes.at(0).num_tokens, rows);
+    int32_t rows = step.rows.empty() ? 0 : step.rows[0].num_tokens;
+    EXPECT_EQ(step.recomputes.size(), 1u);
+    return std::pair(step.recomputes.at(0).num_tokens, rows);
   };
   EXPECT_EQ(planned(80), std::pair(static_cast<int32_t>(80 / share), 0));
   const auto cost = static_cast<int32_t>(5 * kBlockTokens * share);
@@ -334,7 +340,7 @@ TEST_F(PromptReading, LooksAtTokensInItsStages) {
   ASSERT_TRUE(reading->is_looking(Looking::Stage::kRead));
   EXPECT_EQ(reading->looked_at.size(), 26u) << "a tenth of 256";
   EXPECT_EQ(reading->num_missing(), 26 + kBlockTokens + 1);
-  reader_->note_stored(*reading);
+  writer_->note_stored(*reading);
   EXPECT_EQ(reading->writer, nullptr) << "what follows is the request's own";
   run_rows(*reading, 30);
   EXPECT_EQ(reading->num_missing(), kBlockTokens + 1 - 4);
@@ -351,12 +357,12 @@ TEST_F(PromptReading, AFailedLoadLeavesTheBlocksInFrontOfIt) {
   spoil_block("alpha", 3);
   auto reading = sequence("alpha");
   reader_->begin(*reading, 0);
-  ASSERT_EQ(reading->choice.keys.size(), 5u);
+  ASSERT_EQ(reading->choice.stored.num_blocks(), 5u);
   wait_for_load(*reading);
   reading->pass = std::make_unique<LayerPass>();  // it was under way
   reader_->follow_failure(*reading, 0);
   EXPECT_EQ(reading->pass, nullptr);
-  EXPECT_EQ(reading->choice.keys.size(), 3u);
+  EXPECT_EQ(reading->choice.stored.num_blocks(), 3u);
   EXPECT_EQ(reading->num_computed, 3 * kBlockTokens);
   EXPECT_EQ(reading->num_failed_loads, 1);
   EXPECT_EQ(reading->lost_load_seconds, 0) << "no link was to blame";
@@ -382,7 +388,7 @@ TEST_F(PromptReading, AfterAFailedLoadSharesWhatIsOnTheDeviceByThen) {
   for (size_t i = 0; i < 2; ++i) kv_.pool().label((*leases)[i].block(), reading->exact_keys[i]);
   reader_->follow_failure(*reading, 0);
   EXPECT_EQ(reading->choice.num_resident, 2u);
-  EXPECT_EQ(reading->choice.keys.size(), 3u);
+  EXPECT_EQ(reading->choice.stored.num_blocks(), 3u);
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(reading->blocks.blocks()[i], (*leases)[i].block()) << i;
   EXPECT_EQ(reading->blocks.blocks().size(), 6u);
 }
@@ -394,16 +400,16 @@ TEST_F(PromptReading, AfterSoManyFailedLoadsEverythingIsComputed) {
     auto reading = sequence("alpha");
     reading->num_failed_loads = failed;
     reader_->begin(*reading, 0);
-    ASSERT_EQ(reading->choice.keys.size(), 5u);
+    ASSERT_EQ(reading->choice.stored.num_blocks(), 5u);
     wait_for_load(*reading);
     reader_->follow_failure(*reading, 0);
     EXPECT_EQ(reading->num_failed_loads, failed + 1);
     if (failed == 6) {
-      EXPECT_EQ(reading->choice.keys.size(), 4u);
+      EXPECT_EQ(reading->choice.stored.num_blocks(), 4u);
       continue;
     }
-    EXPECT_EQ(reading->choice.source, PlanChoice::Source::kCompute);
-    EXPECT_TRUE(reading->choice.keys.empty());
+    EXPECT_EQ(reading->choice.source(), PrefillChoice::Source::kCompute);
+    EXPECT_EQ(reading->choice.stored.num_blocks(), 0u);
     EXPECT_EQ(reading->num_computed, 0);
     EXPECT_EQ(reading->reuse, nullptr);
     EXPECT_GE(reading->blocks.capacity_tokens(), kPrompt);
@@ -419,11 +425,11 @@ TEST_F(PromptReading, WhatIsOnTheDeviceStaysWhenTheRestFails) {
   kv_.pool().label((*lease)[0].block(), reading->exact_keys[0]);
   reader_->begin(*reading, 0);
   ASSERT_EQ(reading->choice.num_resident, 1u);
-  ASSERT_EQ(reading->choice.keys.size(), 5u);
+  ASSERT_EQ(reading->choice.stored.num_blocks(), 5u);
   wait_for_load(*reading);
   reader_->follow_failure(*reading, 0);
   EXPECT_EQ(reading->reuse, nullptr);
-  EXPECT_EQ(reading->choice.keys.size(), 1u);
+  EXPECT_EQ(reading->choice.stored.num_blocks(), 1u);
   EXPECT_EQ(reading->num_computed, kBlockTokens);
   EXPECT_EQ(reading->blocks.blocks()[0], (*lease)[0].block());
   EXPECT_EQ(reading->report.tier, "device");
@@ -456,10 +462,8 @@ TEST_F(PromptReading, AReaderWhoHasSeenTheReportHearsThatTheCacheIsGone) {
   EXPECT_FALSE(reading->stream->next(std::chrono::milliseconds(0)));
   reading->tokens.push_back(1);
   reading->release_blocks();
-  reading->choice = {.source = PlanChoice::Source::kSender,
-                     .sender = models_.base(),
-                     .keys = {test_key(1)},
-                     .provenance = "a plan's"};
+  reading->choice = {
+      .stored = {.sender_keys = {test_key(1)}}, .sender = models_.base(), .provenance = "a plan's"};
   reader_->begin(*reading, 0);
   std::optional<StreamItem> item = reading->stream->next(std::chrono::milliseconds(0));
   ASSERT_TRUE(item && std::holds_alternative<PrefillReport>(*item));
@@ -475,7 +479,7 @@ TEST_F(PromptReading, MapsThatTurnOutToBeUnusableAreSaidToBeTheReason) {
   store_blocks("base", 5, with_input());
   auto reading = sequence("beta");
   reader_->begin(*reading, 0);
-  EXPECT_EQ(reading->choice.source, PlanChoice::Source::kCompute);
+  EXPECT_EQ(reading->choice.source(), PrefillChoice::Source::kCompute);
   EXPECT_EQ(reading->report.fallback_reason, "maps_unusable");
   EXPECT_NE(reading->report.fallback.find("was changed"), std::string::npos);
   auto named = sequence("beta", "0,1,3");
@@ -490,7 +494,7 @@ TEST_F(PromptReading, DiscardedBlocksAreGoneFromStoreAndDevice) {
   run_rows(*reading, kPrompt);
   ASSERT_EQ(chooser_->stored_blocks(reading->exact_keys), 5u);
   ASSERT_EQ(kv_.pool().longest_prefix(reading->exact_keys), 5u);
-  reader_->discard(*reading);
+  writer_->discard(*reading);
   EXPECT_EQ(chooser_->stored_blocks(reading->exact_keys), 0u);
   EXPECT_EQ(kv_.pool().longest_prefix(reading->exact_keys), 0u);
 }

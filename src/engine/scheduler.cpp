@@ -27,23 +27,23 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   running_.insert(place, std::move(sequence));
 }
 
-StepPlan Scheduler::plan_step() {
-  StepPlan plan;
-  plan_decodes(plan);
-  plan_prefills(plan);
-  if (plan.is_empty()) plan_follow(plan);
-  return plan;
+Step Scheduler::next_step() {
+  Step step;
+  add_decodes(step);
+  add_prefills(step);
+  if (step.is_empty()) add_follow(step);
+  return step;
 }
 
 // Oldest first: whoever is preempted to make room is younger than every row planned so far.
-void Scheduler::plan_decodes(StepPlan& plan) {
+void Scheduler::add_decodes(Step& step) {
   for (size_t i = 0; i < running_.size(); ++i) {
     if (!running_[i]->is_decoding()) continue;
-    if (!grow(i, plan)) break;  // it was the youngest and is gone
-    plan.rows.push_back({running_[i].get(), 1});
+    if (!grow(i, step)) break;  // it was the youngest and is gone
+    step.rows.push_back({running_[i].get(), 1});
   }
   num_draft_rows_ = 0;
-  for (const StepPlan::Work& work : plan.rows) draft(*work.sequence);
+  for (const Step::Work& work : step.rows) draft(*work.sequence);
 }
 
 // Nobody gives up blocks for a draft, and none goes beyond the answer's end.
@@ -59,21 +59,21 @@ void Scheduler::draft(Sequence& sequence) {
 }
 
 // Room for all tokens of running_[index]; false when it had to give up its own blocks.
-bool Scheduler::grow(size_t index, StepPlan& plan) {
+bool Scheduler::grow(size_t index, Step& step) {
   Sequence& sequence = *running_[index];
   while (!sequence.blocks.reserve(pool_, sequence.num_positions())) {
     std::unique_ptr<Sequence> youngest = std::move(running_.back());
     running_.pop_back();
     youngest->release_blocks();
-    plan.preempted.push_back(std::move(youngest));
+    step.preempted.push_back(std::move(youngest));
     if (running_.size() == index) return false;
   }
   return true;
 }
 
-void Scheduler::plan_prefills(StepPlan& plan) {
+void Scheduler::add_prefills(Step& step) {
   int32_t budget =
-      std::max(options_.chunk_tokens - static_cast<int32_t>(plan.rows.size()), kBlockTokens);
+      std::max(options_.chunk_tokens - static_cast<int32_t>(step.rows.size()), kBlockTokens);
   for (const auto& sequence : running_) {
     if (budget <= 0) return;
     if (sequence->is_decoding()) continue;
@@ -81,21 +81,21 @@ void Scheduler::plan_prefills(StepPlan& plan) {
       case Sequence::Next::kRows: {
         int32_t rows = chunk_rows(sequence->num_missing(), budget);
         if (rows == 0) return;
-        plan.rows.push_back({sequence.get(), rows});
+        step.rows.push_back({sequence.get(), rows});
         budget -= rows;
         break;
       }
       case Sequence::Next::kRecompute: {
         // A token of a reused context costs its share of the layers.
-        double share = sequence->choice.plan.recompute_work() / options_.num_layers;
+        double share = sequence->choice.stored.recompute_work() / options_.num_layers;
         int32_t tokens = std::max(static_cast<int32_t>(budget / share), kBlockTokens);
         tokens = std::min(tokens, sequence->reuse->recomputable_tokens());
-        plan.recomputes.push_back({sequence.get(), tokens});
+        step.recomputes.push_back({sequence.get(), tokens});
         budget -= static_cast<int32_t>(tokens * share);
         break;
       }
       case Sequence::Next::kFollow:
-        plan.follows.push_back({sequence.get(), sequence->pass->num_tokens});
+        step.follows.push_back({sequence.get(), sequence->pass->num_tokens});
         budget -= sequence->pass->num_tokens;
         break;
       case Sequence::Next::kLoad:
@@ -105,10 +105,10 @@ void Scheduler::plan_prefills(StepPlan& plan) {
 }
 
 // While nothing else runs, being behind the loads by one layer is better than waiting for all.
-void Scheduler::plan_follow(StepPlan& plan) {
+void Scheduler::add_follow(Step& step) {
   for (const auto& sequence : running_) {
     if (!sequence->can_follow()) continue;
-    plan.follows.push_back(
+    step.follows.push_back(
         {sequence.get(), chunk_rows(sequence->num_missing(), options_.chunk_tokens)});
     return;
   }

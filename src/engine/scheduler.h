@@ -14,7 +14,7 @@
 
 namespace droidspeak {
 
-struct StepPlan {
+struct Step {
   struct Work {
     Sequence* sequence = nullptr;
     int32_t num_tokens = 0;  // without the sequence's drafts
@@ -45,7 +45,7 @@ class Scheduler {
   void add(std::unique_ptr<Sequence> sequence);
   // A sequence whose loads are in flight is left out unless nothing else can run: then its next
   // rows follow the loads layer by layer. Empty when everybody waits for loads.
-  StepPlan plan_step();
+  Step next_step();
   std::vector<std::unique_ptr<Sequence>> remove_if(
       const std::function<bool(const Sequence&)>& is_gone);
 
@@ -59,10 +59,10 @@ class Scheduler {
   void check_integrity() const;
 
  private:
-  void plan_decodes(StepPlan& plan);
-  void plan_prefills(StepPlan& plan);
-  void plan_follow(StepPlan& plan);
-  bool grow(size_t index, StepPlan& plan);
+  void add_decodes(Step& step);
+  void add_prefills(Step& step);
+  void add_follow(Step& step);
+  bool grow(size_t index, Step& step);
   void draft(Sequence& sequence);
 
   BlockPool& pool_;

@@ -32,9 +32,9 @@ void add(Scheduler& scheduler, BlockPool& pool, std::unique_ptr<Sequence> sequen
 
 // What the engine does with a plan, without a model: rows are computed, complete sequences get a
 // token.
-std::vector<const Sequence*> execute(const StepPlan& plan) {
+std::vector<const Sequence*> execute(const Step& step) {
   std::vector<const Sequence*> finished;
-  for (const StepPlan::Work& work : plan.rows) {
+  for (const Step::Work& work : step.rows) {
     Sequence& sequence = *work.sequence;
     sequence.num_computed += work.num_tokens;
     if (sequence.num_missing() > 0) continue;
@@ -48,13 +48,13 @@ TEST(Scheduler, RunsDecodeRowsBesidePrefillChunks) {
   BlockPool pool(64);
   Scheduler scheduler(pool, {.chunk_tokens = 128});
   add(scheduler, pool, make_sequence(1, 10, 5));
-  execute(scheduler.plan_step());
+  execute(scheduler.next_step());
   add(scheduler, pool, make_sequence(2, 1000, 5));
-  StepPlan plan = scheduler.plan_step();
-  ASSERT_EQ(plan.rows.size(), 2u);
-  EXPECT_EQ(plan.rows[0].sequence->id, 1u);
-  EXPECT_EQ(plan.rows[0].num_tokens, 1);
-  EXPECT_EQ(plan.rows[1].num_tokens, 127);
+  Step step = scheduler.next_step();
+  ASSERT_EQ(step.rows.size(), 2u);
+  EXPECT_EQ(step.rows[0].sequence->id, 1u);
+  EXPECT_EQ(step.rows[0].num_tokens, 1);
+  EXPECT_EQ(step.rows[1].num_tokens, 127);
 }
 
 TEST(Scheduler, GivesTheBudgetToTheOldestPromptFirst) {
@@ -62,11 +62,11 @@ TEST(Scheduler, GivesTheBudgetToTheOldestPromptFirst) {
   Scheduler scheduler(pool, {.chunk_tokens = 256});
   add(scheduler, pool, make_sequence(3, 200, 5));
   add(scheduler, pool, make_sequence(2, 100, 5));
-  StepPlan plan = scheduler.plan_step();
-  ASSERT_EQ(plan.rows.size(), 2u);
-  EXPECT_EQ(plan.rows[0].sequence->id, 2u);
-  EXPECT_EQ(plan.rows[0].num_tokens, 100);
-  EXPECT_EQ(plan.rows[1].num_tokens, 156);
+  Step step = scheduler.next_step();
+  ASSERT_EQ(step.rows.size(), 2u);
+  EXPECT_EQ(step.rows[0].sequence->id, 2u);
+  EXPECT_EQ(step.rows[0].num_tokens, 100);
+  EXPECT_EQ(step.rows[1].num_tokens, 156);
 }
 
 // What a preempted run reused says nothing about the run that will give the answer.
@@ -89,9 +89,9 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
             .fallback_reason = "no_cache",
             .fallback_after_tokens = 3};
   execute({.rows = {{scheduler.running()[0].get(), kBlockTokens}}});
-  StepPlan plan = scheduler.plan_step();
-  ASSERT_EQ(plan.preempted.size(), 1u);
-  const PrefillReport& fresh = plan.preempted[0]->report;
+  Step step = scheduler.next_step();
+  ASSERT_EQ(step.preempted.size(), 1u);
+  const PrefillReport& fresh = step.preempted[0]->report;
   EXPECT_EQ(fresh.sender, "");
   EXPECT_EQ(fresh.plan, "full");
   EXPECT_FALSE(fresh.translated);
@@ -104,7 +104,7 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
   EXPECT_EQ(fresh.fallback_reason, "");
   EXPECT_EQ(fresh.queue_ms, 7) << "it has waited once";
 
-  Sequence& answered = *plan.preempted[0];
+  Sequence& answered = *step.preempted[0];
   answered.report.sender = "base";
   answered.tokens.push_back(2);
   answered.release_blocks();
@@ -118,7 +118,7 @@ TEST(Scheduler, PreemptedReportsBeginAnewUntilTheyWereGiven) {
   EXPECT_EQ(answered.report.fallback, "within the answer") << "from there on it is another run's";
 }
 
-StepPlan::Work work_of(Sequence& sequence, int32_t num_tokens) {
+Step::Work work_of(Sequence& sequence, int32_t num_tokens) {
   return {&sequence, num_tokens};
 }
 
@@ -133,9 +133,9 @@ TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
     decoding.back()->num_computed = 20;
     ASSERT_TRUE(decoding.back()->is_decoding());
   }
-  auto teaches = [](std::vector<StepPlan::Work> work) {
+  auto teaches = [](std::vector<Step::Work> work) {
     Batch batch;
-    for (const StepPlan::Work& one : work)
+    for (const Step::Work& one : work)
       batch.tokens.resize(batch.tokens.size() + static_cast<size_t>(one.num_tokens));
     batch.work = std::move(work);
     return is_plain_prefill(batch);
@@ -145,7 +145,7 @@ TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
   EXPECT_FALSE(teaches({work_of(*prefill, kObservedRows - 1)}));
   EXPECT_FALSE(teaches({work_of(*scored, 256)})) << "with logits of all rows";
   EXPECT_FALSE(teaches({work_of(*decoding[0], 1), work_of(*prefill, 256)}));
-  std::vector<StepPlan::Work> decodes;
+  std::vector<Step::Work> decodes;
   for (auto& sequence : decoding) decodes.push_back(work_of(*sequence, 1));
   EXPECT_FALSE(teaches(decodes)) << "64 rows, none of them of a prompt";
   decoding[0]->num_computed = 0;  // preempted: its tokens are read again like a prompt
@@ -162,10 +162,10 @@ TEST(Scheduler, NeverCutsAPromptDownToOneRow) {
     add(scheduler, pool, make_sequence(2, prompt_tokens, 1));
     for (int steps = 0; scheduler.num_running() > 0; ++steps) {
       ASSERT_LT(steps, 20) << prompt_tokens;
-      StepPlan plan = scheduler.plan_step();
-      for (const StepPlan::Work& work : plan.rows)
+      Step step = scheduler.next_step();
+      for (const Step::Work& work : step.rows)
         EXPECT_TRUE(work.num_tokens > 1 || work.sequence->prompt_tokens == 1) << prompt_tokens;
-      std::vector<const Sequence*> finished = execute(plan);
+      std::vector<const Sequence*> finished = execute(step);
       scheduler.remove_if([&](const Sequence& sequence) {
         return std::ranges::find(finished, &sequence) != finished.end();
       });
@@ -179,15 +179,15 @@ TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
   add(scheduler, pool, make_sequence(1, kBlockTokens, 8));
   add(scheduler, pool, make_sequence(2, kBlockTokens, 8));
   add(scheduler, pool, make_sequence(3, kBlockTokens, 8));
-  execute(scheduler.plan_step());  // everybody's next token needs a second block
-  StepPlan plan = scheduler.plan_step();
-  ASSERT_EQ(plan.preempted.size(), 2u);
-  EXPECT_EQ(plan.preempted[0]->id, 3u);
-  EXPECT_EQ(plan.preempted[1]->id, 2u);
-  EXPECT_EQ(plan.preempted[0]->num_computed, 0);
-  EXPECT_EQ(plan.preempted[0]->num_tokens(), kBlockTokens + 1) << "generated tokens are kept";
-  ASSERT_EQ(plan.rows.size(), 1u);
-  EXPECT_EQ(plan.rows[0].sequence->id, 1u);
+  execute(scheduler.next_step());  // everybody's next token needs a second block
+  Step step = scheduler.next_step();
+  ASSERT_EQ(step.preempted.size(), 2u);
+  EXPECT_EQ(step.preempted[0]->id, 3u);
+  EXPECT_EQ(step.preempted[1]->id, 2u);
+  EXPECT_EQ(step.preempted[0]->num_computed, 0);
+  EXPECT_EQ(step.preempted[0]->num_tokens(), kBlockTokens + 1) << "generated tokens are kept";
+  ASSERT_EQ(step.rows.size(), 1u);
+  EXPECT_EQ(step.rows[0].sequence->id, 1u);
   scheduler.check_integrity();
 }
 
@@ -207,11 +207,11 @@ TEST(Scheduler, DraftsSoManyRowsInAStep) {
   BlockPool pool(64);
   Scheduler scheduler(pool, {.chunk_tokens = 512});
   for (uint64_t id = 1; id <= 10; ++id) add(scheduler, pool, make_quoting(id, 30));
-  for (int step = 0; step < 2; ++step) {
-    StepPlan plan = scheduler.plan_step();
-    ASSERT_EQ(plan.rows.size(), 10u);
+  for (int turn = 0; turn < 2; ++turn) {
+    Step step = scheduler.next_step();
+    ASSERT_EQ(step.rows.size(), 10u);
     std::vector<size_t> drafts;
-    for (const StepPlan::Work& work : plan.rows) drafts.push_back(work.sequence->drafts.size());
+    for (const Step::Work& work : step.rows) drafts.push_back(work.sequence->drafts.size());
     EXPECT_EQ(drafts, (std::vector<size_t>{3, 3, 3, 3, 3, 1, 0, 0, 0, 0})) << "16 in all";
   }
 }
@@ -221,7 +221,7 @@ TEST(Scheduler, NeverDraftsBeyondTheAnswersEnd) {
     BlockPool pool(8);
     Scheduler scheduler(pool, {.chunk_tokens = 512});
     add(scheduler, pool, make_quoting(1, 1 + left));
-    scheduler.plan_step();
+    scheduler.next_step();
     EXPECT_EQ(std::ssize(scheduler.running()[0]->drafts), std::min(left - 1, 3)) << left;
   }
 }
@@ -231,11 +231,11 @@ TEST(Scheduler, APromptGetsABlockOfRowsAtLeast) {
   BlockPool pool(256);
   Scheduler scheduler(pool, {.chunk_tokens = 64});
   for (uint64_t id = 1; id <= 60; ++id) add(scheduler, pool, make_sequence(id, 1, 50));
-  execute(scheduler.plan_step());
+  execute(scheduler.next_step());
   add(scheduler, pool, make_sequence(99, 300, 5));
-  StepPlan plan = scheduler.plan_step();
-  ASSERT_EQ(plan.rows.size(), 61u);
-  EXPECT_EQ(plan.rows.back().num_tokens, kBlockTokens);
+  Step step = scheduler.next_step();
+  ASSERT_EQ(step.rows.size(), 61u);
+  EXPECT_EQ(step.rows.back().num_tokens, kBlockTokens);
 }
 
 std::vector<uint64_t> order_of(WaitingLine& line) {
@@ -264,6 +264,20 @@ TEST(Admission, LeavesABlockForEachThatRuns) {
   held.reset();
   EXPECT_EQ(decision(1, 9), Admit::kNow);
   EXPECT_EQ(decision(1, 10), Admit::kFull) << "so many may run";
+}
+
+TEST(Admission, BlocksThatOthersHoldNeedNoRoom) {
+  BlockPool pool(8);
+  auto held = pool.take(6);
+  ASSERT_TRUE(held);
+  auto decision = [&](int32_t num_held_blocks, int32_t num_running) {
+    return decide_admission(*make_sequence(1, 5 * kBlockTokens, 1), pool, num_running,
+                            {10, num_held_blocks});
+  };
+  EXPECT_EQ(decision(5, 1), Admit::kNow) << "one of its own, and one to grow";
+  EXPECT_EQ(decision(5, 2), Admit::kFull);
+  EXPECT_EQ(decision(4, 1), Admit::kFull);
+  EXPECT_EQ(decision(6, 9), Admit::kNow) << "all blocks are enough for anybody";
 }
 
 TEST(WaitingLine, TakesVariantsInTurn) {
@@ -339,7 +353,7 @@ void run_random_load(uint32_t seed) {
   size_t arrived = 0;
   size_t ended = 0;
   size_t preempted = 0;
-  for (int step = 0; step < 4000 && (arrived < 60 || ended < arrived); ++step) {
+  for (int turn = 0; turn < 4000 && (arrived < 60 || ended < arrived); ++turn) {
     if (arrived < 60 && random() % 3 == 0) {
       auto prompt = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(5 * kBlockTokens));
       auto output = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(kBlockTokens));
@@ -358,12 +372,12 @@ void run_random_load(uint32_t seed) {
       return decide_admission(s, pool, scheduler.num_running(), admission);
     };
     while (auto sequence = line.take(decide)) add(scheduler, pool, std::move(sequence));
-    StepPlan plan = scheduler.plan_step();
-    preempted += plan.preempted.size();
-    for (auto& sequence : plan.preempted) line.push_preempted(std::move(sequence));
-    ASSERT_TRUE(scheduler.num_running() == 0 || !plan.is_empty())
+    Step step = scheduler.next_step();
+    preempted += step.preempted.size();
+    for (auto& sequence : step.preempted) line.push_preempted(std::move(sequence));
+    ASSERT_TRUE(scheduler.num_running() == 0 || !step.is_empty())
         << "a step with running sequences does something";
-    auto finished = execute(plan);
+    auto finished = execute(step);
     auto is_finished = [&](const Sequence& s) {
       return std::find(finished.begin(), finished.end(), &s) != finished.end();
     };

@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "engine/embedding_pool.h"
-#include "engine/plan_choice.h"
+#include "engine/looking.h"
+#include "engine/prefill_choice.h"
 #include "engine/prompt_lookup.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -27,7 +28,6 @@
 #include "model/activation.h"
 #include "sharing/context_reuse.h"
 #include "sharing/context_writer.h"
-#include "sharing/look.h"
 
 namespace droidspeak {
 
@@ -52,16 +52,6 @@ struct LayerPass {
   Tensor hidden;
   int32_t num_tokens = 0;
   int32_t next_layer = 0;
-};
-
-// Reading the tokens of a reused context that the answer looks at: see sharing/look.h.
-struct Looking {
-  enum class Stage { kScout, kDraft, kRead } stage = Stage::kScout;
-  std::unique_ptr<Look> look = nullptr;  // until the tokens are chosen
-  int32_t draft = -1;                    // kDraft: the token that the scout would answer
-  // kRead: the positions that run, the chosen ones and everything behind the context.
-  std::vector<int32_t> positions = {};
-  int32_t num_read = 0;  // of those
 };
 
 // Keys of a prompt's full blocks as a variant computes them.
@@ -116,7 +106,7 @@ struct Sequence {
 
   std::vector<Digest> exact_keys;       // of the full blocks as the variant itself computes them
   std::vector<WriterKeys> writer_keys;  // of the senders that were asked about so far
-  PlanChoice choice;
+  PrefillChoice choice;
   std::unique_ptr<ContextReuse> reuse;  // until the context's K/V is complete
   std::unique_ptr<LayerPass> pass;      // null: none is under way
   std::unique_ptr<Looking> looking;     // null: nothing is looked at, or everything was read

@@ -1,5 +1,7 @@
 #include "grammar/grammar_compiler.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -55,6 +57,44 @@ class GrammarCompilerTest : public testing::Test {
   // Three more ids than the tokenizer knows, as models have.
   GrammarCompiler compiler_{tokenizer_, tokenizer_.vocab_size() + 3};
 };
+
+TEST_F(GrammarCompilerTest, ArraysHoldTheirBounds) {
+  struct Case {
+    const char* schema;
+    std::vector<std::string> made;
+    std::vector<std::string> not_made;
+  };
+
+  const Case cases[] = {
+      {R"({"prefixItems": [{"type": "integer"}, {"type": "null"}]})",
+       {"[]", "[1,null]", "[1,null,5]", "[1,null,5,[]]"},
+       {"[null]", "[1,1]"}},
+      {R"({"prefixItems": [{"type": "integer"}], "items": false})", {"[]", "[1]"}, {"[1,2]"}},
+      {R"({"prefixItems": [{"type": "integer"}], "items": false, "minItems": 1})", {"[1]"}, {"[]"}},
+      {R"({"prefixItems": [{"const": 1}], "items": {"const": 2}, "minItems": 3, "maxItems": 4})",
+       {"[1,2,2]", "[1,2,2,2]"},
+       {"[]", "[1]", "[1,2]", "[1,2,2,2,2]", "[1,1,2]"}},
+      {R"({"prefixItems": [{"const": 1}, {"const": 2}], "maxItems": 1})", {"[]", "[1]"}, {"[1,2]"}},
+      {R"({"items": {"const": 1}, "minItems": 2, "maxItems": 3})",
+       {"[1,1]", "[1,1,1]"},
+       {"[]", "[1]", "[1,1,1,1]"}},
+      {R"({"items": {"const": 1}, "maxItems": 1})", {"[]", "[1]"}, {"[1,1]"}},
+      {R"({"items": {"const": 1}, "minItems": 1})", {"[1]", "[1,1,1,1]"}, {"[]"}},
+      {R"({"items": {"const": 1}, "maxItems": 0})", {"[]"}, {"[1]"}},
+      {R"({"type": "array", "items": false})", {"[]"}, {"[1]"}}};
+  for (const auto& [schema, made, not_made] : cases) {
+    auto grammar = compile(Kind::kJsonSchema, schema);
+    ASSERT_TRUE(grammar);
+    auto makes = [&](const std::string& text) {
+      GrammarMatcher matcher(grammar);
+      bool fits = std::ranges::all_of(
+          text, [&](char c) { return matcher.accept(static_cast<unsigned char>(c)); });
+      return fits && matcher.allows(ByteTokenizer::kEnd);
+    };
+    for (const std::string& text : made) EXPECT_TRUE(makes(text)) << schema << ' ' << text;
+    for (const std::string& text : not_made) EXPECT_FALSE(makes(text)) << schema << ' ' << text;
+  }
+}
 
 TEST_F(GrammarCompilerTest, EndsOnlyWhereTheGrammarDoes) {
   GrammarMatcher matcher(compile(Kind::kRegex, "ab|abc"));

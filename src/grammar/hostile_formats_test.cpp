@@ -1,7 +1,11 @@
 // What strangers send to keep a server busy: refused, or compiled to something small.
+#include <algorithm>
+#include <fstream>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "grammar/grammar_test_support.h"
 
@@ -184,6 +188,42 @@ TEST(HostileFormats, WithManyReadingsAreRefusedOrGivenUp) {
     while (num_tokens < 5000 && matcher.accept('a')) ++num_tokens;
     EXPECT_TRUE(matcher.is_too_slow()) << num_tokens;
   }
+}
+
+// What stands in front of two ways to go on is read once: read twice, 3000 items took 14 s.
+TEST(HostileFormats, StateThePrefixOfAnArrayOnce) {
+  constexpr size_t kItems = 300;
+  Json schema = {{"prefixItems", Json(kItems, Json{{"type", "integer"}})}};
+  const std::string grammar = grammar_of({Kind::kJsonSchema, schema.dump()});
+  size_t num_commas = 0;
+  for (size_t at = 0; (at = grammar.find(R"(",")", at)) != std::string::npos; ++at) ++num_commas;
+  EXPECT_GE(num_commas, kItems - 1);
+  EXPECT_LT(num_commas, kItems + 50);
+}
+
+size_t resident_bytes() {
+  size_t all = 0;
+  size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Each choice of a request follows the grammar for itself: of 64 it was 1.6 GB.
+TEST(HostileFormats, TakeLittleForEachWhoFollowsThem) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size());
+  Json choices = Json::array();
+  for (int i = 0; i < 600; ++i) choices.push_back({{"type", "array"}, {"items", {{"const", i}}}});
+  auto grammar = compiler.compile({Kind::kJsonSchema, Json{{"anyOf", choices}}.dump()});
+  ASSERT_TRUE(grammar) << grammar.error().message;
+  const size_t before = resident_bytes();
+  std::vector<GrammarMatcher> followers;
+  for (int i = 0; i < 64; ++i) {
+    followers.emplace_back(*grammar);
+    ASSERT_TRUE(followers.back().accept('['));
+    ASSERT_TRUE(followers.back().allows('7'));
+  }
+  EXPECT_LT(resident_bytes() - std::min(before, resident_bytes()), size_t{128} << 20);
 }
 
 }  // namespace

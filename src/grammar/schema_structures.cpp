@@ -1,5 +1,6 @@
 // Arrays and objects of a schema.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -73,24 +74,30 @@ GrammarText::RuleId SchemaWalk::visit_array(const SchemaJson& schema, const std:
     if (!parts.empty()) parts.insert(parts.end(), {"\",\"", blank});
     parts.emplace_back(rule);
   }
-  std::vector<Alternative> contents;
-  if (!first.empty() && low_rest == 0) contents.push_back(GrammarText::sequence(parts));
-  if (has_rest) {
-    if (first.empty()) parts.emplace_back(item);
-    size_t done = first.empty() ? 1 : 0;
+  auto more = [&](size_t least, size_t most) {
+    grammar_.charge(std::min<size_t>(most == kUnbounded ? least : most, 256));
     RuleId next = grammar_.add({GrammarText::sequence({"\",\"", blank, item})});
-    size_t most = high_rest == kUnbounded ? kUnbounded : high_rest - done;
-    size_t least = low_rest > done ? low_rest - done : 0;
-    if (!first.empty()) least = std::max<size_t>(least, 1);
-    if (most > 0) {
-      grammar_.charge(std::min<size_t>(most == kUnbounded ? least : most, 256));
-      Alternative more = GrammarText::sequence(parts);
-      more.text += " " + repeated_text(GrammarText::name(next), least, most);
-      if (least > 0) more.needs.push_back(next);
-      contents.push_back(std::move(more));
-    } else {
-      contents.push_back(GrammarText::sequence(parts));
+    Alternative repeated{repeated_text(GrammarText::name(next), least, most)};
+    if (least > 0) repeated.needs.push_back(next);
+    return repeated;
+  };
+  std::vector<Alternative> contents;
+  if (first.empty() && has_rest) {
+    Alternative whole = GrammarText::sequence({item});
+    if (high_rest > 1) {
+      Alternative others = more(low_rest > 1 ? low_rest - 1 : 0,
+                                high_rest == kUnbounded ? kUnbounded : high_rest - 1);
+      whole.text += " " + others.text;
+      std::ranges::copy(others.needs, std::back_inserter(whole.needs));
     }
+    contents.push_back(std::move(whole));
+  } else if (!first.empty()) {
+    // The prefix stands there once: two ways to read it would be followed side by side to its end.
+    std::vector<Alternative> ends;
+    if (low_rest == 0) ends.emplace_back();
+    if (has_rest) ends.push_back(more(std::max<size_t>(low_rest, 1), high_rest));
+    parts.emplace_back(grammar_.add(std::move(ends)));
+    contents.push_back(GrammarText::sequence(parts));
   }
   RuleId content = grammar_.add(std::move(contents));
   std::vector<Alternative> arrays = {json_.bracketed("[", content, "]")};

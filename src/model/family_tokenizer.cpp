@@ -13,11 +13,13 @@
 namespace droidspeak {
 namespace {
 
-// The file that defines the tokenizer; empty: there is none that can be compared.
+// The file that defines the tokenizer; empty: there is none.
 std::filesystem::path definition_file(const std::filesystem::path& checkpoint) {
   if (!std::filesystem::is_directory(checkpoint)) return checkpoint;
-  std::filesystem::path file = checkpoint / "tokenizer.json";
-  return std::filesystem::exists(file) ? file : std::filesystem::path();
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(checkpoint / name)) return checkpoint / name;
+  }
+  return {};
 }
 
 std::optional<std::string> vocabulary_difference(const TokenizerDefinition& base,
@@ -52,7 +54,7 @@ std::optional<std::string> special_difference(const TokenizerDefinition& base,
 std::optional<std::string> merge_difference(const TokenizerDefinition& base,
                                             const TokenizerDefinition& variant) {
   const bool may_have_none =
-      base.format == TokenizerFormat::kGguf || variant.format == TokenizerFormat::kGguf;
+      base.format != TokenizerFormat::kJson || variant.format != TokenizerFormat::kJson;
   if (may_have_none && (base.merges.empty() || variant.merges.empty())) return std::nullopt;
   auto [left, right] = std::ranges::mismatch(base.merges, variant.merges);
   if (left == base.merges.end() && right == variant.merges.end()) return std::nullopt;

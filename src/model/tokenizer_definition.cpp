@@ -1,14 +1,18 @@
 #include "model/tokenizer_definition.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_scan.h"
 #include "formats/gguf.h"
+#include "formats/gguf_pre_tokenizer.h"
+#include "formats/sentencepiece.h"
 
 namespace droidspeak {
 namespace {
@@ -20,6 +24,12 @@ constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr JsonLimits kTokenizerLimits{.depth = 64, .values = size_t{1} << 23};
 constexpr size_t kMaxTokenizerConfigBytes = size_t{16} << 20;
 constexpr JsonLimits kTokenizerConfigLimits{.depth = 64, .values = size_t{1} << 20};
+constexpr size_t kMaxPieces = size_t{1} << 24;
+
+// As GGUF files and SentencePiece models number what a token is.
+constexpr int64_t kUnknown = 2;
+constexpr int64_t kControl = 3;
+constexpr int64_t kUserDefined = 4;
 
 std::string shown(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -31,10 +41,9 @@ bool flag_or(const Json& object, const char* name, bool fallback) {
 }
 
 TokenizerDefinition from_gguf(const std::filesystem::path& path) {
-  constexpr int64_t kControl = 3;  // tokenizer.ggml.token_type
-  constexpr int64_t kUserDefined = 4;
   constexpr const char* kSpaceKey = "tokenizer.ggml.add_space_prefix";
   constexpr const char* kPreKey = "tokenizer.ggml.pre";
+  constexpr const char* kUnknownKey = "tokenizer.ggml.unknown_token_id";
   GgufFile file(path);
   TokenizerDefinition definition;
   definition.format = TokenizerFormat::kGguf;
@@ -43,8 +52,11 @@ TokenizerDefinition from_gguf(const std::filesystem::path& path) {
   for (const std::string& token : tokens) definition.ids.emplace(token, id++);
   if (const GgufValue* types = file.find("tokenizer.ggml.token_type")) {
     const auto* numbers = std::get_if<std::vector<int64_t>>(types);
+    const int64_t unknown = file.find(kUnknownKey) == nullptr ? -1 : file.get_int(kUnknownKey);
     for (size_t i = 0; numbers != nullptr && i < std::min(numbers->size(), tokens.size()); ++i) {
-      if ((*numbers)[i] == kControl) definition.special.insert(static_cast<int64_t>(i));
+      const int64_t place = static_cast<int64_t>(i);
+      const bool is_unknown = (*numbers)[i] == kUnknown && place == unknown;
+      if (is_unknown || (*numbers)[i] == kControl) definition.special.insert(place);
       if ((*numbers)[i] == kUserDefined) definition.added[tokens[i]] = "user-defined";
     }
   }
@@ -61,7 +73,7 @@ TokenizerDefinition from_gguf(const std::filesystem::path& path) {
     const auto* numbers = scores == nullptr ? nullptr : std::get_if<std::vector<double>>(scores);
     if (numbers != nullptr) definition.scores = *numbers;
   } else {
-    add(kPreKey, file.get_string_or(kPreKey, "default"));
+    add(kPreKey, common_gguf_name(file.get_string_or(kPreKey, "default")));
   }
   return definition;
 }
@@ -177,8 +189,8 @@ Json read_json(const std::filesystem::path& path, size_t most_bytes, const JsonL
   return Json::parse(text);
 }
 
-// Tokens that tokenizer_config.json knows and tokenizer.json does not; converters to GGUF may have
-// left them out.
+// Tokens that tokenizer_config.json knows and the file beside it does not. Beside a tokenizer.json
+// they are no part of the vocabulary: converters to GGUF may have left them out.
 void add_configured_tokens(const std::filesystem::path& path, TokenizerDefinition& definition) {
   if (!std::filesystem::exists(path)) return;
   try {
@@ -188,13 +200,44 @@ void add_configured_tokens(const std::filesystem::path& path, TokenizerDefinitio
       Json rule = search_rule(token, definition);
       rule["id"] = id;
       rule["special"] = flag_or(token, "special", false);
-      definition.added.emplace(token.at("content").get<std::string>(), shown(rule));
+      const auto content = token.at("content").get<std::string>();
+      const bool is_new = definition.added.emplace(content, shown(rule)).second;
+      if (is_new && definition.format == TokenizerFormat::kSentencePiece)
+        definition.ids.emplace(content, std::strtoll(id.c_str(), nullptr, 10));
     }
   } catch (const Json::exception& exception) {
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: not a tokenizer_config.json with tokens by id: {}",
                               path.string(), exception.what()));
   }
+}
+
+TokenizerDefinition from_sentencepiece(const std::filesystem::path& path) {
+  const SentencePieceFile file =
+      parse_sentencepiece_file(read_file(path, kMaxTokenizerBytes), path.string(), kMaxPieces);
+  TokenizerDefinition definition;
+  definition.format = TokenizerFormat::kSentencePiece;
+  int64_t id = 0;
+  for (const SentencePiece& piece : file.pieces) {
+    const auto type = static_cast<int64_t>(piece.type);
+    if (type == kUnknown || type == kControl) definition.special.insert(id);
+    if (type >= kUnknown && type <= kUserDefined)
+      definition.added[piece.text] = fmt::format("of type {}", type);
+    definition.ids.emplace(piece.text, id++);
+    definition.scores.push_back(piece.score);
+  }
+  Sha256 map;
+  map.add_field('c', file.character_map);
+  auto add = [&](const char* field, const Json& value) {
+    definition.rules.emplace_back(field, shown(value));
+  };
+  add("trainer_spec.model_type", file.model_type);
+  add("trainer_spec.byte_fallback", file.has_byte_fallback);
+  add("normalizer_spec.precompiled_charsmap", map.finish().hex());
+  add("normalizer_spec.add_dummy_prefix", file.adds_dummy_prefix);
+  add("normalizer_spec.remove_extra_whitespaces", file.removes_extra_spaces);
+  add_configured_tokens(path.parent_path() / "tokenizer_config.json", definition);
+  return definition;
 }
 
 TokenizerDefinition from_json(const std::filesystem::path& path) {
@@ -224,7 +267,8 @@ TokenizerDefinition from_json(const std::filesystem::path& path) {
 }  // namespace
 
 TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& file) {
-  return file.filename() == "tokenizer.json" ? from_json(file) : from_gguf(file);
+  if (file.filename() == "tokenizer.json") return from_json(file);
+  return file.filename() == "tokenizer.model" ? from_sentencepiece(file) : from_gguf(file);
 }
 
 }  // namespace droidspeak

@@ -1,5 +1,6 @@
 // What of two tokenizers makes them read texts differently, and what is only another spelling.
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -306,6 +307,103 @@ TEST_F(TokenizerMismatch, InGgufDifferByTheirOwnWords) {
               HasSubstr("scores: that of token 1 is nan where the base has -1"));
   EXPECT_THAT(gguf_difference(pieces, 0, std::string("gpt2")),
               HasSubstr("tokenizer.ggml.model is \"gpt2\" where the base has \"llama\""));
+}
+
+// Converters name what they know it from: llama.cpp splits texts alike for all of these.
+TEST_F(TokenizerMismatch, InGgufAreTheSameByEveryNameOfAPreTokenizer) {
+  const std::pair<const char*, const char*> names[] = {
+      {"qwen2", "deepseek-r1-qwen"}, {"llama-bpe", "llama3"}, {"llama3", "llama-v3"},
+      {"smollm", "starcoder"},       {"refact", "command-r"}, {"default", "gpt-2"}};
+  GgufEntries bytes = gguf_bytes();
+  for (const auto& [name, alias] : names) {
+    bytes[1].second = std::string(name);
+    EXPECT_EQ(gguf_difference(bytes, 1, std::string(alias)), "") << name << ' ' << alias;
+  }
+  bytes[1].second = std::string("llama-bpe");
+  EXPECT_NE(gguf_difference(bytes, 1, std::string("dbrx")), "") << "they merge differently";
+  EXPECT_NE(gguf_difference(bytes, 1, std::string("unheard-of")), "");
+  bytes[1].second = std::string("unheard-of");
+  EXPECT_EQ(gguf_difference(bytes, 1, std::string("unheard-of")), "");
+}
+
+// The part of a protocol buffer that a SentencePiece model is made of.
+std::string field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+std::string field(int number, int value) {
+  std::string tag(1, static_cast<char>(number << 3 & 0x7f));
+  if (number > 15) tag = {static_cast<char>(tag[0] | 0x80), static_cast<char>(number >> 4)};
+  return tag + static_cast<char>(value);
+}
+
+std::string piece(const std::string& text, float score, int type = 1) {
+  std::string bits(sizeof score, '\0');
+  std::memcpy(bits.data(), &score, sizeof score);
+  return field(1, field(1, text) + static_cast<char>(2 << 3 | 5) + bits + field(3, type));
+}
+
+// Of sentencepiece().
+struct Pieces {
+  float score = -3;
+  int type_of_tool = 4;
+  int byte_fallback = 1;
+  int add_dummy_prefix = 1;
+  std::string character_map = {};
+
+  std::string bytes() const {
+    return piece("<unk>", 0, 2) + piece("a", -1) + piece("b", -2) + piece("ab", score) +
+           piece("<tool>", 0, type_of_tool) + field(2, field(3, 2) + field(35, byte_fallback)) +
+           field(3, field(2, character_map) + field(3, add_dummy_prefix) + field(4, 0));
+  }
+};
+
+TEST_F(TokenizerMismatch, OfSentencePieceModelsAreFound) {
+  auto write_pieces = [&](const std::string& name, const Pieces& pieces, const char* config = "") {
+    const std::filesystem::path folder = folder_.path() / name;
+    std::filesystem::create_directories(folder);
+    write_file_atomically(folder / "tokenizer.model", pieces.bytes());
+    if (*config != '\0') write_file_atomically(folder / "tokenizer_config.json", config);
+    return folder;
+  };
+  const std::filesystem::path base = write_pieces("base", {});
+  auto difference = [&](const Pieces& pieces) {
+    return describe_tokenizer_mismatch(base, write_pieces("variant", pieces));
+  };
+  EXPECT_EQ(difference({}), "");
+  EXPECT_EQ(difference({.score = -4}), "scores: that of token 3 is -4 where the base has -3");
+  EXPECT_THAT(difference({.type_of_tool = 1}), HasSubstr("added token \"<tool>\""));
+  EXPECT_THAT(difference({.type_of_tool = 3}), HasSubstr("special tokens: 4 is special"));
+  EXPECT_EQ(difference({.byte_fallback = 0}),
+            "trainer_spec.byte_fallback is false where the base has true");
+  EXPECT_EQ(difference({.add_dummy_prefix = 0}),
+            "normalizer_spec.add_dummy_prefix is false where the base has true");
+  EXPECT_THAT(difference({.character_map = "x"}), HasSubstr("precompiled_charsmap"));
+
+  const char* known = R"({"added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})";
+  EXPECT_EQ(describe_tokenizer_mismatch(base, write_pieces("known", {}, known)), "");
+  const char* pad = R"({"added_tokens_decoder": {"5": {"content": "<pad>", "special": true}}})";
+  EXPECT_THAT(describe_tokenizer_mismatch(base, write_pieces("more", {}, pad)),
+              HasSubstr("vocabulary: token \"<pad>\" (5) is not in the base"));
+
+  const std::filesystem::path json = write("json", sentencepiece());
+  EXPECT_EQ(describe_tokenizer_mismatch(base, json), "") << "in another format";
+  EXPECT_EQ(describe_tokenizer_mismatch(json, base), "");
+  Json other = sentencepiece();
+  other["model"]["vocab"] = {{"<unk>", 0}, {"b", 1}, {"a", 2}, {"ab", 3}};
+  EXPECT_THAT(describe_tokenizer_mismatch(base, write("other", other)),
+              HasSubstr("vocabulary: token \"a\" is 2 where the base has 1"));
+}
+
+// Of a converted Llama 2: the token for what is unknown is special in a tokenizer.json.
+TEST_F(TokenizerMismatch, InGgufTheUnknownTokenIsSpecial) {
+  GgufEntries pieces = gguf_pieces();
+  pieces[3].second = std::vector<int64_t>{2, 1, 1, 1, 4};
+  const std::filesystem::path json = write("json", sentencepiece());
+  EXPECT_THAT(describe_tokenizer_mismatch(json, write_file("plain.gguf", pieces)),
+              HasSubstr("special tokens: 0 is plain"));
+  pieces.emplace_back("tokenizer.ggml.unknown_token_id", int64_t{0});
+  EXPECT_EQ(describe_tokenizer_mismatch(json, write_file("unknown.gguf", pieces)), "");
 }
 
 // Nothing in them says the same in the same words, but for vocabulary, special tokens and merges.

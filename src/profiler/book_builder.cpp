@@ -154,8 +154,9 @@ PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
         {static_cast<int32_t>(layer), mean_of(values), deviation_of(values)});
   }
   book.profile_seconds = record.seconds;
-  book.prefill_equivalents = prefill_equivalents(record.layer_tokens + record.gate_tokens,
-                                                 source.prompts, book.num_layers);
+  book.prefill_equivalents =
+      prefill_equivalents(record.layer_tokens + record.fit_tokens + record.gate_tokens,
+                          source.prompts, book.num_layers);
   return book;
 }
 

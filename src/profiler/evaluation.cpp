@@ -83,7 +83,7 @@ class Evaluation {
   }
 
   // Prefills the prompt; logits of its last token.
-  PromptTimings prefill(const QaPrompt& prompt, const PromptPlan& plan, BlockTable& table) {
+  PromptTimings prefill(const QaPrompt& prompt, const PromptJob& plan, BlockTable& table) {
     auto total = static_cast<int64_t>(prompt.tokens.size());
     return runner_.partial_prefill(
         prompt.tokens, plan, table, [&](int32_t first, TensorView hidden) {
@@ -162,8 +162,8 @@ class Evaluation {
 
   void make_reference(const QaPrompt& prompt) {
     BlockTable table;
-    PromptPlan full{options_.receiver, nullptr, ReusePlan::full(transformer_.config().num_layers),
-                    nullptr,           0,       PromptPlan::kLastToken};
+    PromptJob full{options_.receiver, nullptr, ReusePlan::full(transformer_.config().num_layers),
+                   nullptr,           0,       PromptJob::kLastToken};
     prefill(prompt, full, table);
     std::vector<float> first = host_;
     answer_ = {first_choice()};
@@ -176,9 +176,9 @@ class Evaluation {
 
   RowEvaluation try_plan(const QaPrompt& prompt, const ChosenPlan& chosen) {
     BlockTable table;
-    PromptPlan plan{options_.receiver, options_.sender,       chosen.plan,
-                    chosen.translator, prompt.context_tokens, PromptPlan::kLastToken,
-                    chosen.look_layer};
+    PromptJob plan{options_.receiver, options_.sender,       chosen.plan,
+                   chosen.translator, prompt.context_tokens, PromptJob::kLastToken,
+                   chosen.look_layer};
     Stopwatch watch;
     PromptTimings timings = prefill(prompt, plan, table);
     int32_t first_token = first_choice();

@@ -8,19 +8,18 @@ namespace droidspeak {
 inline constexpr int32_t kFolds = 4;
 // Context work allowed, in full prefills per layer.
 inline constexpr double kWorkShare = 0.6;
-// Of it, in full prefills, kept for the frontier: the sender reads once more, the rest recomputes.
+// Of it, in full prefills, at most for the frontier: the sender reads once more, the rest
+// recomputes.
 inline constexpr double kFrontierWork = 1.8;
 // Translated plans are tried up to this share of recomputed layers: beyond it little is gained in
 // time.
 inline constexpr double kTranslatedShare = 0.34;
-// Rows that may serve the fit alone, for every one that is measured.
-inline constexpr int32_t kMostFitRows = 4;
 inline constexpr double kSaveSeconds = 120;
 // Sums of wide models are gigabytes: writing them takes at most this share of the time, at the rate
 // that a disk takes them.
 inline constexpr double kSaveShare = 1.0 / 30;
 inline constexpr double kDiskBytesPerSecond = 1e9;
-inline constexpr int32_t kRecordVersion = 6;
+inline constexpr int32_t kRecordVersion = 7;
 // E maps of every layer cost memory by the square of the width.
 inline constexpr int32_t kWideModel = 1024;
 

@@ -42,6 +42,7 @@ json to_json(const ProfileRecord& record) {
            {"plans", json::array()},
            {"sensitivity", record.sensitivity},
            {"layer_tokens", record.layer_tokens},
+           {"fit_tokens", record.fit_tokens},
            {"gate_tokens", record.gate_tokens},
            {"seconds", record.seconds}};
   if (record.shapes) {
@@ -97,6 +98,7 @@ ProfileRecord record_from_json(const json& in) {
   }
   record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
   record.layer_tokens = in.at("layer_tokens").get<int64_t>();
+  record.fit_tokens = in.at("fit_tokens").get<int64_t>();
   record.gate_tokens = in.at("gate_tokens").get<int64_t>();
   record.seconds = in.at("seconds").get<double>();
   return record;

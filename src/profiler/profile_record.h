@@ -46,6 +46,7 @@ struct ProfileRecord {
   std::map<TriedPlan, PlanRecord> plans;
   std::vector<std::vector<double>> sensitivity;  // [layer][context]
   int64_t layer_tokens = 0;                      // context work
+  int64_t fit_tokens = 0;                        // that of rows that serve the fit alone
   int64_t gate_tokens = 0;                       // that of choosing layers without a map
   double seconds = 0;
 };

@@ -93,15 +93,8 @@ class ProfileRun {
     return set;
   }
 
-  // Rows of the fit beyond those measured, at most.
-  int32_t most_fit_rows() const {
-    if (options_.fit_contexts == ProfileOptions::kAllThatFit)
-      return kMostFitRows * options_.contexts;
-    return std::max(0, options_.fit_contexts - options_.contexts);
-  }
-
   void choose_prompts() {
-    int32_t further = options_.fit_data.empty() ? most_fit_rows() : 0;
+    int32_t further = options_.fit_data.empty() ? options_.most_fit_rows() : 0;
     prompts_ = read_prompts(data_, options_.contexts + further).prompts;
     if (num_contexts() < options_.contexts) {
       warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(),
@@ -114,10 +107,10 @@ class ProfileRun {
   }
 
   void choose_fit_prompts() {
-    if (options_.fit_data.empty() || most_fit_rows() == 0) return;
+    if (options_.fit_data.empty() || options_.most_fit_rows() == 0) return;
     QaFile file = read_qa_file(options_.fit_data);
     fit_digest_ = file.digest.hex();
-    fit_prompts_ = read_prompts(file, most_fit_rows()).prompts;
+    fit_prompts_ = read_prompts(file, options_.most_fit_rows()).prompts;
   }
 
   void start_record() {
@@ -145,7 +138,7 @@ class ProfileRun {
     }
     hash.add_field('d', data_.digest.hex());
     hash.add_field('f', fit_digest_);
-    for (int32_t number : {num_contexts(), options_.fit_contexts, options_.group,
+    for (int32_t number : {num_contexts(), options_.most_fit_rows(), options_.group,
                            options_.answer_tokens, kRecordVersion})
       hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
@@ -272,33 +265,16 @@ class ProfileRun {
     finish_context(record_.num_raw, measured, raw_steps());
   }
 
-  // Contexts that serve the maps only: as many as the passes to come leave work for.
+  // Contexts that serve the maps only.
   void read_fit_contexts() {
-    int64_t tokens = 0;
-    for (const QaPrompt& prompt : prompts_) tokens += PromptTrial::shared_tokens(prompt);
-    double layers = pair_.num_layers();
-    double to_come = kFrontierWork * layers + static_cast<double>(translated_steps()) +
-                     shape_steps() / num_contexts();
-    double limit = (kWorkShare * layers * layers - to_come) * static_cast<double>(tokens);
-    bool is_bounded = options_.fit_contexts == ProfileOptions::kAllThatFit;
     auto done = static_cast<size_t>(std::max(0, record_.num_fitted - num_contexts()));
     for (size_t i = done; i < fit_prompts_.size(); ++i) {
       check_stop();
-      const QaPrompt& prompt = fit_prompts_[i];
-      double work = 2 * layers * PromptTrial::shared_tokens(prompt);
-      if (is_bounded && static_cast<double>(record_.layer_tokens) + work > limit) break;
-      PromptTrial trial(tools_, prompt);
+      PromptTrial trial(tools_, fit_prompts_[i]);
       read_both(trial, num_contexts() + static_cast<int32_t>(i), {});
-      record_.layer_tokens += trial.context().layer_tokens();
+      record_.fit_tokens += trial.context().layer_tokens();
       save_after(kSaveSeconds);
     }
-  }
-
-  // Layer passes over contexts that choosing the maps' shapes takes, all of its contexts together.
-  double shape_steps() const {
-    double contexts = std::min<double>(ShapeChoice::kMaxContexts, num_contexts());
-    double block = std::ceil(ShapeChoice::kProbeShare * pair_.num_layers()) + options_.group;
-    return contexts * (pair_.num_layers() + ShapeChoice::kRecomputed * block);
   }
 
   // Plain reuse, and the receiver's own first c layers: its own caches serve all of them.
@@ -386,10 +362,9 @@ class ProfileRun {
 
   std::vector<TriedPlan> choose_candidates() const {
     double spent = prefill_equivalents(record_.layer_tokens, prompts_, pair_.num_layers());
-    double left =
-        (kWorkShare * pair_.num_layers() - spent) * pair_.num_layers() - pair_.num_layers();
+    double left = std::min(kWorkShare * pair_.num_layers() - spent, kFrontierWork) - 1;
     RefinementLimits limits{.num_layers = pair_.num_layers(),
-                            .context_layers = std::max(left, 0.0),
+                            .context_layers = std::max(left * pair_.num_layers(), 0.0),
                             .input_layers = {}};
     if (fit_) limits.input_layers = fit_->input_layers();
     return refinement_plans(expected_losses(record_), limits);

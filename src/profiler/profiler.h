@@ -2,6 +2,7 @@
 // maps that translate them, and makes the plan book. See docs/profiling.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -21,10 +22,11 @@ struct ProfileOptions {
   // More rows for the fit of the maps; empty: those of `data` beyond the ones measured.
   std::filesystem::path fit_data;
   int32_t contexts = 50;
-  // Rows that maps are fitted on, those measured among them; kAllThatFit: as many as the work
-  // budget has room for.
-  static constexpr int32_t kAllThatFit = -1;
-  int32_t fit_contexts = kAllThatFit;
+  // Rows that maps are fitted on, those measured among them, as far as the data goes; kByContexts:
+  // so many for each one measured. Maps from fewer rows make the plans that use them worse.
+  static constexpr int32_t kByContexts = -1;
+  static constexpr int32_t kFitRowsEach = 3;
+  int32_t fit_contexts = kByContexts;
   int32_t group = 2;  // layers per step of the heat map
   Metric metric = Metric::kF1;
   int32_t answer_tokens = 32;
@@ -33,6 +35,12 @@ struct ProfileOptions {
   std::function<void(const std::string&)> warn;
   // Told when a phase has ended, with the seconds it took; may be empty.
   std::function<void(const std::string& phase, double seconds)> on_phase;
+
+  // Rows that serve the fit alone, at most.
+  int32_t most_fit_rows() const {
+    return fit_contexts == kByContexts ? (kFitRowsEach - 1) * contexts
+                                       : std::max(0, fit_contexts - contexts);
+  }
 };
 
 // Writes plan book, maps and plots, and returns the book. Stopped or failed, it leaves nothing but

@@ -26,6 +26,20 @@ std::optional<ApiError> check_name(const std::string& name) {
       "lora_name");
 }
 
+bool lies_under(const std::filesystem::path& root, const std::filesystem::path& resolved) {
+  return std::ranges::mismatch(root, resolved).in1 == root.end();
+}
+
+// A link in an adapter's folder to a file elsewhere. What is missing is named by the loader.
+bool has_file_outside(const std::filesystem::path& root, const std::filesystem::path& folder) {
+  auto is_outside = [&](const char* name) {
+    std::error_code error;
+    std::filesystem::path file = std::filesystem::canonical(folder / name, error);
+    return !error && !lies_under(root, file);
+  };
+  return is_outside("adapter_config.json") || is_outside("adapter_model.safetensors");
+}
+
 // The folder or file with all links resolved, when it lies under the root.
 ApiResult<std::filesystem::path> resolve(const Service& service, const std::string& path) {
   namespace fs = std::filesystem;
@@ -41,7 +55,7 @@ ApiResult<std::filesystem::path> resolve(const Service& service, const std::stri
   fs::path folder = fs::canonical(root / path, error);
   // The same answer for what is missing and what is outside: paths outside are none of a client's
   // business.
-  bool is_inside = !error && std::ranges::mismatch(root, folder).in1 == root.end();
+  bool is_inside = !error && lies_under(root, folder) && !has_file_outside(root, folder);
   bool is_file = !error && folder.extension() == ".gguf" && fs::is_regular_file(folder, error);
   if (!is_inside || (!is_file && !fs::is_directory(folder, error))) {
     return refused("expected an adapter's folder or GGUF file under --adapter-root.");

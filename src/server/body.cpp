@@ -17,6 +17,7 @@ class BodyReader {
       : connection_(connection),
         limits_(limits),
         share_(std::make_shared<Budget::Share>(budget)),
+        free_bytes_(limits.free_bytes),
         deadline_(Connection::Clock::now() + limits.timeout) {}
 
   Body read(const BodyFraming& framing) {
@@ -60,7 +61,9 @@ class BodyReader {
   }
 
   bool pay(size_t bytes) {
-    if (share_->take(bytes)) return true;
+    size_t free = std::min(bytes, free_bytes_);
+    free_bytes_ -= free;
+    if (share_->take(bytes - free)) return true;
     return fail(503, "The server is reading too many large requests at the moment.");
   }
 
@@ -94,6 +97,7 @@ class BodyReader {
   Connection& connection_;
   const BodyLimits& limits_;
   const std::shared_ptr<Budget::Share> share_;
+  size_t free_bytes_;  // that are left
   const Connection::Clock::time_point deadline_;
   Body body_;
 };

@@ -15,6 +15,7 @@ namespace droidspeak {
 
 struct BodyLimits {
   size_t max_bytes = 0;
+  size_t free_bytes = 0;  // so many of each body are not on the budget
   std::chrono::milliseconds timeout{10000};
 };
 

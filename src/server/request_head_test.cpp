@@ -24,6 +24,12 @@ RequestHead read_head_bytewise(std::string_view bytes) {
   return lines.parse();
 }
 
+TEST(RequestHead, TakesEveryLetterOfPathsAndHosts) {
+  const std::string letters = "/azAZ09-._~!$&'()*+,;=:@";
+  EXPECT_EQ(read_head("GET " + letters + " HTTP/1.1\r\nHost: x\r\n\r\n").request.path, letters);
+  EXPECT_EQ(read_head("GET / HTTP/1.1\r\nHost: azAZ09-._~:80\r\n\r\n").status, 200);
+}
+
 TEST(RequestHead, HasMethodPathAndHeaders) {
   RequestHead head = read_head(
       "POST /v1/a%20b?x=%2f HTTP/1.1\r\nHost: localhost:80\r\nX-Some:  a b \r\nAccept: 1\r\n"

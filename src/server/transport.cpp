@@ -27,6 +27,8 @@ using Clock = Connection::Clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kLargeBody = size_t{1} << 20;
+// Of calls that take none: anybody may make them, and nobody looks at it.
+constexpr size_t kUnusedBody = size_t{16} << 10;
 // A body of up to so many bytes goes with its head in one piece; others are not copied for that.
 constexpr size_t kSmallAnswer = size_t{16} << 10;
 constexpr std::chrono::seconds kLingerLimit{10};
@@ -236,16 +238,24 @@ class HttpTransport::Server {
     return stays && is_written;
   }
 
+  BodyLimits body_limits(const HttpRequest& request) const {
+    bool takes_body = request.method == "POST";
+    return {.max_bytes = takes_body ? options_.max_body_bytes
+                                    : std::min(options_.max_body_bytes, kUnusedBody),
+            .free_bytes = options_.free_body_bytes,
+            .timeout = options_.read_timeout};
+  }
+
   HttpResponse response_to(Connection& connection, RequestHead& head, bool& is_body_read) {
     HttpRequest& request = head.request;
     if (auto response = application_.screen(request)) return *response;
     std::string_view encoding = request.header("content-encoding");
     if (!encoding.empty() && encoding != "identity")
       return application_.refuse(request, 415, "Compressed request bodies are not supported.");
-    if (!is_body_read && head.expects_continue && head.framing.length <= options_.max_body_bytes)
+    const BodyLimits limits = body_limits(request);
+    if (!is_body_read && head.expects_continue && head.framing.length <= limits.max_bytes)
       connection.write(kContinue);
-    Body body = read_body(connection, head.framing,
-                          {options_.max_body_bytes, options_.read_timeout}, body_budget_);
+    Body body = read_body(connection, head.framing, limits, body_budget_);
     if (body.status != 200) return application_.refuse(request, body.status, body.problem);
     is_body_read = true;
     bool is_large = body.text.size() >= kLargeBody;

@@ -21,6 +21,7 @@ struct TransportOptions {
   std::filesystem::path socket_path;  // a unix socket beside the port; empty: none
   size_t max_body_bytes = size_t{32} << 20;
   size_t body_budget_bytes = size_t{64} << 20;    // of all bodies that are read or parsed
+  size_t free_body_bytes = size_t{32} << 10;      // of each: small ones pass when that is taken
   std::chrono::milliseconds read_timeout{10000};  // for a head, and for a body
   std::chrono::milliseconds keep_alive{60000};
   Connection::Patience patience;

@@ -397,6 +397,7 @@ TEST(TransportBodies, AreOnTheBudgetUntilTheyAreParsed) {
   options.port = 0;
   options.max_body_bytes = 100000;
   options.body_budget_bytes = 100000;
+  options.free_body_bytes = 0;
   std::atomic<int> num_connections = 0;
   HttpTransport transport(application, options, num_connections);
   const std::string rest =
@@ -418,6 +419,7 @@ TEST(TransportBodies, AreRefusedBeyondTheBudget) {
   options.port = 0;
   options.max_body_bytes = 100000;
   options.body_budget_bytes = 100000;
+  options.free_body_bytes = 0;
   std::atomic<int> num_connections = 0;
   HttpTransport transport(application, options, num_connections);
   const std::string head =
@@ -432,6 +434,49 @@ TEST(TransportBodies, AreRefusedBeyondTheBudget) {
     slow.send(" ");
     return slow.read_all().starts_with("HTTP/1.1 200");
   }));
+}
+
+// Whoever fills the budget keeps out others of his kind, not everybody.
+TEST(TransportBodies, ThatAreSmallPassWhenTheBudgetIsTaken) {
+  EchoApplication application;
+  TransportOptions options;
+  options.port = 0;
+  options.max_body_bytes = 100000;
+  options.body_budget_bytes = 100000;
+  options.free_body_bytes = 10;
+  std::atomic<int> num_connections = 0;
+  HttpTransport transport(application, options, num_connections);
+  const std::string head = "POST /parse HTTP/1.1\r\nHost: x\r\nContent-Length: ";
+  Client greedy(transport.port());
+  greedy.send(head + "100000\r\n\r\n" + std::string(100000, ' '));
+  Client another(transport.port());
+  another.send(head + "20\r\n\r\n" + std::string(20, ' '));
+  ASSERT_TRUE(comes_true([&] { return application.num_waiting == 2; }));
+  Client over(transport.port());
+  over.send(head + "11\r\n\r\n" + std::string(11, ' '));
+  EXPECT_THAT(over.read_some(), StartsWith("HTTP/1.1 503"));
+  Client small(transport.port());
+  small.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789");
+  EXPECT_THAT(small.read_until("0123456789"), StartsWith("HTTP/1.1 200"));
+  application.may_answer = true;
+}
+
+// A key is asked for before a body is read, but not by /health.
+TEST(TransportBodies, OfCallsThatTakeNoneAreSmall) {
+  EchoApplication application;
+  TransportOptions options;
+  options.port = 0;
+  std::atomic<int> num_connections = 0;
+  HttpTransport transport(application, options, num_connections);
+  auto answer = [&](const std::string& start, size_t size) {
+    Client client(transport.port());
+    client.send(start + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: " +
+                std::to_string(size) + "\r\n\r\n" + std::string(size, ' '));
+    return client.read_all();
+  };
+  EXPECT_THAT(answer("GET /", 16384), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer("GET /", 16385), StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(answer("POST /", 16385), StartsWith("HTTP/1.1 200"));
 }
 
 TEST(Budget, RefusesWhatIsTooMuchTogether) {

@@ -61,10 +61,9 @@ class CodedLoading : public testing::Test {
   std::optional<LoadFailure> load(const std::shared_ptr<CacheStore>& store) {
     LoadJob job;
     for (uint32_t number = 0; number < kNumBlocks; ++number) {
-      job.stored.keys.push_back(test_key(number));
-      job.stored.blocks.push_back(static_cast<int32_t>(2 * number + 1));
+      job.stored.sender_keys.push_back(test_key(number));
+      job.blocks.push_back(static_cast<int32_t>(2 * number + 1));
     }
-    job.layers = {1, 0};
     ContextLoad load(*device_, kv_, store, job);
     load.run();
     loaded_bytes_ = load.loaded_bytes();
@@ -144,15 +143,15 @@ TEST_F(CodedLoading, HostMemoryHoldsPieces) {
 }
 
 TEST_F(CodedLoading, StreamsThatDoNotEndRightAreAMiss) {
-  forge(5, 0);
-  std::vector<std::byte> other_layer = expected(5, 1);
+  forge(5, 1);
+  std::vector<std::byte> other_layer = expected(5, 0);
   std::shared_ptr<CacheStore> store = open();
   std::optional<LoadFailure> failure = load(store);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kMissing);
-  EXPECT_EQ(failure->text, "block 5 of layer 0 is coded wrongly");
-  EXPECT_TRUE(loaded(5, 1) == other_layer) << "it came before";
-  std::vector<EntryId> wanted = {kv(0)};
+  EXPECT_EQ(failure->text, "block 5 of layer 1 is coded wrongly");
+  EXPECT_TRUE(loaded(5, 0) == other_layer) << "it came before";
+  std::vector<EntryId> wanted = {kv(1)};
   std::vector<Digest> forged = {test_key(5)};
   std::vector<Digest> others = {test_key(4)};
   EXPECT_EQ(store->longest_prefix(forged, wanted), 0u) << "forgotten";
@@ -165,7 +164,7 @@ TEST_F(CodedLoading, PiecesWithAWrongStartAreFoundByTheStore) {
   std::shared_ptr<CacheStore> store = open();
   std::optional<LoadFailure> failure = load(store);
   ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->text, "block 3 of layer 1 is missing or damaged");
+  EXPECT_EQ(failure->text, "block 3 of layer 0 is missing or damaged");
   fs::rename(folder_.path() / "elsewhere", tables);
   EXPECT_FALSE(load(store)) << "tables that come back are found";
 }

@@ -14,14 +14,11 @@ namespace {
 // An entry of 64 tokens takes well under a millisecond from host memory and a few from a disk.
 constexpr std::chrono::milliseconds kArriving{20};
 constexpr std::chrono::milliseconds kLongestWait{20};
-// Copies under way at a time: what the compute stream copies itself (E, tokens, block tables)
-// queues behind them on the bus.
-constexpr size_t kCopyingBytes = size_t{64} << 20;
-
-uint64_t total_bytes(const LoadJob& job, size_t layer_bytes) {
-  size_t inputs = job.input_layer >= 0 ? job.input_bytes : 0;
-  return job.stored.blocks.size() * (job.layers.size() * layer_bytes + inputs);
-}
+// Copied by a lane at a time: what the compute stream copies itself (E, tokens, block tables)
+// queues behind it on the bus.
+constexpr size_t kPieceBytes = size_t{8} << 20;
+// Values of coded blocks that the device decodes at a time: it takes many to keep it busy.
+constexpr size_t kDecodedBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -33,19 +30,21 @@ ContextLoad::ContextLoad(Device& device,
       is_asynchronous_(device.kind() != DeviceKind::kCpu),
       store_(std::move(store)),
       job_(std::move(job)),
+      layers_(job_.stored.loaded_layers(kv.layout().num_layers)),
+      input_layer_(job_.stored.input_layer()),
       layer_bytes_(kv.layout().layer_bytes()),
-      total_bytes_(total_bytes(job_, layer_bytes_)),
+      total_bytes_(job_.blocks.size() *
+                   (layers_.size() * layer_bytes_ + (input_layer_ >= 0 ? job_.input_bytes : 0))),
       started_(std::chrono::steady_clock::now()),
-      lane_(device.make_copy_lane()),
+      lanes_{device.make_copy_lane(), device.make_copy_lane()},
       layer_events_(static_cast<size_t>(kv.layout().num_layers)),
-      pace_(job_.stored.limits,
+      pace_(job_.limits,
             total_bytes_,
-            static_cast<int32_t>(job_.stored.blocks.size()) * kBlockTokens,
+            static_cast<int32_t>(job_.blocks.size()) * kBlockTokens,
             started_),
       last_arrival_(started_) {
-  check(std::max(job_.stored.keys.size(), job_.stored.own_keys.size()) == job_.stored.blocks.size(),
-        "a key for every block");
-  inputs_.reserve(job_.stored.blocks.size());
+  check(job_.stored.num_blocks() == job_.blocks.size(), "a key for every block");
+  inputs_.reserve(job_.blocks.size());
 }
 
 void ContextLoad::run() {
@@ -64,9 +63,8 @@ void ContextLoad::run() {
 }
 
 std::vector<ContextLoad::Span> ContextLoad::spans() const {
-  const size_t num_blocks = job_.stored.blocks.size();
-  const size_t together =
-      job_.stored.blocks_together > 0 ? job_.stored.blocks_together : num_blocks;
+  const size_t num_blocks = job_.blocks.size();
+  const size_t together = job_.blocks_together > 0 ? job_.blocks_together : num_blocks;
   std::vector<Span> spans;
   for (size_t first = 0; first < num_blocks; first += together)
     spans.push_back({first, std::min(first + together, num_blocks)});
@@ -75,8 +73,8 @@ std::vector<ContextLoad::Span> ContextLoad::spans() const {
 
 // E of the transition layer first, then layers in the order of need.
 bool ContextLoad::load(Span span) {
-  if (job_.input_layer >= 0 && !load_inputs(span)) return false;
-  for (int32_t layer : job_.layers) {
+  if (input_layer_ >= 0 && !load_inputs(span)) return false;
+  for (int32_t layer : layers_) {
     if (!load_layer(layer, span)) return false;
   }
   note_whole(span);
@@ -93,22 +91,24 @@ void ContextLoad::note_whole(Span span) {
 
 // Everything is queued: waits for the last copies.
 void ContextLoad::finish() {
-  if (!wait_for_copies()) return;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (!wait_for_lane(lane)) return;
+  }
   MutexLock lock(mutex_);
   load_ms_ = watch_.ms();
 }
 
 // Waits without the lock, so that layers can be computed meanwhile. False after stop().
-bool ContextLoad::wait_for_copies() {
+bool ContextLoad::wait_for_lane(size_t lane) {
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
     is_finishing_ = true;
   }
-  lane_->synchronize();
+  lanes_[lane]->synchronize();
   MutexLock lock(mutex_);
   is_finishing_ = false;
-  copying_.clear();
+  copying_[lane].clear();
   changed_.notify_all();
   return !is_stopping_;
 }
@@ -118,21 +118,24 @@ void ContextLoad::stop() {
   is_stopping_ = true;
   if (ahead_) ahead_->stop();
   while (is_finishing_ || is_telling_) changed_.wait(mutex_);
-  if (!lane_) return;
-  try {
-    lane_->synchronize();  // copies that were queued before
-  } catch (const std::exception&) {
-    // A broken device says so at the next thing it is asked for.
-  }
-  copying_.clear();
+  if (is_stopped_) return;
+  is_stopped_ = true;
   layer_events_.clear();
-  lane_.reset();  // the device may be gone before this object is
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    try {
+      lanes_[lane]->synchronize();  // copies that were queued before
+    } catch (const std::exception&) {
+      // A broken device says so at the next thing it is asked for.
+    }
+    copying_[lane].clear();
+    lanes_[lane].reset();  // the device may be gone before this object is
+  }
 }
 
 std::vector<EntryId> ContextLoad::wanted_entries() const {
   std::vector<EntryId> wanted;
-  if (job_.input_layer >= 0) wanted.push_back({EntryKind::kLayerInput, job_.input_layer});
-  for (int32_t layer : job_.layers) wanted.push_back({EntryKind::kKeyValue, layer});
+  if (input_layer_ >= 0) wanted.push_back({EntryKind::kLayerInput, input_layer_});
+  for (int32_t layer : layers_) wanted.push_back({EntryKind::kKeyValue, layer});
   return wanted;
 }
 
@@ -141,7 +144,7 @@ bool ContextLoad::begin_reading() {
   for (Span span : spans()) {
     for (EntryId id : wanted_entries()) {
       for (size_t block = span.first; block < span.end; ++block)
-        wanted.push_back({key_of(block, id), id});
+        wanted.push_back({job_.stored.key_of(block, id.layer), id});
     }
   }
   std::unique_ptr<ReadAhead> ahead = store_->read_ahead(std::move(wanted), job_.stored.avoided);
@@ -153,7 +156,7 @@ bool ContextLoad::begin_reading() {
 
 bool ContextLoad::load_inputs(Span span) {
   for (size_t block = span.first; block < span.end; ++block) {
-    auto entry = fetch(block, {EntryKind::kLayerInput, job_.input_layer});
+    auto entry = fetch(block, {EntryKind::kLayerInput, input_layer_});
     if (!entry) return false;
     {
       MutexLock lock(mutex_);
@@ -166,8 +169,9 @@ bool ContextLoad::load_inputs(Span span) {
   return true;
 }
 
-// While copies are under way the next entries are fetched; what is copied from stays pinned until
-// the lane is done with it. On the CPU a copy is done when the call returns.
+// While one lane copies a piece the next is fetched and given to the other, so that the bus never
+// waits; what is copied from stays pinned until the lane is done with it. On the CPU a copy is done
+// when the call returns.
 bool ContextLoad::load_layer(int32_t layer, Span span) {
   std::vector<PinnedEntry> piece;
   size_t bytes = 0;
@@ -176,19 +180,21 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
     auto entry = fetch(block, {EntryKind::kKeyValue, layer});
     if (!entry) return false;
     bytes += entry->value_bytes();
+    const size_t most_bytes = entry->coding() == nullptr ? kPieceBytes : kDecodedBytes;
     piece.push_back(std::move(*entry));
     bool is_last = block + 1 == span.end;
-    if (is_asynchronous_ && bytes < kCopyingBytes && !is_last) continue;
+    if (is_asynchronous_ && bytes < most_bytes && !is_last) continue;
     if (!copy_piece(layer, first, piece)) return false;
     piece.clear();
     bytes = 0;
     first = block + 1;
   }
-  if (span.end < job_.stored.blocks.size()) return true;
+  if (span.end < job_.blocks.size()) return true;
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
-    layer_events_[static_cast<size_t>(layer)] = lane_->record();
+    for (const auto& lane : lanes_)
+      layer_events_[static_cast<size_t>(layer)].push_back(lane->record());
     ++loaded_layers_;
     load_ms_ = watch_.ms();
     note_progress();
@@ -199,14 +205,15 @@ bool ContextLoad::load_layer(int32_t layer, Span span) {
 
 // Entries of consecutive blocks from `first_block` on.
 bool ContextLoad::copy_piece(int32_t layer, size_t first_block, std::vector<PinnedEntry>& entries) {
-  if (is_asynchronous_ && !wait_for_copies()) return false;
+  const size_t lane = num_pieces_++ % kLanes;
+  if (is_asynchronous_ && !wait_for_lane(lane)) return false;
   if (!decode_pieces(layer, first_block, entries)) return false;
   MutexLock lock(mutex_);
   if (is_stopping_) return false;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].coding() != nullptr) continue;
-    kv_.load(*lane_, layer, job_.stored.blocks[first_block + i], entries[i].bytes());
-    if (is_asynchronous_) copying_.push_back(std::move(entries[i]));
+    kv_.load(*lanes_[lane], layer, job_.blocks[first_block + i], entries[i].bytes());
+    if (is_asynchronous_) copying_[lane].push_back(std::move(entries[i]));
   }
   return true;
 }
@@ -224,7 +231,7 @@ bool ContextLoad::decode_pieces(int32_t layer,
     pieces.push_back({.piece = entries[i].bytes(),
                       .tables = entries[i].coding()->tables,
                       .first_position = static_cast<uint32_t>(numbers.back()) * kBlockTokens,
-                      .block = job_.stored.blocks[numbers.back()]});
+                      .block = job_.blocks[numbers.back()]});
   }
   if (pieces.empty()) return true;
   {
@@ -233,7 +240,7 @@ bool ContextLoad::decode_pieces(int32_t layer,
     is_finishing_ = true;
   }
   std::optional<size_t> damaged = store_->decoder()->decode(layer, kv_.layer(layer), pieces);
-  if (damaged) forget(key_of(numbers[*damaged], {EntryKind::kKeyValue, layer}));
+  if (damaged) forget(job_.stored.key_of(numbers[*damaged], layer));
   MutexLock lock(mutex_);
   is_finishing_ = false;
   changed_.notify_all();
@@ -244,19 +251,13 @@ bool ContextLoad::decode_pieces(int32_t layer,
   return !is_stopping_;
 }
 
-const Digest& ContextLoad::key_of(size_t block, EntryId id) const {
-  bool is_own =
-      block >= job_.stored.keys.size() || std::ranges::binary_search(job_.own_layers, id.layer);
-  return is_own ? job_.stored.own_keys[block] : job_.stored.keys[block];
-}
-
 size_t ContextLoad::expected_bytes(EntryId id) const {
   return id.kind == EntryKind::kKeyValue ? layer_bytes_ : job_.input_bytes;
 }
 
 // An entry of another size is a miss; its block is forgotten, so that it can be stored again.
 std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
-  const Digest& key = key_of(block, id);
+  const Digest& key = job_.stored.key_of(block, id.layer);
   {
     MutexLock lock(mutex_);
     awaited_ = EntryRead{key, id};
@@ -306,13 +307,13 @@ void ContextLoad::fail(LoadFailure::Reason reason, std::string text) {
 
 // Not under the lock: whoever is told may ask back.
 void ContextLoad::tell() {
-  if (!job_.stored.on_progress) return;
+  if (!job_.on_progress) return;
   {
     MutexLock lock(mutex_);
-    if (!lane_) return;  // stopped
+    if (is_stopped_) return;
     is_telling_ = true;
   }
-  job_.stored.on_progress();
+  job_.on_progress();
   MutexLock lock(mutex_);
   is_telling_ = false;
   changed_.notify_all();
@@ -348,14 +349,15 @@ bool ContextLoad::is_arriving() const {
   return !is_stopping_ && std::chrono::steady_clock::now() - last_arrival_ < kArriving;
 }
 
-const Event* ContextLoad::layer_event(int32_t layer) const {
+std::span<const std::unique_ptr<Event>> ContextLoad::layer_events(int32_t layer) const {
   MutexLock lock(mutex_);
-  return lane_ ? layer_events_[static_cast<size_t>(layer)].get() : nullptr;
+  if (is_stopped_) return {};
+  return layer_events_[static_cast<size_t>(layer)];
 }
 
 bool ContextLoad::is_loaded() const {
   MutexLock lock(mutex_);
-  return loaded_layers_ == job_.layers.size();
+  return loaded_layers_ == layers_.size();
 }
 
 std::optional<LoadFailure> ContextLoad::failure() {

@@ -5,6 +5,7 @@
 // the store, which it owns with others.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "device/device.h"
 #include "kv/kv_cache.h"
 #include "sharing/load_pace.h"
+#include "sharing/stored_context.h"
 #include "store/cache_store.h"
 #include "store/read_ahead.h"
 
@@ -29,27 +31,16 @@ struct LoadFailure {
   Tier tier = Tier::kHost;  // that what was waited for lies in; kHost: none is to blame
 };
 
-// Under which names a context lies in the store, where it goes on the device, and how it is read.
-struct StoredContext {
-  std::vector<Digest> keys = {};  // the sender's: one per block, or of the leading ones
-  // Not empty: the receiver read this context with the plan before. Layers that the plan
-  // recomputes, and all layers where `keys` ends, are loaded from here. One per block.
-  std::vector<Digest> own_keys = {};
-  std::vector<int32_t> blocks = {};  // of the receiver's block table
+// A stored context, where it goes on the device, and how it is read.
+struct LoadJob {
+  StoredContext stored = {};
+  std::vector<int32_t> blocks = {};  // of the receiver's block table; one for each that is stored
+  size_t input_bytes = 0;            // of E of one block; ContextReuse fills it in
   // So many blocks are whole before the next ones begin, so that they are of use whatever becomes
   // of these; 0: all at once.
   size_t blocks_together = 0;
-  TierSet avoided = {};  // nothing is read from these
   LoadLimits limits = {};
   std::function<void()> on_progress = {};  // on the transfer thread: something has arrived
-};
-
-struct LoadJob {
-  StoredContext stored = {};
-  std::vector<int32_t> layers = {};      // whose K/V is wanted, in this order
-  std::vector<int32_t> own_layers = {};  // those of stored.own_keys; ascending
-  int32_t input_layer = -1;              // transition layer, whose E is wanted; -1: none
-  size_t input_bytes = 0;                // of E of one block
 };
 
 class ContextLoad {
@@ -77,8 +68,8 @@ class ContextLoad {
   size_t whole_blocks() const;
   // Whether more is likely to come at any moment.
   bool is_arriving() const;
-  // Null until the layer's copies are queued; the compute stream has to wait for the event.
-  const Event* layer_event(int32_t layer) const;
+  // None until the layer's copies are queued; the compute stream has to wait for all of them.
+  std::span<const std::unique_ptr<Event>> layer_events(int32_t layer) const;
   bool is_loaded() const;
   // Once there is a failure, no more layers arrive.
   std::optional<LoadFailure> failure();
@@ -88,7 +79,7 @@ class ContextLoad {
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
 
-  const StoredContext& stored() const { return job_.stored; }
+  const LoadJob& job() const { return job_; }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -102,7 +93,7 @@ class ContextLoad {
   std::vector<Span> spans() const;
   bool load(Span span);
   void finish();
-  bool wait_for_copies();
+  bool wait_for_lane(size_t lane);
   bool load_inputs(Span span);
   bool load_layer(int32_t layer, Span span);
   void note_whole(Span span);
@@ -111,7 +102,6 @@ class ContextLoad {
 
   void forget(const Digest& key) { store_->erase(std::span(&key, 1)); }
 
-  const Digest& key_of(size_t block, EntryId id) const;
   std::vector<EntryId> wanted_entries() const;
   bool begin_reading();
   std::optional<PinnedEntry> fetch(size_t block, EntryId id);
@@ -126,6 +116,8 @@ class ContextLoad {
   const bool is_asynchronous_;
   const std::shared_ptr<CacheStore> store_;
   const LoadJob job_;
+  const std::vector<int32_t> layers_;  // whose K/V is wanted, in this order
+  const int32_t input_layer_;          // whose E is wanted; -1: none
   const size_t layer_bytes_;
   const uint64_t total_bytes_;
   const TimePoint started_;
@@ -135,14 +127,19 @@ class ContextLoad {
   std::unique_ptr<ReadAhead> ahead_ GUARDED_BY(mutex_);
   ReadAhead* reading_ = nullptr;  // the same, for run()
 
-  // Used under mutex_, and by wait_for_copies() while is_finishing_. Null after stop().
-  std::unique_ptr<CopyLane> lane_;
+  static constexpr size_t kLanes = 2;  // that copy pieces in turn
+
+  // Used under mutex_, and by wait_for_lane() while is_finishing_. Null after stop().
+  std::array<std::unique_ptr<CopyLane>, kLanes> lanes_;
+  size_t num_pieces_ = 0;  // run()'s
 
   mutable Mutex mutex_;
   mutable Condition changed_;
-  std::vector<PinnedEntry> inputs_ GUARDED_BY(mutex_);   // E, one entry per block
-  std::vector<PinnedEntry> copying_ GUARDED_BY(mutex_);  // until the lane is done with them
-  std::vector<std::unique_ptr<Event>> layer_events_ GUARDED_BY(mutex_);
+  std::vector<PinnedEntry> inputs_ GUARDED_BY(mutex_);  // E, one entry per block
+  // Until the lane is done with them.
+  std::array<std::vector<PinnedEntry>, kLanes> copying_ GUARDED_BY(mutex_);
+  // Of each layer, one for each lane.
+  std::vector<std::vector<std::unique_ptr<Event>>> layer_events_ GUARDED_BY(mutex_);
   size_t loaded_layers_ GUARDED_BY(mutex_) = 0;
   LoadPace pace_ GUARDED_BY(mutex_);
   size_t whole_blocks_ GUARDED_BY(mutex_) = 0;  // leading ones
@@ -151,6 +148,7 @@ class ContextLoad {
   uint64_t progress_ GUARDED_BY(mutex_) = 0;
   std::optional<LoadFailure> failure_ GUARDED_BY(mutex_);
   bool is_stopping_ GUARDED_BY(mutex_) = false;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
   bool is_finishing_ GUARDED_BY(mutex_) = false;
   bool is_telling_ GUARDED_BY(mutex_) = false;
   double load_ms_ GUARDED_BY(mutex_) = 0;

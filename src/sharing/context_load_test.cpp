@@ -57,13 +57,12 @@ class ContextLoading : public testing::Test {
   LoadJob job(std::chrono::milliseconds stall = 10s) const {
     LoadJob job;
     for (int32_t i = 0; i < kNumBlocks; ++i) {
-      job.stored.keys.push_back(test_key(static_cast<uint64_t>(i)));
-      job.stored.blocks.push_back(2 * i + 1);
+      job.stored.sender_keys.push_back(test_key(static_cast<uint64_t>(i)));
+      job.blocks.push_back(2 * i + 1);
     }
-    job.input_layer = kInputLayer;
+    job.stored.plan = {0, kInputLayer, 2};
     job.input_bytes = layout_.layer_bytes();
-    job.layers = {0, 2};
-    job.stored.limits.stall = stall;
+    job.limits.stall = stall;
     return job;
   }
 
@@ -119,8 +118,8 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
       EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer)));
   }
   wait_until([&] { return load.use_count() == 1; });
-  EXPECT_NE(load->layer_event(0), nullptr);
-  EXPECT_EQ(load->layer_event(1), nullptr) << "not asked for";
+  EXPECT_FALSE(load->layer_events(0).empty());
+  EXPECT_TRUE(load->layer_events(1).empty()) << "not asked for";
   EXPECT_EQ(load->slowest_tier(), Tier::kDisk);
   EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
   EXPECT_EQ(load->whole_blocks(), static_cast<size_t>(kNumBlocks));
@@ -131,7 +130,7 @@ TEST_F(ContextLoading, BringsInputsAndLayersToTheirPlaces) {
 // Of the leading blocks the layers that the plan recomputes, and all that lies behind them.
 TEST_F(ContextLoading, TakesItsOwnLayersFromItsOwnKeys) {
   LoadJob mixed = job();
-  mixed.stored.keys = {test_key(0), test_key(1)};
+  mixed.stored.sender_keys = {test_key(0), test_key(1)};
   for (int32_t i = 0; i < kNumBlocks; ++i) {
     auto number = static_cast<uint64_t>(50 + i);
     mixed.stored.own_keys.push_back(test_key(number));
@@ -140,16 +139,14 @@ TEST_F(ContextLoading, TakesItsOwnLayersFromItsOwnKeys) {
     for (EntryId id : stored) put(*store_, number, id);
   }
   store_->flush();
-  mixed.input_layer = -1;
-  mixed.layers = {0, 1, 2};
-  mixed.own_layers = {2};
+  mixed.stored.plan = {0, 2, 3};
   auto load = start(mixed);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_FALSE(failure) << failure->text;
   EXPECT_EQ(load->input_blocks(), 0);
   EXPECT_EQ(load->loaded_bytes(), 3 * kNumBlocks * layout_.layer_bytes());
   for (int32_t i = 0; i < kNumBlocks; ++i) {
-    for (int32_t layer : mixed.layers) {
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
       bool is_own = i >= 2 || layer == 2;
       auto number = static_cast<uint64_t>(is_own ? 50 + i : i);
       EXPECT_EQ(block_bytes(layer, 2 * i + 1), content(number, kv(layer))) << i << ' ' << layer;
@@ -162,7 +159,7 @@ TEST_F(ContextLoading, BlocksThatComeTogetherAreWholeBeforeTheNextOnes) {
   std::vector<size_t> seen;
   for (uint64_t reads = 0; reads < 14; ++reads) {
     LoadJob together = job();
-    together.stored.blocks_together = 2;
+    together.blocks_together = 2;
     files_.close_gate_after(reads);
     auto load = start(together);
     files_.wait_until_hanging();
@@ -194,7 +191,7 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
   threads_->start([load] { load->run(); });
   wait_until([&] { return load->input_blocks() == kNumBlocks; });
   std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(load->layer_event(0), nullptr);
+  EXPECT_TRUE(load->layer_events(0).empty());
   late.open();
   EXPECT_FALSE(wait_for_end(*load).has_value());
   load->stop();
@@ -209,6 +206,37 @@ TEST_F(ContextLoading, LayersArriveWhenTheirCopiesCan) {
   }
 }
 
+// Pieces of a layer are copied by lanes in turn.
+TEST_F(ContextLoading, EventsOfALayerStandBehindAllItsPieces) {
+  LateDevice late;
+  late.become_late();
+  KvCache kv_memory(late, layout_, 16 * layout_.block_bytes());
+  LoadJob in_pieces = job();
+  in_pieces.blocks_together = 1;
+  std::weak_ptr<ContextLoad> running;
+  std::atomic<int> num_whole = 0;
+  in_pieces.on_progress = [&] {
+    std::shared_ptr<ContextLoad> load = running.lock();
+    for (int32_t layer : {0, 2}) {
+      if (load->layer_events(layer).empty()) continue;
+      ++num_whole;
+      for (int32_t i = 0; i < kNumBlocks; ++i) {
+        std::vector<std::byte> bytes(layout_.layer_bytes());
+        auto lane = late.make_copy_lane();
+        kv_memory.save(*lane, layer, 2 * i + 1, bytes);
+        lane->synchronize();
+        EXPECT_EQ(bytes, content(static_cast<uint64_t>(i), kv(layer))) << layer << ' ' << i;
+      }
+    }
+  };
+  auto load = std::make_shared<ContextLoad>(late, kv_memory, store_, in_pieces);
+  running = load;
+  threads_->start([load] { load->run(); });
+  EXPECT_FALSE(wait_for_end(*load).has_value());
+  load->stop();
+  EXPECT_GE(num_whole, 1);
+}
+
 // Who waits for E or for a layer is woken by each of them, and finds it there.
 TEST_F(ContextLoading, EveryArrivalIsProgress) {
   struct Arrival {
@@ -220,9 +248,9 @@ TEST_F(ContextLoading, EveryArrivalIsProgress) {
   std::vector<Arrival> arrivals;
   ContextLoad* running = nullptr;
   LoadJob told = job();
-  told.stored.on_progress = [&] {
+  told.on_progress = [&] {
     arrivals.push_back(
-        {running->progress(), running->input_blocks(), running->layer_event(0) != nullptr});
+        {running->progress(), running->input_blocks(), !running->layer_events(0).empty()});
   };
   ContextLoad load(*device_, kv_, store_, std::move(told));
   running = &load;
@@ -237,8 +265,7 @@ TEST_F(ContextLoading, EveryArrivalIsProgress) {
 
 TEST_F(ContextLoading, MissingEntryIsAFailure) {
   LoadJob missing = job();
-  missing.layers = {0, 1, 2};
-  missing.stored.keys[3] = test_key(77);
+  missing.stored.sender_keys[3] = test_key(77);
   auto load = start(missing);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
@@ -260,7 +287,7 @@ TEST_F(ContextLoading, EntryOfAnotherSizeIsAMissAndIsForgotten) {
         entries.push_back({entry, entry == id ? bytes : right});
       ASSERT_TRUE(put_entries(*store_, {.key = other}, entries));
       LoadJob wrong = job();
-      wrong.stored.keys[3] = other;
+      wrong.stored.sender_keys[3] = other;
       auto load = start(wrong);
       std::optional<LoadFailure> failure = wait_for_end(*load);
       ASSERT_TRUE(failure.has_value()) << size;
@@ -290,7 +317,7 @@ TEST_F(ContextLoading, HangingReadIsAFailureAfterTheLimit) {
 TEST_F(ContextLoading, StopDoesNotWaitForAHangingReadAndNothingIsWrittenAfterIt) {
   files_.close_gate_after(0);
   LoadJob only_layers = job();
-  only_layers.input_layer = -1;
+  only_layers.stored.plan = ReusePlan::reuse_all();
   auto load = start(only_layers);
   files_.wait_until_hanging();
   load->stop();
@@ -303,15 +330,15 @@ TEST_F(ContextLoading, StopDoesNotWaitForAHangingReadAndNothingIsWrittenAfterIt)
 TEST_F(ContextLoading, SteadyButSlowLoadIsGivenUpWhenComputingIsFaster) {
   files_.set_delay(20ms);
   LoadJob slow = job(100ms);
-  slow.stored.limits.judged_after = 100ms;
-  slow.stored.limits.saved_seconds = [](int32_t) { return 0.01; };
+  slow.limits.judged_after = 100ms;
+  slow.limits.saved_seconds = [](int32_t) { return 0.01; };
   auto load = start(slow);
   std::optional<LoadFailure> failure = wait_for_end(*load);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->reason, LoadFailure::Reason::kStalled);
   LoadJob patient = job(100ms);
-  patient.stored.limits.judged_after = 100ms;
-  patient.stored.limits.saved_seconds = [](int32_t tokens) { return tokens; };
+  patient.limits.judged_after = 100ms;
+  patient.limits.saved_seconds = [](int32_t tokens) { return tokens; };
   EXPECT_FALSE(wait_for_end(*start(patient)).has_value());
 }
 
@@ -320,7 +347,7 @@ TEST_F(ContextLoading, StopWaitsForWhoIsBeingTold) {
   std::atomic<bool> is_told = false;
   std::promise<void> end;
   LoadJob telling = job();
-  telling.stored.on_progress = [&, ended = end.get_future().share()] {
+  telling.on_progress = [&, ended = end.get_future().share()] {
     is_told = true;
     ended.wait();
   };
@@ -358,8 +385,8 @@ TEST_F(ContextLoading, StopEndsReadsThatWaitForALink) {
   LoadJob waiting = job();
   std::vector<EntryId> wanted = {input(kInputLayer), kv(0), kv(2)};
   wait_until([&] {
-    store->ask(waiting.stored.keys, wanted);
-    return store->longest_prefix(waiting.stored.keys, wanted) == kNumBlocks;
+    store->ask(waiting.stored.sender_keys, wanted);
+    return store->longest_prefix(waiting.stored.sender_keys, wanted) == kNumBlocks;
   });
   auto load = std::make_shared<ContextLoad>(*device_, kv_, store, waiting);
   threads_->start([load] { load->run(); });

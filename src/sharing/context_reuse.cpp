@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <numeric>
 
 #include "base/check.h"
 #include "model/activation.h"
@@ -23,43 +22,25 @@ std::vector<LayerRange> recomputed_ranges(const ReusePlan& plan) {
   return ranges;
 }
 
-// Takes job.stored.
-LoadJob load_job(ReuseJob& job, int32_t num_layers, DType input_dtype) {
-  size_t num_blocks = job.context.size() / kBlockTokens;
-  int64_t input_values = int64_t{kBlockTokens} * job.receiver->transformer->config().d_model;
-  LoadJob load{.stored = std::move(job.stored),
-               .layers = job.plan.reused_layers(num_layers),
-               .input_bytes = bytes_of(input_dtype, input_values)};
-  load.stored.keys.resize(std::min(load.stored.keys.size(), num_blocks));
-  load.stored.blocks.resize(num_blocks);
-  if (load.stored.own_keys.empty()) {
-    if (job.plan.needs_layer_input()) load.input_layer = job.plan.b;
-    return load;
-  }
-  load.stored.own_keys.resize(num_blocks);
-  load.own_layers = job.plan.recomputed_layer_list(num_layers);
-  load.layers.resize(static_cast<size_t>(num_layers));
-  std::iota(load.layers.begin(), load.layers.end(), 0);
-  return load;
-}
-
 }  // namespace
 
 ContextReuse::ContextReuse(const Parts& parts, ReuseJob job)
     : ops_(parts.ops), kv_(parts.kv), job_(std::move(job)) {
   int32_t num_layers = kv_.layout().num_layers;
   check(job_.context.size() % kBlockTokens == 0, "context is a whole number of blocks");
-  const StoredContext& given = job_.stored;
-  check(std::max(given.keys.size(), given.own_keys.size()) * kBlockTokens >= job_.context.size(),
-        "a key for every block");
-  check(given.blocks.size() * kBlockTokens >= job_.context.size(),
-        "the block table covers the context");
-  if (given.own_keys.empty()) recompute_ranges_ = recomputed_ranges(job_.plan);
+  const size_t num_blocks = job_.context.size() / kBlockTokens;
+  LoadJob& load = job_.load;
+  check(load.stored.num_blocks() >= num_blocks, "a key for every block");
+  check(load.blocks.size() >= num_blocks, "the block table covers the context");
+  load.stored.cut(num_blocks);
+  load.blocks.resize(num_blocks);
+  load.input_bytes = bytes_of(ops_.activation_dtype(),
+                              int64_t{kBlockTokens} * job_.receiver->transformer->config().d_model);
+  if (load.stored.own_keys.empty()) recompute_ranges_ = recomputed_ranges(load.stored.plan);
   check(recompute_ranges_.empty() || !is_activated(*job_.receiver),
         "an activated LoRA recomputes nothing of a context");
   is_prepared_.assign(static_cast<size_t>(num_layers), false);
-  load_ = std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store,
-                                        load_job(job_, num_layers, ops_.activation_dtype()));
+  load_ = std::make_shared<ContextLoad>(ops_.device(), kv_, parts.store, std::move(load));
   parts.threads.start([load = load_] { load->run(); });
 }
 
@@ -75,7 +56,7 @@ ContextReuse::~ContextReuse() {
 int32_t ContextReuse::recomputable_tokens() const {
   if (is_recomputed()) return 0;
   int32_t missing = static_cast<int32_t>(job_.context.size()) - recomputed_tokens_;
-  if (!job_.plan.needs_layer_input()) return missing;
+  if (!stored().plan.needs_layer_input()) return missing;
   int32_t arrived = std::min(missing, load_->input_blocks() * kBlockTokens - recomputed_tokens_);
   // Smaller chunks use the weights less well.
   bool is_worthwhile = arrived >= std::min(missing, ops_.prefill_rows()) || !load_->is_arriving();
@@ -90,7 +71,7 @@ int32_t ContextReuse::recompute_chunk(int32_t max_tokens) {
   int32_t begin = recomputed_tokens_;
   TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), num_tokens,
                                       transformer.config().d_model);
-  BatchSlice slice{{0, num_tokens, begin, stored().blocks}, job_.receiver->adapter.get()};
+  BatchSlice slice{{0, num_tokens, begin, load_->job().blocks}, job_.receiver->adapter.get()};
   for (const LayerRange& range : recompute_ranges_) {
     if (range.begin == 0) {
       transformer.embed(std::span(job_.context)
@@ -119,8 +100,8 @@ void ContextReuse::copy_inputs(int32_t begin, TensorView hidden) {
 }
 
 bool ContextReuse::is_layer_ready(int32_t layer) const {
-  if (recomputes(layer)) return is_recomputed();
-  return is_cut_ || load_->layer_event(layer) != nullptr;
+  if (stored().recomputes(layer)) return is_recomputed();
+  return is_cut_ || !load_->layer_events(layer).empty();
 }
 
 // Layers that are translated already are so as far as the context goes now.
@@ -134,17 +115,17 @@ void ContextReuse::cut_to_whole_blocks() {
 
 void ContextReuse::prepare_layer(int32_t layer) {
   auto index = static_cast<size_t>(layer);
-  if (recomputes(layer) || is_prepared_[index]) return;
+  if (stored().recomputes(layer) || is_prepared_[index]) return;
   if (!is_cut_) {
-    const Event* event = load_->layer_event(layer);
-    check(event != nullptr, "a layer is prepared once it is ready");
-    ops_.device().wait(*event);
+    const auto events = load_->layer_events(layer);
+    check(!events.empty(), "a layer is prepared once it is ready");
+    for (const auto& event : events) ops_.device().wait(*event);
   }
   const LowRankMap* map = job_.translator ? job_.translator->kv(layer) : nullptr;
-  auto from_sender =
-      static_cast<int32_t>(std::min(job_.context.size(), stored().keys.size() * kBlockTokens));
-  if (map != nullptr && from_sender > 0 && !job_.plan.recomputes(layer)) {
-    SequenceSlice range{0, from_sender, 0, stored().blocks};
+  auto from_sender = static_cast<int32_t>(
+      std::min(job_.context.size(), stored().sender_keys.size() * kBlockTokens));
+  if (map != nullptr && from_sender > 0 && !stored().plan.recomputes(layer)) {
+    SequenceSlice range{0, from_sender, 0, load_->job().blocks};
     ops_.translate_kv(*map, job_.receiver->transformer->rope_options(layer), range,
                       kv_.layer(layer));
   }

@@ -18,7 +18,6 @@
 #include "kv/kv_cache.h"
 #include "model/family.h"
 #include "sharing/context_load.h"
-#include "sharing/reuse_plan.h"
 #include "sharing/transfer_threads.h"
 #include "sharing/translation.h"
 #include "store/cache_store.h"
@@ -27,10 +26,9 @@ namespace droidspeak {
 
 struct ReuseJob {
   std::shared_ptr<const Variant> receiver;
-  std::vector<int32_t> context;  // a whole number of blocks
-  ReusePlan plan;
+  std::vector<int32_t> context;                            // a whole number of blocks
   std::shared_ptr<const Translator> translator = nullptr;  // null: raw
-  StoredContext stored;                                    // covers the context
+  LoadJob load;                                            // covers the context
 };
 
 class ContextReuse {
@@ -95,17 +93,13 @@ class ContextReuse {
   Tier slowest_tier() const { return load_->slowest_tier(); }
 
  private:
-  bool recomputes(int32_t layer) const {
-    return stored().own_keys.empty() && job_.plan.recomputes(layer);
-  }
-
-  const StoredContext& stored() const { return load_->stored(); }
+  const StoredContext& stored() const { return load_->job().stored; }
 
   void copy_inputs(int32_t begin, TensorView hidden);
 
   Ops& ops_;
   KvCache& kv_;
-  ReuseJob job_;  // its `stored` has gone to the load
+  ReuseJob job_;  // its `load` has gone to load_
   std::vector<LayerRange> recompute_ranges_;
   std::shared_ptr<ContextLoad> load_;  // shared with the transfer thread
   uint64_t seen_progress_ = 0;

@@ -31,7 +31,7 @@ std::vector<Digest> PromptRunner::keys_of(const Variant& variant,
 }
 
 PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
-                                            const PromptPlan& plan,
+                                            const PromptJob& job,
                                             BlockTable& table,
                                             const Visit& visit) {
   check(!tokens.empty(), "a prompt has at least one token");
@@ -43,33 +43,33 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
   PromptTimings timings;
   Stopwatch watch;
   // At least one token is always computed, and what an activated LoRA applies to.
-  int32_t shared = std::min(plan.context_tokens, static_cast<int32_t>(tokens.size()) - 1);
-  if (is_activated(*plan.receiver))
-    shared = std::min(shared, activation_in(plan.receiver->adapter.get(), tokens));
+  int32_t shared = std::min(job.context_tokens, static_cast<int32_t>(tokens.size()) - 1);
+  if (is_activated(*job.receiver))
+    shared = std::min(shared, activation_in(job.receiver->adapter.get(), tokens));
   shared = shared / kBlockTokens * kBlockTokens;
-  if (plan.sender == nullptr || plan.plan.is_full(kv_.layout().num_layers)) shared = 0;
+  if (job.sender == nullptr || job.plan.is_full(kv_.layout().num_layers)) shared = 0;
   if (shared > 0) {
     // Not owned: transfers_ waits for its loads, however long.
     std::shared_ptr<CacheStore> store(std::shared_ptr<void>(), &store_);
     ContextReuse reuse({ops_, kv_, std::move(store), transfers_},
-                       reuse_job(tokens.first(static_cast<size_t>(shared)), plan, table));
+                       reuse_job(tokens.first(static_cast<size_t>(shared)), job, table));
     while (!reuse.is_recomputed() && !reuse.failure()) {
       if (reuse.recompute_chunk(chunk_tokens_) == 0) reuse.wait_for_progress();
     }
     timings.recompute_ms = watch.ms();
     bool is_done = reuse.is_recomputed();
-    if (is_done && plan.plan.look_permille > 0) {
-      size_t end = plan.answer_begin > 0 ? static_cast<size_t>(plan.answer_begin) : tokens.size();
+    if (is_done && job.plan.look_permille > 0) {
+      size_t end = job.answer_begin > 0 ? static_cast<size_t>(job.answer_begin) : tokens.size();
       std::optional<std::vector<int32_t>> looked_at =
-          look(tokens.first(end), shared, plan, table, reuse);
+          look(tokens.first(end), shared, job, table, reuse);
       timings.look_ms = watch.ms() - timings.recompute_ms;
       is_done = looked_at.has_value();
       if (is_done) {
         timings.looked_at_tokens = static_cast<int32_t>(looked_at->size());
-        read(tokens, *std::move(looked_at), shared, plan, table, visit);
+        read(tokens, *std::move(looked_at), shared, job, table, visit);
       }
     } else if (is_done) {
-      is_done = forward_rows(tokens, shared, plan, table, &reuse, visit);
+      is_done = forward_rows(tokens, shared, job, table, &reuse, visit);
     }
     timings.load_ms = reuse.load_ms();
     timings.tier = reuse.slowest_tier();
@@ -79,7 +79,7 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
       shared = 0;
     }
   }
-  if (shared == 0) forward_rows(tokens, 0, plan, table, nullptr, visit);
+  if (shared == 0) forward_rows(tokens, 0, job, table, nullptr, visit);
   ops_.device().synchronize();
   timings.prefill_ms = watch.ms();
   timings.suffix_ms = timings.prefill_ms - timings.recompute_ms - timings.look_ms;
@@ -88,35 +88,34 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
 }
 
 ReuseJob PromptRunner::reuse_job(std::span<const int32_t> context,
-                                 const PromptPlan& plan,
+                                 const PromptJob& job,
                                  const BlockTable& table) const {
-  return {.receiver = plan.receiver,
+  return {.receiver = job.receiver,
           .context = {context.begin(), context.end()},
-          .plan = plan.plan,
-          .translator = plan.translator,
-          .stored = {.keys = keys_of(*plan.sender, context),
-                     .blocks = {table.blocks().begin(), table.blocks().end()}}};
+          .translator = job.translator,
+          .load = {.stored = {.plan = job.plan, .sender_keys = keys_of(*job.sender, context)},
+                   .blocks = {table.blocks().begin(), table.blocks().end()}}};
 }
 
 bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
                                 int32_t begin,
-                                const PromptPlan& plan,
+                                const PromptJob& job,
                                 const BlockTable& table,
                                 ContextReuse* reuse,
                                 const Visit& visit,
                                 const AttentionMass* mass) {
-  Transformer& transformer = *plan.receiver->transformer;
+  Transformer& transformer = *job.receiver->transformer;
   auto total = static_cast<int32_t>(tokens.size());
   const int32_t num_layers = transformer.config().num_layers;
-  const int32_t active_from = activation_in(plan.receiver->adapter.get(), tokens);
+  const int32_t active_from = activation_in(job.receiver->adapter.get(), tokens);
   for (int32_t first = begin; first < total; first += chunk_tokens_) {
     int32_t rows = std::min(chunk_tokens_, total - first);
     TensorView hidden =
         hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
-    BatchSlice slice{{0, rows, first, table.blocks()}, plan.receiver->adapter.get()};
-    slice.output_rows = std::max(0, first + rows - std::min(plan.first_output, total - 1));
+    BatchSlice slice{{0, rows, first, table.blocks()}, job.receiver->adapter.get()};
+    slice.output_rows = std::max(0, first + rows - std::min(job.first_output, total - 1));
     slice.activate_from(active_from);
     if (first + rows == total) slice.mass = mass;
     for (int32_t layer = 0; layer < num_layers; ++layer) {
@@ -130,16 +129,16 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
 
 std::optional<std::vector<int32_t>> PromptRunner::look(std::span<const int32_t> prompt,
                                                        int32_t context_tokens,
-                                                       const PromptPlan& plan,
+                                                       const PromptJob& job,
                                                        BlockTable& table,
                                                        ContextReuse& reuse) {
-  Transformer& transformer = *plan.receiver->transformer;
+  Transformer& transformer = *job.receiver->transformer;
   const auto end = static_cast<int32_t>(prompt.size());
   check(end > context_tokens, "a prompt goes on behind its context");
-  Look look(ops_, context_tokens, plan.look_layer);
+  Look look(ops_, context_tokens, job.look_layer);
   int32_t draft = 0;
-  PromptPlan scout = plan;
-  scout.first_output = PromptPlan::kLastToken;
+  PromptJob scout = job;
+  scout.first_output = PromptJob::kLastToken;
   auto choose_draft = [&](int32_t first, TensorView hidden) {
     if (first + hidden.rows < end) return;
     TensorView logits =
@@ -159,18 +158,18 @@ std::optional<std::vector<int32_t>> PromptRunner::look(std::span<const int32_t> 
     forward_rows(
         tokens, end, scout, table, nullptr, [](int32_t, TensorView) {}, &look.mass());
   }
-  return look.choose(plan.plan.looked_at_tokens(context_tokens));
+  return look.choose(job.plan.looked_at_tokens(context_tokens));
 }
 
 void PromptRunner::read(std::span<const int32_t> tokens,
                         std::vector<int32_t> positions,
                         int32_t context_tokens,
-                        const PromptPlan& plan,
+                        const PromptJob& job,
                         const BlockTable& table,
                         const Visit& visit) {
-  Transformer& transformer = *plan.receiver->transformer;
+  Transformer& transformer = *job.receiver->transformer;
   const auto total = static_cast<int32_t>(tokens.size());
-  const int32_t first_output = std::min(plan.first_output, total - 1);
+  const int32_t first_output = std::min(job.first_output, total - 1);
   for (int32_t i = context_tokens; i < total; ++i) positions.push_back(i);
   std::span<const int32_t> left = positions;
   while (!left.empty()) {
@@ -186,9 +185,9 @@ void PromptRunner::read(std::span<const int32_t> tokens,
       return std::ranges::lower_bound(some, position) - some.begin();
     };
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
-                     plan.receiver->adapter.get(),
+                     job.receiver->adapter.get(),
                      static_cast<int32_t>(std::ssize(some) - from(first_output))};
-    slice.activate_from(activation_in(plan.receiver->adapter.get(), tokens));
+    slice.activate_from(activation_in(job.receiver->adapter.get(), tokens));
     transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
                                hidden);
     const auto behind = from(context_tokens);

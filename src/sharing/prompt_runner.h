@@ -20,7 +20,7 @@
 namespace droidspeak {
 
 // How a prompt's context is obtained. Without a sender everything is computed.
-struct PromptPlan {
+struct PromptJob {
   std::shared_ptr<const Variant> receiver;
   std::shared_ptr<const Variant> sender;
   ReusePlan plan;
@@ -61,7 +61,7 @@ class PromptRunner {
   CacheStore& store() { return store_; }
 
   // Hidden rows after the last layer, as they are computed: positions from `first_position`. Rows
-  // before the plan's first_output are no results.
+  // before the job's first_output are no results.
   using Visit = std::function<void(int32_t first_position, TensorView hidden)>;
 
   // Runs the tokens that the plan does not take from the sender; an activated LoRA is active from
@@ -69,7 +69,7 @@ class PromptRunner {
   // them and grows as needed. Throws Failure(kExhausted) when the K/V memory is too small. `visit`
   // sees at least the last token's row.
   PromptTimings partial_prefill(std::span<const int32_t> tokens,
-                                const PromptPlan& plan,
+                                const PromptJob& job,
                                 BlockTable& table,
                                 const Visit& visit);
 
@@ -91,13 +91,13 @@ class PromptRunner {
 
  private:
   ReuseJob reuse_job(std::span<const int32_t> context,
-                     const PromptPlan& plan,
+                     const PromptJob& job,
                      const BlockTable& table) const;
   // Tokens from `begin` on through all layers; a reused layer is waited for when the first rows
   // reach it. False when loading failed: nothing was visited then. `mass`: of the last row.
   bool forward_rows(std::span<const int32_t> tokens,
                     int32_t begin,
-                    const PromptPlan& plan,
+                    const PromptJob& job,
                     const BlockTable& table,
                     ContextReuse* reuse,
                     const Visit& visit,
@@ -105,7 +105,7 @@ class PromptRunner {
   // The tokens of the context that the prompt looks at, see look.h; nothing when a load has failed.
   std::optional<std::vector<int32_t>> look(std::span<const int32_t> prompt,
                                            int32_t context_tokens,
-                                           const PromptPlan& plan,
+                                           const PromptJob& job,
                                            BlockTable& table,
                                            ContextReuse& reuse);
   // The tokens at these positions and all behind the context in one go: in each layer the latter
@@ -113,7 +113,7 @@ class PromptRunner {
   void read(std::span<const int32_t> tokens,
             std::vector<int32_t> positions,
             int32_t context_tokens,
-            const PromptPlan& plan,
+            const PromptJob& job,
             const BlockTable& table,
             const Visit& visit);
 

@@ -28,11 +28,11 @@ class PromptRunning : public testing::Test {
       tokens_.push_back(static_cast<int32_t>(random() % 256));
   }
 
-  PromptPlan plan(const ReusePlan& cuts) const {
+  PromptJob plan(const ReusePlan& cuts) const {
     return {models_.get("alpha"), models_.base(), cuts, nullptr, 3 * kBlockTokens};
   }
 
-  PromptTimings prefill(const PromptPlan& plan, int32_t chunk_tokens = 0) {
+  PromptTimings prefill(const PromptJob& plan, int32_t chunk_tokens = 0) {
     PromptRunner runner(*ops_, kv_, *store_, chunk_tokens);
     BlockTable table;
     num_rows_ = 0;
@@ -130,7 +130,7 @@ TEST_F(PromptRunning, TheLastTokenIsAlwaysComputed) {
   PromptTimings timings = prefill(plan({}));
   EXPECT_EQ(timings.reused_tokens, kBlockTokens);
   EXPECT_EQ(num_rows_, kBlockTokens);
-  PromptPlan one = plan({});
+  PromptJob one = plan({});
   one.context_tokens = 2 * kBlockTokens - 1;
   EXPECT_EQ(prefill(one).reused_tokens, kBlockTokens) << "whole blocks";
 }

@@ -23,6 +23,8 @@ struct RemoteOptions {
   // A server that is not there is tried again after so long, then after twice as long, and so on.
   std::chrono::milliseconds first_pause{100};
   std::chrono::milliseconds longest_pause{5000};
+  // After a write that was refused nothing is written for so long.
+  std::chrono::milliseconds write_rest{1000};
 };
 
 // Bytes of a secret file. Throws Failure when it cannot be read or is shorter than 16 bytes.

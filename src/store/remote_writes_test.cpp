@@ -66,6 +66,7 @@ TEST_F(RemoteWrites, ThatAreRefusedRestForAWhile) {
   });
   StoreOptions patient = options(server.servers());
   patient.remote.stall = std::chrono::seconds(60);
+  patient.remote.write_rest = std::chrono::hours(1);
   auto store = open_and_find(patient);
   begin_to_put(*store, 1);
   wait_until([&] { return num_waiting > 0; });
@@ -78,7 +79,7 @@ TEST_F(RemoteWrites, ThatAreRefusedRestForAWhile) {
   store->flush();
   const TierReport report = remote(*store);
   EXPECT_EQ(report.write_errors, kValuesPerBlock) << "of the first, which were on their way";
-  EXPECT_EQ(report.dropped_writes, 8u) << "nothing is tried for a second";
+  EXPECT_EQ(report.dropped_writes, 8u) << "nothing is tried meanwhile";
   EXPECT_EQ(report.bytes_written, 0u);
   EXPECT_EQ(report.entries, 0u);
   EXPECT_EQ(store->counters().write_errors, report.write_errors);

@@ -259,19 +259,49 @@ TEST(Server, LoadsSoManyAdapters) {
   EXPECT_THAT(refused.body, HasSubstr("--max-adapters is 2"));
 }
 
+TEST(Server, TurnsAwayMoreConnectionsThanItMayHave) {
+  TinyServerOptions options;
+  options.server.max_connections = 1;
+  TinyServer server(options);
+  ClientConnection first(server.port());
+  first.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_THAT(first.read_some(), HasSubstr("HTTP/1.1 200"));
+  EXPECT_EQ(server.get("/health").status, 503);
+}
+
 TEST(Server, LoadsAdaptersOnlyFromBelowItsRoot) {
   TinyServer server;
   TemporaryFolder elsewhere;
   write_tiny_adapter(elsewhere.path() / "stolen");
   std::filesystem::create_directory_symlink(elsewhere.path() / "stolen", server.folder() / "link");
-  for (const std::string& path : {std::string("link"), (elsewhere.path() / "stolen").string(),
-                                  std::string("/etc"), std::string("adapters/../../x"),
-                                  std::string("adapters/missing"), std::string("family.json")}) {
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    const std::filesystem::path copy = server.folder() / "links" / name;
+    std::filesystem::create_directories(copy);
+    std::filesystem::copy(elsewhere.path() / "stolen", copy);
+    std::filesystem::remove(copy / name);
+    std::filesystem::create_symlink(elsewhere.path() / "stolen" / name, copy / name);
+  }
+  for (const std::string& path :
+       {std::string("link"), (elsewhere.path() / "stolen").string(),
+        std::string("links/adapter_config.json"), std::string("links/adapter_model.safetensors"),
+        std::string("/etc"), std::string("adapters/../../x"), std::string("adapters/missing"),
+        std::string("family.json")}) {
     Json body = {{"lora_name", "x"}, {"lora_path", path}};
     auto response = server.post("/v1/load_lora_adapter", body.dump());
     EXPECT_EQ(response.status, 400) << path;
     EXPECT_EQ(Json::parse(response.body)["error"]["param"], "lora_path");
+    EXPECT_THAT(response.body, HasSubstr("under --adapter-root")) << path;
   }
+  const std::filesystem::path inside = server.folder() / "links" / "adapter_config.json";
+  std::filesystem::remove(inside / "adapter_config.json");
+  std::filesystem::create_symlink(server.folder() / "adapters/alpha/adapter_config.json",
+                                  inside / "adapter_config.json");
+  EXPECT_EQ(server
+                .post("/v1/load_lora_adapter",
+                      R"({"lora_name": "inside", "lora_path": "links/adapter_config.json"})")
+                .status,
+            200)
+      << "links within the folder of adapters are fine";
   EXPECT_EQ(server
                 .post("/v1/load_lora_adapter",
                       Json{{"lora_name", "x"},

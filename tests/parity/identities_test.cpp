@@ -41,7 +41,7 @@ class Identities : public testing::TestWithParam<GoldenCase> {
 
   const ModelConfig& config() const { return variant_->transformer->config(); }
 
-  std::vector<float> last_logits(const std::vector<int32_t>& tokens, const PromptPlan& plan) {
+  std::vector<float> last_logits(const std::vector<int32_t>& tokens, const PromptJob& plan) {
     PromptRunner runner(*ops_, *kv_, *store_, 64);
     BlockTable table;
     std::vector<float> last;
@@ -74,14 +74,14 @@ class Identities : public testing::TestWithParam<GoldenCase> {
 };
 
 TEST_P(Identities, OnesOwnCacheEqualsFullPrefillForEveryPlan) {
-  PromptPlan full;
+  PromptJob full;
   full.receiver = variant_;
   const std::vector<float> expected = last_logits(golden_.tokens, full);
   const int32_t layers = config().num_layers;
   for (const auto& translator : {std::shared_ptr<Translator>(), translator_of_nothing()}) {
     for (int32_t b = 0; b <= layers; ++b) {
       for (int32_t c = b; c <= layers; ++c) {
-        const PromptPlan plan{variant_, variant_, {0, b, c}, translator, kContext};
+        const PromptJob plan{variant_, variant_, {0, b, c}, translator, kContext};
         PromptRunner(*ops_, *kv_, *store_)
             .ensure_cached(*variant_, std::span(golden_.tokens).first(kContext), {b % layers});
         SCOPED_TRACE(testing::Message() << b << "," << c);
@@ -92,11 +92,11 @@ TEST_P(Identities, OnesOwnCacheEqualsFullPrefillForEveryPlan) {
 }
 
 TEST_P(Identities, LookingAtEverythingEqualsFullPrefill) {
-  PromptPlan full;
+  PromptJob full;
   full.receiver = variant_;
   const std::vector<float> expected = last_logits(golden_.tokens, full);
-  PromptPlan plan{variant_, variant_, parse_plan("reuse+100%", config().num_layers), nullptr,
-                  kContext};
+  PromptJob plan{variant_, variant_, parse_plan("reuse+100%", config().num_layers), nullptr,
+                 kContext};
   PromptRunner(*ops_, *kv_, *store_)
       .ensure_cached(*variant_, std::span(golden_.tokens).first(kContext), {});
   expect_close(last_logits(golden_.tokens, plan), expected, 1e-3);

@@ -72,7 +72,7 @@ class SharingParity : public testing::TestWithParam<DeviceKind> {
   }
 
   std::vector<std::vector<float>> run(const std::vector<int32_t>& tokens,
-                                      const PromptPlan& plan,
+                                      const PromptJob& plan,
                                       int32_t chunk,
                                       PromptTimings& timings) {
     PromptRunner runner(*ops_, *kv_, *store_, chunk);
@@ -134,11 +134,11 @@ TEST_P(SharingParity, EveryPlanEqualsTheDefinition) {
       std::sort(cuts, cuts + 3);
       TranslationMaps maps;
       if (random() % 2 == 0) maps = random_maps(random);
-      PromptPlan plan{family_->get(receiver_name),
-                      family_->get(sender_name),
-                      {cuts[0], cuts[1], cuts[2]},
-                      std::make_shared<Translator>(*ops_, maps),
-                      static_cast<int32_t>(context)};
+      PromptJob plan{family_->get(receiver_name),
+                     family_->get(sender_name),
+                     {cuts[0], cuts[1], cuts[2]},
+                     std::make_shared<Translator>(*ops_, maps),
+                     static_cast<int32_t>(context)};
       SCOPED_TRACE(testing::Message()
                    << "seed " << seed << " " << name_of(format.kv) << " " << sender_name << " -> "
                    << receiver_name << " " << plan.plan.to_string(layers) << " of " << context);
@@ -175,12 +175,12 @@ TEST_P(SharingParity, SenderEqualToReceiverEqualsFullPrefill) {
   std::vector<int32_t> tokens = random_tokens(random, 150);
   auto variant = family_->get("alpha");
   PromptTimings timings;
-  PromptPlan full;
+  PromptJob full;
   full.receiver = variant;
   std::vector<float> expected = run(tokens, full, 512, timings).back();
   for (int32_t b = 0; b <= 4; ++b) {
     for (int32_t c = b; c <= 4; ++c) {
-      PromptPlan plan{variant, variant, {0, b, c}, nullptr, 128};
+      PromptJob plan{variant, variant, {0, b, c}, nullptr, 128};
       PromptRunner(*ops_, *kv_, *store_)
           .ensure_cached(*variant, std::span(tokens).first(128), {b % 4});
       std::vector<float> ours = run(tokens, plan, 64, timings).back();
@@ -207,8 +207,8 @@ TEST_P(SharingParity, LookedAtTokensEqualTheDefinition) {
     if (random() % 2 == 0) maps = random_maps(random);
     ReusePlan cuts = random() % 2 == 0 ? ReusePlan{0, 2, 3} : ReusePlan::reuse_all();
     cuts.look_permille = static_cast<int32_t>(1 + random() % 1000);
-    PromptPlan plan{family_->get(receiver_name), family_->get(sender_name), cuts,
-                    std::make_shared<Translator>(*ops_, maps), context};
+    PromptJob plan{family_->get(receiver_name), family_->get(sender_name), cuts,
+                   std::make_shared<Translator>(*ops_, maps), context};
     plan.look_layer = static_cast<int32_t>(random() % static_cast<uint32_t>(layers));
     SCOPED_TRACE(testing::Message()
                  << "seed " << seed << " " << sender_name << " -> " << receiver_name << " "
@@ -238,11 +238,11 @@ TEST_P(SharingParity, LookingAtEverythingEqualsFullPrefill) {
   std::mt19937 random(15);
   std::vector<int32_t> tokens = random_tokens(random, 200);
   PromptTimings timings;
-  PromptPlan full;
+  PromptJob full;
   full.receiver = family_->get("alpha");
   std::vector<float> expected = run(tokens, full, 40, timings).back();
   for (const char* text : {"reuse+100%", "0,2,3+100%"}) {
-    PromptPlan plan{full.receiver, family_->get("beta"), parse_plan(text, 4), nullptr, 192};
+    PromptJob plan{full.receiver, family_->get("beta"), parse_plan(text, 4), nullptr, 192};
     PromptRunner(*ops_, *kv_, *store_)
         .ensure_cached(*plan.sender, std::span(tokens).first(192), {2});
     std::vector<float> ours = run(tokens, plan, 64, timings).back();
@@ -260,12 +260,12 @@ TEST_P(SharingParity, LookingAtOnesOwnCacheChangesNothing) {
   std::vector<int32_t> tokens = random_tokens(random, 150);
   auto variant = family_->get("alpha");
   PromptTimings timings;
-  PromptPlan full;
+  PromptJob full;
   full.receiver = variant;
   std::vector<float> expected = run(tokens, full, 512, timings).back();
   PromptRunner(*ops_, *kv_, *store_).ensure_cached(*variant, std::span(tokens).first(128), {1});
   for (const char* text : {"reuse+0.1%", "reuse+10%", "0,1,3+33.3%", "0,1,3+100%"}) {
-    PromptPlan plan{variant, variant, parse_plan(text, 4), nullptr, 128};
+    PromptJob plan{variant, variant, parse_plan(text, 4), nullptr, 128};
     std::vector<float> ours = run(tokens, plan, 64, timings).back();
     EXPECT_EQ(timings.fallback, "") << text;
     SCOPED_TRACE(text);
@@ -279,7 +279,7 @@ TEST_P(SharingParity, PartialHitTreatsTheRestAsSuffix) {
   auto sender = family_->get("base");
   auto receiver = family_->get("beta");
   PromptRunner(*ops_, *kv_, *store_).ensure_cached(*sender, std::span(tokens).first(70), {});
-  PromptPlan plan{receiver, sender, ReusePlan::reuse_all(), nullptr, 64};
+  PromptJob plan{receiver, sender, ReusePlan::reuse_all(), nullptr, 64};
   PromptTimings timings;
   std::vector<float> ours = run(tokens, plan, 33, timings).back();
   EXPECT_EQ(timings.reused_tokens, 64);
@@ -292,13 +292,13 @@ TEST_P(SharingParity, PartialHitTreatsTheRestAsSuffix) {
 TEST_P(SharingParity, MissingCacheMeansFullPrefill) {
   std::mt19937 random(7);
   std::vector<int32_t> tokens = random_tokens(random, 140);
-  PromptPlan full;
+  PromptJob full;
   full.receiver = family_->get("beta");
   PromptTimings timings;
   std::vector<float> expected = run(tokens, full, 64, timings).back();
   // Noticed while E is waited for, and while the rest of the prompt is read.
   for (ReusePlan cuts : {ReusePlan{0, 1, 3}, ReusePlan::reuse_all()}) {
-    PromptPlan plan{full.receiver, family_->get("base"), cuts, nullptr, 128};
+    PromptJob plan{full.receiver, family_->get("base"), cuts, nullptr, 128};
     std::vector<float> ours = run(tokens, plan, 64, timings).back();
     EXPECT_NE(timings.fallback, "");
     EXPECT_EQ(timings.reused_tokens, 0);
@@ -350,7 +350,7 @@ TEST_P(SharingParity, BatchOfAdaptersEqualsOneAtATime) {
   MixedBatch batch(random, *family_, kv_->pool());
   std::vector<std::vector<float>> rows = batch.logits(*family_->base()->transformer, *ops_, *kv_);
   for (size_t i = 0; i < batch.names.size(); ++i) {
-    PromptPlan plan;
+    PromptJob plan;
     plan.receiver = batch.variants[i];
     PromptTimings timings;
     const std::vector<float> alone = run(batch.prompts[i], plan, 512, timings).back();

@@ -47,7 +47,7 @@ class SingleModel {
   // Logits after every token, computed `chunk` rows at a time.
   std::vector<std::vector<float>> logits(const std::vector<int32_t>& tokens, int32_t chunk) {
     PromptRunner runner(*ops_, *kv_, *store_, chunk);
-    PromptPlan plan;
+    PromptJob plan;
     plan.receiver = variant_;
     BlockTable table;
     std::vector<std::vector<float>> rows;
@@ -63,7 +63,7 @@ class SingleModel {
   // The most likely tokens behind the prompt, decoded one by one.
   std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int32_t count) {
     PromptRunner runner(*ops_, *kv_, *store_);
-    PromptPlan plan;
+    PromptJob plan;
     plan.receiver = variant_;
     auto answerer = answering(variant_, prompt);
     BlockTable table;

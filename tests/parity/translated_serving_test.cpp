@@ -73,7 +73,7 @@ class TranslatedServing : public testing::Test {
       answer.resize(answer.size() + 1);
       family_.ops().argmax(logits.view(), std::span(answer).last(1));
     };
-    PromptPlan with{receiver, sender, plan, translator, kContext};
+    PromptJob with{receiver, sender, plan, translator, kContext};
     with.look_layer = kLookLayer;
     PromptTimings timings = runner.partial_prefill(
         tokens, with, table, [&](int32_t, TensorView hidden) { take_best(hidden); });

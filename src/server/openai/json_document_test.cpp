@@ -51,6 +51,8 @@ TEST(JsonDocument, RefusesWhatIsNotJson) {
     EXPECT_EQ(document.error().status, 400);
     EXPECT_TRUE(document.error().message.starts_with("We could not parse the JSON body"));
   }
+  using namespace std::string_literals;
+  EXPECT_FALSE(JsonDocument::parse("{}\0"s)) << "nor is anything behind it read";
 }
 
 }  // namespace

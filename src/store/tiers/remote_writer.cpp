@@ -10,7 +10,6 @@
 namespace droidspeak {
 namespace {
 
-constexpr std::chrono::seconds kRest{1};
 constexpr std::chrono::minutes kWarnEvery{1};
 // A slow link has much to carry before the first reply. Whether the server is there is found out
 // by those who ask and read, and ends this wait as well.
@@ -203,7 +202,7 @@ void RemoteWriter::finish(Job& job, const RedisReply& reply) {
       warns_from_ = now + kWarnEvery;
       spdlog::warn("remote cache: a write was refused: {}", error_word(reply));
     }
-    rests_until_ = now + kRest;
+    rests_until_ = now + parts_.options.write_rest;
     return;
   }
   add(parts_.counters.bytes_written, job.value->bytes);

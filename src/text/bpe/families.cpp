@@ -1,6 +1,5 @@
 #include "text/bpe/families.h"
 
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -23,30 +22,6 @@ constexpr std::string_view kO200kPattern =
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigitPattern = R"(\p{N})";
 
-struct Name {
-  std::string_view name;
-  PreTokenizerFamily family;
-};
-
-constexpr std::array<Name, 16> kNames = {{
-    {"default", PreTokenizerFamily::kGpt2},
-    {"gpt-2", PreTokenizerFamily::kGpt2},
-    {"gpt-neox", PreTokenizerFamily::kGpt2},
-    {"phi-2", PreTokenizerFamily::kGpt2},
-    {"llama-bpe", PreTokenizerFamily::kLlama3},
-    {"llama3", PreTokenizerFamily::kLlama3},
-    {"llama-v3", PreTokenizerFamily::kLlama3},
-    {"qwen2", PreTokenizerFamily::kQwen2},
-    {"deepseek-r1-qwen", PreTokenizerFamily::kQwen2},
-    {"smollm", PreTokenizerFamily::kSingleDigits},
-    {"starcoder", PreTokenizerFamily::kSingleDigits},
-    {"refact", PreTokenizerFamily::kSingleDigits},
-    {"command-r", PreTokenizerFamily::kSingleDigits},
-    {"tekken", PreTokenizerFamily::kTekken},
-    {"dbrx", PreTokenizerFamily::kCl100k},
-    {"gpt-4o", PreTokenizerFamily::kO200k},
-}};
-
 std::vector<std::string_view> patterns_of(PreTokenizerFamily family) {
   switch (family) {
     case PreTokenizerFamily::kGpt2:
@@ -67,22 +42,6 @@ std::vector<std::string_view> patterns_of(PreTokenizerFamily family) {
 }
 
 }  // namespace
-
-std::optional<PreTokenizerFamily> family_of_gguf_name(std::string_view name) {
-  for (const Name& entry : kNames) {
-    if (entry.name == name) return entry.family;
-  }
-  return std::nullopt;
-}
-
-std::string supported_gguf_names() {
-  std::string names;
-  for (const Name& entry : kNames) {
-    if (!names.empty()) names += ", ";
-    names += entry.name;
-  }
-  return names;
-}
 
 PreTokenizer pre_tokenizer_of(PreTokenizerFamily family) {
   std::vector<PreTokenizerStep> steps;

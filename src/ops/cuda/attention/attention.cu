@@ -12,7 +12,8 @@ constexpr int32_t kAnyRows = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
-Attention::Attention(cudaStream_t stream) : stream_(stream), fused_(stream), tiles_(stream) {}
+Attention::Attention(cudaStream_t stream)
+    : stream_(stream), fused_(stream), gathered_(stream), tiles_(stream) {}
 
 void Attention::launch_on(cudaStream_t stream) {
   stream_ = stream;
@@ -43,21 +44,24 @@ void Attention::run_long_slices(TensorView qkv,
                                 const KvLayerView& kv,
                                 TensorView out) {
   const RowRange long_rows{kLargestSplitRows + 1, kAnyRows};
-  if (fused_.supports(qkv, options, layout, kv)) {
-    bool is_done = true;
-    for (int32_t i = 0; i < layout.num_slices && is_done; ++i) {
-      const SequenceSlice& slice = layout.on_host[static_cast<size_t>(i)];
-      if (long_rows.contains(slice.num_rows) && slice.is_contiguous())
-        is_done = fused_.run(qkv, options, layout, i, kv, out);
-    }
-    if (is_done) {
-      for (const RowRange& part : {RowRange{kLargestSplitRows + 1, kLargestSplitGathered},
-                                   RowRange{kLargestSplitGathered + 1, kAnyRows}})
-        tiles_.run(qkv, options, layout, kv, part, Slices::kGathered, out);
-      return;
+  if (!fused_.supports(qkv, options, layout, kv))
+    return tiles_.run(qkv, options, layout, kv, long_rows, Slices::kAll, out);
+  const bool is_gathered_known = gathered_.supports(qkv, options, layout, kv);
+  bool is_done = true;
+  for (int32_t i = 0; i < layout.num_slices && is_done; ++i) {
+    const SequenceSlice& slice = layout.on_host[static_cast<size_t>(i)];
+    if (!long_rows.contains(slice.num_rows)) continue;
+    if (slice.is_contiguous()) {
+      is_done = fused_.run(qkv, options, layout, i, kv, out);
+    } else if (is_gathered_known) {
+      gathered_.run(qkv, options, layout, i, kv, out);
     }
   }
-  tiles_.run(qkv, options, layout, kv, long_rows, Slices::kAll, out);
+  if (!is_done) return tiles_.run(qkv, options, layout, kv, long_rows, Slices::kAll, out);
+  if (is_gathered_known) return;
+  for (const RowRange& part : {RowRange{kLargestSplitRows + 1, kLargestSplitGathered},
+                               RowRange{kLargestSplitGathered + 1, kAnyRows}})
+    tiles_.run(qkv, options, layout, kv, part, Slices::kGathered, out);
 }
 
 }  // namespace droidspeak::cuda

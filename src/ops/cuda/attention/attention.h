@@ -1,11 +1,13 @@
 // Causal attention of a batch over the paged cache. Each slice takes the path for its shape: many
-// rows cuDNN's fused attention, few rows our tile kernel, and what neither knows the plain one.
+// rows cuDNN's fused attention or, where they leave positions out, our kernel for Hopper; few rows
+// our tile kernel, and what none of them knows the plain one.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "kv/kv_view.h"
 #include "ops/cuda/attention/attention_fused.h"
+#include "ops/cuda/attention/attention_gathered.h"
 #include "ops/cuda/attention/attention_tiles.h"
 #include "ops/cuda/steps/batch_layout.h"
 #include "ops/ops.h"
@@ -38,6 +40,7 @@ class Attention {
 
   cudaStream_t stream_;
   FusedAttention fused_;
+  GatheredAttention gathered_;
   TileAttention tiles_;
 };
 

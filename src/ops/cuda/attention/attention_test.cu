@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "device/device.h"
 #include "ops/cpu/reference.h"
 #include "ops/cuda/attention/attention.h"
+#include "ops/cuda/attention/attention_plain.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -144,8 +146,29 @@ struct Batch {
     return out;
   }
 
+  // Not a number in the last block of every sequence behind its end.
+  void spoil_behind_the_end() {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const int32_t used = (sequences[i].length() - 1) % kBlockTokens + 1;
+      for (int32_t head = 0; head < c.num_kv_heads; ++head) {
+        const int64_t first = (int64_t{blocks[i].back()} * c.num_kv_heads + head) * kBlockTokens;
+        for (Floats* cache : {&k, &v})
+          std::fill(cache->begin() + (first + used) * c.head_dim,
+                    cache->begin() + (first + kBlockTokens) * c.head_dim, NAN);
+      }
+    }
+  }
+
+  using Attend = std::function<void(
+      TensorView, const AttentionOptions&, const BatchLayout&, const KvLayerView&, TensorView)>;
+
   // The sequences named in `some`, in that order.
-  Floats run(Device& device, Attention& attention, const std::vector<size_t>& some) const;
+  Floats run(Device& device, const Attend& attend, const std::vector<size_t>& some) const;
+
+  Floats run(Device& device, Attention& attention, const std::vector<size_t>& some) const {
+    return run(
+        device, [&](auto&&... arguments) { attention.run(arguments...); }, some);
+  }
 
   Floats run(Device& device, Attention& attention) const {
     std::vector<size_t> all(sequences.size());
@@ -173,7 +196,7 @@ struct Batch {
   Floats v_scale;
 };
 
-Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t>& some) const {
+Floats Batch::run(Device& device, const Attend& attend, const std::vector<size_t>& some) const {
   std::vector<SequenceSlice> slices;
   std::vector<int32_t> row;
   std::vector<int32_t> rows;
@@ -227,8 +250,8 @@ Floats Batch::run(Device& device, Attention& attention, const std::vector<size_t
                        dtype,
                        c.num_kv_heads,
                        c.head_dim};
-  attention.run({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, c.options(), layout,
-                kv, {out_memory.as<void>(), row_dtype, num_rows, width, width});
+  attend({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, c.options(), layout, kv,
+         {out_memory.as<void>(), row_dtype, num_rows, width, width});
   device.synchronize();
   std::vector<std::byte> bytes(bytes_of(row_dtype, num_rows * width));
   check_cuda(cudaDeviceSynchronize(), "attention");
@@ -251,6 +274,20 @@ class CudaAttentionTest : public testing::Test {
                  << " cache, heads " << batch.c.num_heads << "/" << batch.c.num_kv_heads << " dim "
                  << batch.c.head_dim << " window " << batch.c.sliding_window);
     cpu::expect_near(batch.run(*device_, *attention_), batch.expected(), tolerance);
+  }
+
+  // These sequences give alone the bits that they give among the others.
+  void expect_rows_alone(const Batch& batch, const std::vector<size_t>& some) {
+    const Floats together = batch.run(*device_, *attention_);
+    const int64_t width = int64_t{batch.c.num_heads} * batch.c.head_dim;
+    for (size_t i : some) {
+      const Floats alone = batch.run(*device_, *attention_, {i});
+      const auto begin = static_cast<std::ptrdiff_t>(batch.first_rows[i] * width);
+      const auto end = begin + batch.sequences[i].num_rows * width;
+      EXPECT_TRUE(std::equal(alone.begin() + begin, alone.begin() + end, together.begin() + begin))
+          << "sequence " << i << ", " << name_of(batch.dtype) << ", window "
+          << batch.c.sliding_window;
+    }
   }
 
   std::unique_ptr<Device> device_;
@@ -334,6 +371,48 @@ TEST_F(CudaAttentionTest, GatheredRowsAttendUpToTheirOwnPositions) {
   }
 }
 
+TEST_F(CudaAttentionTest, GatheredRowsDoNotSeeWhatLiesBehindTheEnd) {
+  for (int32_t heads : {2, 8, 14, 16}) {
+    Batch batch(shaped(heads, 2, 128), DType::kBF16, DType::kBF16,
+                {{0, 66, 2}, {7, 70, 3}, {60, 80, 13}, {1, 200, 2}, {0, 65, 2}});
+    batch.spoil_behind_the_end();
+    expect_reference(batch, kBf16Tolerance);
+  }
+}
+
+// Of each row by itself: what many keys give is small beside what a few give.
+void expect_rows_near(const Floats& actual, const Floats& expected, int64_t width, double most) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t first = 0; first < expected.size(); first += static_cast<size_t>(width)) {
+    double difference = 0;
+    double size = 0;
+    for (size_t i = first; i < first + static_cast<size_t>(width); ++i) {
+      difference += std::pow(double{actual[i]} - double{expected[i]}, 2);
+      size += std::pow(double{expected[i]}, 2);
+    }
+    ASSERT_LE(std::sqrt(difference), most * std::sqrt(size))
+        << "row " << first / static_cast<size_t>(width);
+  }
+}
+
+// Rows and keys enough for every multiprocessor to have a share of several tiles.
+TEST_F(CudaAttentionTest, ManyGatheredRowsEqualThePlainKernel) {
+  Batch batch(shaped(32, 8, 128), DType::kBF16, DType::kBF16,
+              {{3, 442, 18}, {7000, 300, 3}, {0, 2000, 2}});
+  batch.spoil_behind_the_end();
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "sequence " << i);
+    const Floats plain =
+        batch.run(*device_,
+                  [&](TensorView qkv, const AttentionOptions& options, const BatchLayout& layout,
+                      const KvLayerView& kv, TensorView out) {
+                    attend_plainly(qkv, options, layout, kv, out, stream_->get());
+                  },
+                  {i});
+    expect_rows_near(batch.run(*device_, *attention_, {i}), plain, 32 * 128, 1e-2);
+  }
+}
+
 TEST_F(CudaAttentionTest, KnowsHeadsOf256) {
   for (const AttentionCase& c : {shaped(8, 4, 256), shaped(4, 1, 168)}) {
     for (DType dtype : {DType::kBF16, DType::kI8})
@@ -361,13 +440,20 @@ TEST_F(CudaAttentionTest, SurvivesLargeScores) {
 TEST_F(CudaAttentionTest, RowDoesNotDependOnTheBatch) {
   const Batch batch(shaped(8, 2, 128), DType::kBF16, DType::kBF16,
                     {{0, 150}, {3000, 1}, {30, 1}, {2000, 2}, {1800, 33}, {100, 90}, {700, 1}});
-  const Floats together = batch.run(*device_, *attention_);
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const Floats alone = batch.run(*device_, *attention_, {i});
-    const auto begin = static_cast<std::ptrdiff_t>(batch.first_rows[i] * 8 * 128);
-    const auto end = begin + batch.sequences[i].num_rows * 8 * 128;
-    EXPECT_TRUE(std::equal(alone.begin() + begin, alone.begin() + end, together.begin() + begin))
-        << "sequence " << i;
+  expect_rows_alone(batch, {0, 1, 2, 3, 4, 5, 6});
+}
+
+// So many that a block goes through several splits of a sequence, which alone has one for each.
+TEST_F(CudaAttentionTest, ManySequencesGoThroughTheirSplits) {
+  std::vector<Sequence> list = {{127, 1}, {128, 1}, {255, 1}, {256, 2}, {1100, 1}};
+  for (int32_t i = 0; i < 60; ++i) list.push_back({37 * i % 300, 1 + i % 2});
+  for (const auto& [dtype, window] :
+       {std::pair{DType::kBF16, 0}, std::pair{DType::kF16, 200}, std::pair{DType::kI8, 0}}) {
+    AttentionCase c = shaped(16, 8, 32);
+    c.sliding_window = window;
+    const Batch batch(c, DType::kBF16, dtype, list);
+    expect_reference(batch, kBf16Tolerance);
+    expect_rows_alone(batch, {0, 1, 2, 3, 4, 40});
   }
 }
 

@@ -1,5 +1,6 @@
 // The kernel behind attention_tiles.h: one block attends a tile of packed query rows over a range
-// of keys. Packed row p of a slice is its row p / group, query head p % group of the K/V head.
+// of keys, which is one split or several one after the other; what a split gives does not depend on
+// that. Packed row p of a slice is its row p / group, query head p % group of the K/V head.
 #pragma once
 
 #include <cmath>
@@ -37,9 +38,10 @@ struct TileArguments {
   int32_t window = 0;      // 0: none
   int32_t split_step = 0;  // fewest keys of a split, a multiple of kTileKeys; 0: never split
   int32_t most_splits = 1;
-  int32_t max_splits = 1;  // of the slices at hand
-  float scale = 1;         // of a score, log2(e) included
-  float soft_cap = 0;      // of a score before it is scaled; 0: none
+  int32_t max_splits = 1;    // of the slices at hand
+  int32_t block_splits = 1;  // that a block goes through
+  float scale = 1;           // of a score, log2(e) included
+  float soft_cap = 0;        // of a score before it is scaled; 0: none
   // Of slices longer than split_step: sums [num_slices, largest_rows, heads, max_splits, head_dim]
   // that are not yet divided, and their [..., max_splits] (maximum, total of weights).
   float* sums = nullptr;
@@ -92,10 +94,10 @@ __device__ inline bool find_work(const TileArguments& a, int32_t tile_rows, Tile
   work.begin = 0;
   if (a.window > 0) work.begin = max(0, position_of(a, work, work.first) + 1 - a.window);
   if (a.split_step == 0) return true;
-  const int32_t keys = split_keys(a, work.length);
-  const int32_t split_begin = static_cast<int32_t>(blockIdx.x) * keys;
-  work.begin = max(work.begin, split_begin);
-  work.end = min(work.end, split_begin + keys);
+  const int32_t keys = split_keys(a, work.length) * a.block_splits;
+  const int32_t first_key = static_cast<int32_t>(blockIdx.x) * keys;
+  work.begin = max(work.begin, first_key);
+  work.end = min(work.end, first_key + keys);
   return work.begin < work.end;
 }
 
@@ -116,7 +118,9 @@ __device__ void prefetch_keys(const TileArguments& a, const TileWork& work) {
   prefetch_bulk(static_cast<const Element*>(a.v) + first, kBytes);
 }
 
-template <class Element, int kHeadDim, int kRowWarps>
+// Two stages leave room to merge what the warps of a split have while the next one's keys come;
+// with three, a block has a short split's keys on their way at once.
+template <class Element, int kHeadDim, int kRowWarps, int kStages>
 class TileKernel {
  public:
   static constexpr bool kIsInt8 = std::is_same_v<Element, int8_t>;
@@ -124,7 +128,8 @@ class TileKernel {
   static constexpr int kKeyWarps = 4 / kRowWarps;
   static constexpr int kRows = 16 * kRowWarps;
   static constexpr int kWarpKeys = kTileKeys / kKeyWarps;
-  static constexpr int kStages = kRowWarps == 1 ? 3 : 2;
+  static constexpr bool kMergesApart = kKeyWarps > 1 && kStages == 2;
+  static constexpr int kSumPitch = kHeadDim + 4;
   static constexpr int kPitch = kHeadDim + 8;  // an odd number of 16 bytes: no bank conflicts
   static constexpr int kTileElements = kTileKeys * kPitch;
 
@@ -136,6 +141,7 @@ class TileKernel {
     float v_scale[kStages][kTileKeys];
     float maximum[kKeyWarps][kRows];
     float total[kKeyWarps][kRows];
+    float sums[kMergesApart ? kKeyWarps * kRows * kSumPitch : 1];
   };
 
   __device__ TileKernel(const TileArguments& arguments, const TileWork& work, Shared& shared)
@@ -147,6 +153,7 @@ class TileKernel {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       position_[half] = position_of(a_, work, work.first + warp_row(half));
+    split_tiles_ = a_.split_step == 0 ? a_.max_blocks : split_keys(a_, work.length) / kTileKeys;
     lowest_ = position_of(a_, work, work.first + 16 * row_warp_);
     highest_ = position_of(a_, work, work.first + 16 * row_warp_ + 15);
   }
@@ -168,8 +175,8 @@ class TileKernel {
       if (ahead < end_tile) load_keys(ahead, (ahead - first_tile) % kStages);
       commit_copies();
       attend(tile, (tile - first_tile) % kStages);
+      if (tile + 1 == end_tile || (tile + 1) % split_tiles_ == 0) finish(tile / split_tiles_);
     }
-    finish();
   }
 
  private:
@@ -360,7 +367,8 @@ class TileKernel {
     }
   }
 
-  __device__ void finish() {
+  // Stores what this split's keys gave, and starts anew.
+  __device__ void finish(int32_t split) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       total_[half] += __shfl_xor_sync(~0u, total_[half], 1);
@@ -371,11 +379,18 @@ class TileKernel {
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int d = 0; d < kHeadDim / 8; ++d)
-          store(warp_row(half), 8 * d + lane_ % 4 * 2, {sums_[d][2 * half], sums_[d][2 * half + 1]},
-                maximum_[half], total_[half]);
+          store(split, warp_row(half), 8 * d + lane_ % 4 * 2,
+                {sums_[d][2 * half], sums_[d][2 * half + 1]}, maximum_[half], total_[half]);
       }
     } else {
-      merge_warps();
+      merge_warps(split);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      maximum_[half] = -INFINITY;
+      total_[half] = 0;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) sums_[d][2 * half] = sums_[d][2 * half + 1] = 0;
     }
   }
 
@@ -398,16 +413,20 @@ class TileKernel {
     return (row * a_.num_kv_heads * a_.group + head_of(packed)) * a_.max_splits + split;
   }
 
-  // Every warp saw other keys of the same rows.
-  __device__ void merge_warps() {
-    constexpr int kSumPitch = kHeadDim + 4;
-    static_assert(sizeof(float) * kKeyWarps * kRows * kSumPitch <= sizeof shared_.k);
-    auto* sums = reinterpret_cast<float*>(shared_.k);
-    wait_copies<0>();
-    __syncthreads();
+  // Every warp saw other keys of the same rows. The next time the copies' barriers lie between.
+  __device__ void merge_warps(int32_t split) {
+    const int num_rows = min(kRows, work_.num_packed - work_.first);
+    float* sums = shared_.sums;
+    if constexpr (!kMergesApart) {
+      static_assert(sizeof(float) * kKeyWarps * kRows * kSumPitch <= sizeof shared_.k);
+      sums = reinterpret_cast<float*>(shared_.k);
+      wait_copies<0>();
+      __syncthreads();
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp_row(half);
+      if (row >= num_rows) continue;
       float* target = sums + (key_warp_ * kRows + row) * kSumPitch + lane_ % 4 * 2;
 #pragma unroll
       for (int d = 0; d < kHeadDim / 8; ++d)
@@ -418,7 +437,7 @@ class TileKernel {
       }
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kHeadDim / 2; i += kTileThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < num_rows * kHeadDim / 2; i += kTileThreads) {
       const int row = i / (kHeadDim / 2);
       const int column = i % (kHeadDim / 2) * 2;
       float largest = -INFINITY;
@@ -435,11 +454,12 @@ class TileKernel {
         sum.y += fade * source[1];
         total += fade * shared_.total[w][row];
       }
-      store(row, column, sum, largest, total);
+      store(split, row, column, sum, largest, total);
     }
   }
 
-  __device__ void store(int row, int column, float2 sum, float maximum, float total) const {
+  __device__ void store(
+      int32_t split, int row, int column, float2 sum, float maximum, float total) const {
     const int32_t packed = work_.first + row;
     if (packed >= work_.num_packed) return;
     if (!is_split()) {
@@ -447,7 +467,7 @@ class TileKernel {
           pack_pair<__nv_bfloat16>(sum.x / total, sum.y / total);
       return;
     }
-    const int64_t index = part_of(packed, static_cast<int32_t>(blockIdx.x));
+    const int64_t index = part_of(packed, split);
     *reinterpret_cast<float2*>(a_.sums + index * kHeadDim + column) = sum;
     if (column == 0) a_.totals[index] = {maximum * a_.scale, total};
   }
@@ -458,6 +478,7 @@ class TileKernel {
   int lane_;
   int row_warp_;
   int key_warp_;
+  int32_t split_tiles_;
   int32_t position_[2];
   int32_t lowest_;  // position of the warp's rows
   int32_t highest_;
@@ -467,10 +488,10 @@ class TileKernel {
   float total_[2] = {0, 0};
 };
 
-template <class Element, int kHeadDim, int kRowWarps>
+template <class Element, int kHeadDim, int kRowWarps, int kStages>
 __global__ void __launch_bounds__(kTileThreads)
     attend_tiles(const __grid_constant__ TileArguments arguments) {
-  using Kernel = TileKernel<Element, kHeadDim, kRowWarps>;
+  using Kernel = TileKernel<Element, kHeadDim, kRowWarps, kStages>;
   extern __shared__ __align__(16) unsigned char memory[];
   TileWork work;
   let_next_start();

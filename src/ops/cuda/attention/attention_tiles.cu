@@ -17,6 +17,8 @@ struct Splitting {
 constexpr Splitting kDecodeSplits{128, 32};
 constexpr Splitting kSuffixSplits{256, 16};
 constexpr Splitting kGatheredSplits{1024, 4};
+// With this many blocks memory is busy: then they go through several splits.
+constexpr int32_t kEnoughBlocks = 768;
 constexpr size_t kMostGatheredScratch = size_t{256} << 20;  // with more, nothing is split
 constexpr double kLog2E = 1.4426950408889634;
 
@@ -81,17 +83,18 @@ struct Launch {
   cudaStream_t stream;
 };
 
-template <class Element, int kHeadDim, int kRowWarps>
+template <class Element, int kHeadDim, int kRowWarps, int kStages>
 void launch_tiles(const Launch& launch) {
-  using Kernel = TileKernel<Element, kHeadDim, kRowWarps>;
+  using Kernel = TileKernel<Element, kHeadDim, kRowWarps, kStages>;
   const TileArguments& a = launch.arguments;
-  auto* kernel = attend_tiles<Element, kHeadDim, kRowWarps>;
+  auto* kernel = attend_tiles<Element, kHeadDim, kRowWarps, kStages>;
   constexpr size_t kBytes = sizeof(typename Kernel::Shared);
   static const cudaError_t is_allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   check_cuda(is_allowed, "shared memory of attention");
   const int32_t row_tiles = (a.largest_rows * a.group + Kernel::kRows - 1) / Kernel::kRows;
-  const dim3 grid(static_cast<unsigned>(a.max_splits),
+  const int32_t num_parts = (a.max_splits + a.block_splits - 1) / a.block_splits;
+  const dim3 grid(static_cast<unsigned>(num_parts),
                   static_cast<unsigned>(row_tiles * a.num_kv_heads),
                   static_cast<unsigned>(launch.layout.num_slices));
   launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream, launch.layout.num_rows}, a);
@@ -105,9 +108,10 @@ void launch_tiles(const Launch& launch) {
 
 template <class Element, int kHeadDim>
 void launch_head_dim(const Launch& launch) {
-  if (launch.arguments.largest_rows * launch.arguments.group <= 16)
-    return launch_tiles<Element, kHeadDim, 1>(launch);
-  launch_tiles<Element, kHeadDim, 4>(launch);
+  const TileArguments& a = launch.arguments;
+  if (a.largest_rows * a.group > 16) return launch_tiles<Element, kHeadDim, 4, 2>(launch);
+  if (a.block_splits > 1) return launch_tiles<Element, kHeadDim, 1, 2>(launch);
+  launch_tiles<Element, kHeadDim, 1, 3>(launch);
 }
 
 template <class Element>
@@ -146,6 +150,10 @@ void set_splits(const Extent& extent, TileArguments& a) {
   a.split_step = splits.step;
   a.most_splits = splits.most;
   a.max_splits = std::min(splits.most, (extent.length + splits.step - 1) / splits.step);
+  if (extent.rows * a.group > 16) return;
+  const int32_t most_blocks = extent.num_slices * a.num_kv_heads * a.max_splits;
+  while (2 * a.block_splits <= a.max_splits && most_blocks / (2 * a.block_splits) >= kEnoughBlocks)
+    a.block_splits *= 2;
 }
 
 TileArguments arguments_of(TensorView qkv,
@@ -207,6 +215,7 @@ void TileAttention::run(TensorView qkv,
     a.split_step = 0;
     a.most_splits = 1;
     a.max_splits = 1;
+    a.block_splits = 1;
   }
   if (a.max_splits > 1) {
     std::byte* memory = scratch_.reserve(sum_bytes + parts * sizeof(float2));

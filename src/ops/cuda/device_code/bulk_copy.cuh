@@ -9,8 +9,14 @@ namespace droidspeak::cuda {
 // come.
 class CopyBarrier {
  public:
-  __device__ void init() {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address()) : "memory");
+  // arrivals: as many calls of expect() or arrive() it takes besides.
+  __device__ void init(uint32_t arrivals = 1) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals)
+                 : "memory");
+  }
+
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
 
   __device__ void expect(uint32_t bytes) {

@@ -1,6 +1,6 @@
 // Chooses how a prompt is prefilled: which cache in the store, if any, and with which plan.
 //
-// Every possibility is a PlanChoice with a quality and a predicted time; computing everything is
+// Every possibility is a PrefillChoice with a quality and a predicted time; computing everything is
 // always one of them. Below the quality floor nothing is chosen. While requests wait, or without a
 // latency target, the fastest wins; otherwise the best quality that meets the target, or the
 // fastest when none does. Loading that is dearer than computing loses by its predicted time.
@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "engine/cost_model.h"
-#include "engine/plan_choice.h"
+#include "engine/prefill_choice.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
 #include "sharing/plan_books.h"
@@ -30,19 +30,19 @@ struct ChooserOptions {
 };
 
 // A pure function over the candidates, by the rule above. `target_seconds` 0: none. Never empty.
-const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
-                       double min_quality,
-                       double target_seconds);
+const PrefillChoice& pick(const std::vector<PrefillChoice>& candidates,
+                          double min_quality,
+                          double target_seconds);
 
-class PlanChooser {
+class PrefillChooser {
  public:
   // All references outlive the chooser.
-  PlanChooser(const ModelFamily& family,
-              const PlanBooks& books,
-              const CacheStore& store,
-              const BlockPool& pool,
-              const CostModel& costs,
-              const ChooserOptions& options)
+  PrefillChooser(const ModelFamily& family,
+                 const PlanBooks& books,
+                 const CacheStore& store,
+                 const BlockPool& pool,
+                 const CostModel& costs,
+                 const ChooserOptions& options)
       : family_(family),
         books_(books),
         store_(store),
@@ -59,19 +59,20 @@ class PlanChooser {
 
   // `num_waiting`: requests behind this one. A sequence that has generated tokens already keeps to
   // what it did the first time, so that preemption does not change its output.
-  PlanChoice choose(Sequence& sequence, size_t num_waiting, TierSet avoided = {}) const;
+  PrefillChoice choose(Sequence& sequence, size_t num_waiting, TierSet avoided = {}) const;
   // What computes the blocks of the variant's own cache that lack E which plan books want, and
   // leaves the others as `choice` has them. Nothing when none lacks any, or there is no time.
-  std::optional<PlanChoice> refill_inputs(const Sequence& sequence, const PlanChoice& choice) const;
+  std::optional<PrefillChoice> refill_inputs(const Sequence& sequence,
+                                             const PrefillChoice& choice) const;
 
   // The slowest tier that the choice is read from, and all of them.
-  Tier tier_of(const PlanChoice& choice) const;
-  TierSet tiers_of(const PlanChoice& choice) const;
+  Tier tier_of(const PrefillChoice& choice) const;
+  TierSet tiers_of(const PrefillChoice& choice) const;
   // Leading blocks of the choice that are on the device, or could be read from host memory.
-  size_t num_in_memory(PlanChoice choice) const;
+  size_t num_in_memory(PrefillChoice choice) const;
 
   // About what loading it takes in.
-  uint64_t load_bytes(const PlanChoice& choice) const;
+  uint64_t load_bytes(const PrefillChoice& choice) const;
 
   // Whether the request can wait for so long without missing its latency target or deadline.
   bool has_time(const Sequence& sequence, double seconds) const;
@@ -89,7 +90,7 @@ class PlanChooser {
  private:
   struct Search;
   struct SenderCache;
-  struct Part;
+  using Part = StoredContext::Part;
 
   // Blocks that tiers are asked for.
   struct Question {
@@ -116,7 +117,7 @@ class PlanChooser {
                                  const std::string& provenance,
                                  size_t num_blocks) const;
   // Looks on the device for what the choice takes of a mixed cache.
-  void find_resident(PlanChoice& choice) const;
+  void find_resident(PrefillChoice& choice) const;
   const std::vector<Digest>& keys_of(Sequence& sequence,
                                      const std::shared_ptr<const Variant>& sender) const;
   std::vector<EntryId> all_entries(const Variant& writer) const;
@@ -125,18 +126,23 @@ class PlanChooser {
   void add_auto(Search& search) const;
   void add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const;
   void add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const;
-  void add(Search& search, PlanChoice choice) const;
-  void shorten(PlanChoice& choice, TierSet avoided) const;
-  void find_mixed(const Sequence& sequence, const SenderCache& cache, PlanChoice& mixed) const;
-  PlanChoice choose_again(Sequence& sequence, TierSet avoided) const;
-  PlanChoice choose_exact(Sequence& sequence, TierSet avoided) const;
-  PlanChoice choose_base(Sequence& sequence, TierSet avoided) const;
-  PlanChoice choose_by_name(Sequence& sequence, TierSet avoided) const;
-  PlanChoice compute(const Sequence& sequence) const;
+  void add(Search& search, PrefillChoice choice) const;
+  void shorten(PrefillChoice& choice, TierSet avoided) const;
+  void find_mixed(const Sequence& sequence, const SenderCache& cache, PrefillChoice& mixed) const;
+  PrefillChoice choose_again(Sequence& sequence, TierSet avoided) const;
+  PrefillChoice choose_exact(Sequence& sequence, TierSet avoided) const;
+  PrefillChoice choose_base(Sequence& sequence, TierSet avoided) const;
+  PrefillChoice choose_by_name(Sequence& sequence, TierSet avoided) const;
+  PrefillChoice compute(const Sequence& sequence) const;
   double target_seconds(const Sequence& sequence, size_t num_waiting) const;
-  std::vector<Part> parts_of(const PlanChoice& choice) const;
-  bool is_stored(const PlanChoice& choice) const;
-  double predict(const Sequence& sequence, const PlanChoice& choice) const;
+
+  // What the choice loads.
+  std::vector<Part> parts_of(const PrefillChoice& choice) const {
+    return choice.stored.parts(options_.layout.num_layers, choice.num_resident);
+  }
+
+  bool is_stored(const PrefillChoice& choice) const;
+  double predict(const Sequence& sequence, const PrefillChoice& choice) const;
   size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
 
   const ModelFamily& family_;

@@ -1,6 +1,5 @@
-// The part of PlanChooser that asks tiers what they have, before a request waits for its turn.
-#include "engine/plan_chooser.h"
-#include "engine/plan_entries.h"
+// The part of PrefillChooser that asks tiers what they have, before a request waits for its turn.
+#include "engine/prefill_chooser.h"
 
 namespace droidspeak {
 namespace {
@@ -11,7 +10,7 @@ constexpr size_t kMostMixtures = 64;  // that other nodes are asked for
 
 // Two round trips at most: exact caches and the first block of each mixed one, then the rest of
 // those that are there.
-void PlanChooser::ask_tiers(Sequence& sequence) const {
+void PrefillChooser::ask_tiers(Sequence& sequence) const {
   bool is_computed = sequence.reads_every_row() || sequence.num_shareable_blocks() == 0;
   if (!store_.has_tiers_to_ask() || is_computed) return;
   sequence.exact_keys = exact_keys(sequence, *sequence.variant);
@@ -36,13 +35,13 @@ void PlanChooser::ask_tiers(Sequence& sequence) const {
   ask(rest_of(sequence, mixtures), until);
 }
 
-void PlanChooser::ask(std::span<const Question> questions, TimePoint until) const {
+void PrefillChooser::ask(std::span<const Question> questions, TimePoint until) const {
   for (const Question& question : questions) store_.ask(question.keys, question.entries);
   for (const Question& question : questions)
     store_.wait_for_answers(question.keys, question.entries, until);
 }
 
-std::vector<std::shared_ptr<const Variant>> PlanChooser::possible_senders(
+std::vector<std::shared_ptr<const Variant>> PrefillChooser::possible_senders(
     const Sequence& sequence) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
@@ -60,9 +59,9 @@ std::vector<std::shared_ptr<const Variant>> PlanChooser::possible_senders(
 }
 
 // Those that add_entry() would look for.
-void PlanChooser::add_mixtures(const Sequence& sequence,
-                               const std::shared_ptr<const Variant>& sender,
-                               std::vector<Mixture>& mixtures) const {
+void PrefillChooser::add_mixtures(const Sequence& sequence,
+                                  const std::shared_ptr<const Variant>& sender,
+                                  std::vector<Mixture>& mixtures) const {
   const int32_t num_layers = options_.layout.num_layers;
   const PairBook* pair = books_.find(*sender, *sequence.variant);
   auto add_plan = [&](const ReusePlan& plan, const LazyTranslator* maps) {
@@ -85,8 +84,8 @@ void PlanChooser::add_mixtures(const Sequence& sequence,
 }
 
 // How far a sender's cache reaches is known by now, and so are the keys of what lies behind it.
-std::vector<PlanChooser::Question> PlanChooser::rest_of(Sequence& sequence,
-                                                        std::span<const Mixture> mixtures) const {
+std::vector<PrefillChooser::Question> PrefillChooser::rest_of(
+    Sequence& sequence, std::span<const Mixture> mixtures) const {
   std::vector<Question> questions;
   for (const Mixture& mixture : mixtures) {
     auto first = token_keys(sequence, *sequence.variant, mixture.provenance, 1);

@@ -1,11 +1,10 @@
-#include "engine/plan_chooser.h"
+#include "engine/prefill_chooser.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "engine/plan_entries.h"
 
 namespace droidspeak {
 namespace {
@@ -20,32 +19,26 @@ Error invalid_plan(std::string message) {
 }  // namespace
 
 // What is found for a sequence.
-struct PlanChooser::Search {
+struct PrefillChooser::Search {
   Sequence& sequence;
   TierSet avoided;
-  std::vector<PlanChoice> candidates = {};
+  std::vector<PrefillChoice> candidates = {};
 };
 
 // A sender's exact cache of a prompt.
-struct PlanChooser::SenderCache {
+struct PrefillChooser::SenderCache {
   std::shared_ptr<const Variant> sender;
   const PairBook* pair;      // null when they have the same weights, or there is no book
   std::vector<Digest> keys;  // of the leading blocks that have K/V of all layers
 };
 
-// Blocks, and the entries of them that a choice loads.
-struct PlanChooser::Part {
-  std::span<const Digest> keys;
-  std::vector<EntryId> entries;
-};
-
-const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
-                       double min_quality,
-                       double target_seconds) {
+const PrefillChoice& pick(const std::vector<PrefillChoice>& candidates,
+                          double min_quality,
+                          double target_seconds) {
   check(!candidates.empty(), "computing everything is always a candidate");
-  const PlanChoice* best = nullptr;
+  const PrefillChoice* best = nullptr;
   if (target_seconds > 0) {
-    for (const PlanChoice& candidate : candidates) {
+    for (const PrefillChoice& candidate : candidates) {
       if (candidate.quality < min_quality || candidate.predicted_seconds > target_seconds) continue;
       bool is_better = best == nullptr || candidate.quality > best->quality ||
                        (candidate.quality == best->quality &&
@@ -54,14 +47,15 @@ const PlanChoice& pick(const std::vector<PlanChoice>& candidates,
     }
     if (best != nullptr) return *best;
   }
-  for (const PlanChoice& candidate : candidates) {
+  for (const PrefillChoice& candidate : candidates) {
     if (candidate.quality < std::min(min_quality, 1.0)) continue;
     if (best == nullptr || candidate.predicted_seconds < best->predicted_seconds) best = &candidate;
   }
   return best != nullptr ? *best : candidates.front();
 }
 
-Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant& receiver) const {
+Result<void> PrefillChooser::validate(const SharingRequest& sharing,
+                                      const Variant& receiver) const {
   if (sharing.mode != SharingRequest::Mode::kExplicit) return {};
   if (sharing.sender.empty() && sharing.plan == "full") return {};
   auto sender = family_.find(sharing.sender);
@@ -103,7 +97,9 @@ Result<void> PlanChooser::validate(const SharingRequest& sharing, const Variant&
   return {};
 }
 
-PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, TierSet avoided) const {
+PrefillChoice PrefillChooser::choose(Sequence& sequence,
+                                     size_t num_waiting,
+                                     TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
   if (sequence.reads_every_row() || (is_by_name && sharing.plan == "full"))
@@ -117,36 +113,35 @@ PlanChoice PlanChooser::choose(Sequence& sequence, size_t num_waiting, TierSet a
   return pick(search.candidates, min_quality, target_seconds(sequence, num_waiting));
 }
 
-std::optional<PlanChoice> PlanChooser::refill_inputs(const Sequence& sequence,
-                                                     const PlanChoice& choice) const {
-  bool is_own = choice.source == PlanChoice::Source::kOwnExact;
+std::optional<PrefillChoice> PrefillChooser::refill_inputs(const Sequence& sequence,
+                                                           const PrefillChoice& choice) const {
+  bool is_own = choice.source() == PrefillChoice::Source::kOwnExact;
   if (!is_own || options_.sharing == SharingMode::kOff) return std::nullopt;
   std::vector<EntryId> wanted;
   for (int32_t layer : books_.captured_layers(*sequence.variant))
     wanted.push_back({EntryKind::kLayerInput, layer});
-  size_t complete =
-      wanted.empty() ? choice.keys.size() : store_.longest_prefix(choice.keys, wanted);
-  if (complete == choice.keys.size()) return std::nullopt;
-  PlanChoice refill = choice;
+  const std::vector<Digest>& keys = choice.stored.own_keys;
+  size_t complete = wanted.empty() ? keys.size() : store_.longest_prefix(keys, wanted);
+  if (complete == keys.size()) return std::nullopt;
+  PrefillChoice refill = choice;
   refill.refills_inputs = true;
-  refill.keys.resize(complete);
+  refill.stored.cut(complete);
   refill.num_resident = std::min(refill.num_resident, complete);
-  if (complete == 0) refill.source = PlanChoice::Source::kCompute;
   refill.predicted_seconds = predict(sequence, refill);
   if (!has_time(sequence, refill.predicted_seconds)) return std::nullopt;
   return refill;
 }
 
-PlanChoice PlanChooser::compute(const Sequence& sequence) const {
-  PlanChoice choice;
+PrefillChoice PrefillChooser::compute(const Sequence& sequence) const {
+  PrefillChoice choice;
   choice.predicted_seconds = predict(sequence, choice);
   return choice;
 }
 
-std::vector<Digest> PlanChooser::token_keys(const Sequence& sequence,
-                                            const Variant& writer,
-                                            const std::string& provenance,
-                                            size_t num_blocks) const {
+std::vector<Digest> PrefillChooser::token_keys(const Sequence& sequence,
+                                               const Variant& writer,
+                                               const std::string& provenance,
+                                               size_t num_blocks) const {
   CacheIdentity identity =
       exact_identity(writer, sequence.request.cache_salt, options_.layout, options_.input_dtype);
   identity.provenance = provenance;
@@ -158,21 +153,22 @@ std::vector<Digest> PlanChooser::token_keys(const Sequence& sequence,
 
 // A mixed context lies there whole or not at all; what is looked at changes the blocks, so that
 // nobody else may hold them.
-void PlanChooser::find_resident(PlanChoice& choice) const {
+void PrefillChooser::find_resident(PrefillChoice& choice) const {
   choice.num_resident = 0;
-  if (choice.plan.look_permille > 0) return;
-  if (choice.source == PlanChoice::Source::kOwnMixed &&
-      pool_.longest_prefix(choice.keys) == choice.keys.size())
-    choice.num_resident = choice.keys.size();
+  const StoredContext& stored = choice.stored;
+  if (stored.plan.look_permille > 0 || stored.sender_keys.empty()) return;
+  if (pool_.longest_prefix(stored.own_keys) == stored.num_blocks())
+    choice.num_resident = stored.num_blocks();
 }
 
-std::vector<Digest> PlanChooser::exact_keys(const Sequence& sequence, const Variant& writer) const {
+std::vector<Digest> PrefillChooser::exact_keys(const Sequence& sequence,
+                                               const Variant& writer) const {
   return token_keys(sequence, writer, "", sequence.tokens.size() / kBlockTokens);
 }
 
-std::vector<Digest> PlanChooser::mixed_keys(const Sequence& sequence,
-                                            const std::string& provenance,
-                                            size_t num_covered) const {
+std::vector<Digest> PrefillChooser::mixed_keys(const Sequence& sequence,
+                                               const std::string& provenance,
+                                               size_t num_covered) const {
   std::vector<Digest> keys = token_keys(sequence, *sequence.variant, provenance, num_covered);
   std::vector<Digest> behind =
       token_keys(sequence, *sequence.variant, fmt::format("{} covers {}", provenance, num_covered),
@@ -181,52 +177,46 @@ std::vector<Digest> PlanChooser::mixed_keys(const Sequence& sequence,
   return keys;
 }
 
-size_t PlanChooser::stored_blocks(std::span<const Digest> keys) const {
+size_t PrefillChooser::stored_blocks(std::span<const Digest> keys) const {
   return store_.longest_prefix(keys, key_value_entries(options_.layout.num_layers));
 }
 
-void PlanChooser::add(Search& search, PlanChoice choice) const {
-  choice.avoided = search.avoided;
+void PrefillChooser::add(Search& search, PrefillChoice choice) const {
+  choice.stored.avoided = search.avoided;
   if (search.avoided.any()) shorten(choice, search.avoided);
-  if (choice.keys.empty()) return;
+  if (choice.stored.num_blocks() == 0) return;
   choice.predicted_seconds = predict(search.sequence, choice);
   search.candidates.push_back(std::move(choice));
 }
 
 // To the leading blocks that other tiers have, e.g. because a load has brought them before it
 // failed.
-void PlanChooser::shorten(PlanChoice& choice, TierSet avoided) const {
+void PrefillChooser::shorten(PrefillChoice& choice, TierSet avoided) const {
+  StoredContext& stored = choice.stored;
+  if (choice.num_resident == stored.num_blocks()) return;
   std::vector<Part> parts = parts_of(choice);
-  if (parts.empty()) return;  // all of it is on the device
-  auto stored = [&](const Part& part) {
+  auto reaches = [&](const Part& part) {
     return part.entries.empty() ? part.keys.size()
                                 : store_.longest_prefix(part.keys, part.entries, avoided);
   };
-  size_t leading = stored(parts[0]);
-  if (choice.source == PlanChoice::Source::kOwnMixed) {
-    leading = std::min(leading, stored(parts[1]));
-    size_t behind = leading == choice.sender_keys.size() ? stored(parts[2]) : 0;
-    choice.sender_keys.resize(leading);
-    choice.keys.resize(leading + behind);
-  } else {
-    choice.keys.resize(choice.num_resident + leading);
-  }
+  const size_t covered = stored.sender_keys.size();
+  size_t leading = reaches(parts[0]);
+  if (!stored.own_keys.empty()) leading = std::min(leading, reaches(parts[1]));
+  stored.cut(leading == covered ? leading + choice.num_resident + reaches(parts[2]) : leading);
 }
 
 // Computing everything, and the variant's own prefix cache.
-void PlanChooser::add_exact(Search& search) const {
+void PrefillChooser::add_exact(Search& search) const {
   const Sequence& sequence = search.sequence;
   search.candidates.push_back(compute(sequence));
   auto shareable = std::span(sequence.exact_keys).first(sequence.num_shareable_blocks());
   size_t resident = pool_.longest_prefix(shareable);
   auto known = shareable.first(resident + stored_blocks(shareable.subspan(resident)));
   if (known.empty()) return;
-  add(search, {.source = PlanChoice::Source::kOwnExact,
-               .keys = {known.begin(), known.end()},
-               .num_resident = resident});
+  add(search, {.stored = {.own_keys = {known.begin(), known.end()}}, .num_resident = resident});
 }
 
-void PlanChooser::add_auto(Search& search) const {
+void PrefillChooser::add_auto(Search& search) const {
   const SharingRequest& sharing = search.sequence.request.sharing;
   if (sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff) return;
   if (sharing.mode == SharingRequest::Mode::kExplicit)
@@ -238,7 +228,8 @@ void PlanChooser::add_auto(Search& search) const {
 
 // Everything that the pair's book offers, or the family for pairs without one, if the sender has
 // read the prompt.
-void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const {
+void PrefillChooser::add_sender(Search& search,
+                                const std::shared_ptr<const Variant>& sender) const {
   if (!sender || !books_.may_share(*sender, *search.sequence.variant)) return;
   SenderCache cache = look_up(search.sequence, sender);
   if (cache.keys.empty()) return;
@@ -252,7 +243,7 @@ void PlanChooser::add_sender(Search& search, const std::shared_ptr<const Variant
   for (const PlanEntry& entry : cache.pair->book.frontier) add_entry(search, cache, entry);
 }
 
-const std::vector<Digest>& PlanChooser::keys_of(
+const std::vector<Digest>& PrefillChooser::keys_of(
     Sequence& sequence, const std::shared_ptr<const Variant>& sender) const {
   auto known = std::ranges::find_if(sequence.writer_keys, [&](const WriterKeys& known_keys) {
     return is_same_model(*known_keys.writer, *sender);
@@ -262,15 +253,15 @@ const std::vector<Digest>& PlanChooser::keys_of(
   return known->keys;
 }
 
-std::vector<EntryId> PlanChooser::all_entries(const Variant& writer) const {
+std::vector<EntryId> PrefillChooser::all_entries(const Variant& writer) const {
   std::vector<EntryId> entries = key_value_entries(options_.layout.num_layers);
   for (int32_t layer : books_.captured_layers(writer))
     entries.push_back({EntryKind::kLayerInput, layer});
   return entries;
 }
 
-PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
-                                              const std::shared_ptr<const Variant>& sender) const {
+PrefillChooser::SenderCache PrefillChooser::look_up(
+    Sequence& sequence, const std::shared_ptr<const Variant>& sender) const {
   SenderCache cache{sender, books_.find(*sender, *sequence.variant), keys_of(sequence, sender)};
   cache.keys.resize(sequence.num_shareable_blocks());
   // A load that has failed may have brought what its plan needs, and nothing else.
@@ -278,46 +269,43 @@ PlanChooser::SenderCache PlanChooser::look_up(Sequence& sequence,
   return cache;
 }
 
-size_t PlanChooser::blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const {
+size_t PrefillChooser::blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const {
   if (!plan.needs_layer_input()) return cache.keys.size();
   EntryId input{EntryKind::kLayerInput, plan.b};
   return store_.longest_prefix(cache.keys, std::span(&input, 1));
 }
 
-void PlanChooser::add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const {
+void PrefillChooser::add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const {
   auto maps = entry.translated && cache.pair != nullptr ? cache.pair->maps : nullptr;
   if (entry.translated && (!maps || !maps->is_usable())) return;
   if (search.sequence.num_failed_loads > 0) {
     std::vector<int32_t> reused = entry.plan.reused_layers(options_.layout.num_layers);
     cache.keys.resize(store_.longest_prefix(cache.keys, key_value_entries(reused), search.avoided));
   }
-  PlanChoice choice{
-      .source = PlanChoice::Source::kSender,
-      .plan = entry.plan,
+  PrefillChoice choice{
+      .stored = {.plan = entry.plan, .sender_keys = cache.keys},
       .sender = cache.sender,
       .maps = maps,
       .look_layer = cache.pair != nullptr ? cache.pair->book.first_look_layer()
                                           : default_look_layer(options_.layout.num_layers),
-      .keys = cache.keys,
       .provenance =
           provenance_of(entry.plan, options_.layout.num_layers, *cache.sender, maps.get()),
       .quality = entry.quality_index};
-  PlanChoice mixed = choice;
+  PrefillChoice mixed = choice;
   find_mixed(search.sequence, cache, mixed);
-  choice.keys.resize(blocks_with_input(cache, entry.plan));
-  if (!choice.keys.empty()) add(search, std::move(choice));
-  if (!mixed.keys.empty()) add(search, std::move(mixed));
+  choice.stored.cut(blocks_with_input(cache, entry.plan));
+  add(search, std::move(choice));
+  add(search, std::move(mixed));
 }
 
-// What the variant has stored of reading this prompt with the plan before; no keys when that is
-// nothing.
-void PlanChooser::find_mixed(const Sequence& sequence,
-                             const SenderCache& cache,
-                             PlanChoice& mixed) const {
-  mixed.source = PlanChoice::Source::kOwnMixed;
-  mixed.keys.clear();
+// What the variant has stored of reading this prompt with the plan before, or nothing.
+void PrefillChooser::find_mixed(const Sequence& sequence,
+                                const SenderCache& cache,
+                                PrefillChoice& mixed) const {
+  StoredContext& found = mixed.stored;
+  found.sender_keys.clear();
   std::vector<EntryId> own =
-      key_value_entries(mixed.plan.recomputed_layer_list(options_.layout.num_layers));
+      key_value_entries(found.plan.recomputed_layer_list(options_.layout.num_layers));
   size_t covered = cache.keys.size();
   auto stored = [&](size_t num_blocks) {
     return store_.longest_prefix(
@@ -329,63 +317,47 @@ void PlanChooser::find_mixed(const Sequence& sequence,
   keys.resize(sequence.num_shareable_blocks());
   size_t behind = stored_blocks(std::span(keys).subspan(covered));
   keys.resize(covered + behind);
-  mixed.keys = std::move(keys);
-  mixed.sender_keys = cache.keys;
-  mixed.sender_keys.resize(covered);
+  found.own_keys = std::move(keys);
+  found.sender_keys = cache.keys;
+  found.sender_keys.resize(covered);
   find_resident(mixed);
   // In the store it would be the sender's cache.
   bool has_own = !own.empty() || behind > 0;
-  if (!has_own && mixed.num_resident == 0) mixed.keys.clear();
+  if (!has_own && mixed.num_resident == 0) found.cut(0);
 }
 
-std::vector<PlanChooser::Part> PlanChooser::parts_of(const PlanChoice& choice) const {
-  int32_t num_layers = options_.layout.num_layers;
-  if (choice.num_resident == choice.keys.size()) return {};
-  if (choice.source == PlanChoice::Source::kOwnExact)
-    return {{std::span(choice.keys).subspan(choice.num_resident), key_value_entries(num_layers)}};
-  std::vector<EntryId> reused = key_value_entries(choice.plan.reused_layers(num_layers));
-  if (choice.source == PlanChoice::Source::kSender) {
-    if (choice.plan.needs_layer_input()) reused.push_back({EntryKind::kLayerInput, choice.plan.b});
-    return {{choice.keys, std::move(reused)}};
-  }
-  auto keys = std::span(choice.keys);
-  size_t covered = choice.sender_keys.size();
-  return {{choice.sender_keys, std::move(reused)},
-          {keys.first(covered), key_value_entries(choice.plan.recomputed_layer_list(num_layers))},
-          {keys.subspan(covered), key_value_entries(num_layers)}};
-}
-
-bool PlanChooser::is_stored(const PlanChoice& choice) const {
+bool PrefillChooser::is_stored(const PrefillChoice& choice) const {
   return std::ranges::all_of(parts_of(choice), [&](const Part& part) {
-    return store_.longest_prefix(part.keys, part.entries, choice.avoided) == part.keys.size();
+    return store_.longest_prefix(part.keys, part.entries, choice.stored.avoided) ==
+           part.keys.size();
   });
 }
 
-Tier PlanChooser::tier_of(const PlanChoice& choice) const {
+Tier PrefillChooser::tier_of(const PrefillChoice& choice) const {
+  TierSet tiers = tiers_of(choice);
   Tier slowest = Tier::kHost;
-  for (const Part& part : parts_of(choice)) {
-    if (!part.entries.empty())
-      slowest = std::max(slowest, store_.tier_of(part.keys, part.entries, choice.avoided));
+  for (Tier tier : kAllTiers) {
+    if (tiers[index_of(tier)]) slowest = tier;
   }
   return slowest;
 }
 
-TierSet PlanChooser::tiers_of(const PlanChoice& choice) const {
+TierSet PrefillChooser::tiers_of(const PrefillChoice& choice) const {
   TierSet tiers;
   for (const Part& part : parts_of(choice)) {
     if (part.entries.empty()) continue;
-    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, part.entries, choice.avoided);
+    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, part.entries, choice.stored.avoided);
     for (size_t i = 0; i < kNumTiers; ++i) tiers[i] = tiers[i] || counts[i] > 0;
   }
   return tiers;
 }
 
-size_t PlanChooser::num_in_memory(PlanChoice choice) const {
+size_t PrefillChooser::num_in_memory(PrefillChoice choice) const {
   shorten(choice, TierSet().set().reset(index_of(Tier::kHost)));
-  return choice.keys.size();
+  return choice.stored.num_blocks();
 }
 
-uint64_t PlanChooser::load_bytes(const PlanChoice& choice) const {
+uint64_t PrefillChooser::load_bytes(const PrefillChoice& choice) const {
   uint64_t entries = 0;
   for (const Part& part : parts_of(choice)) entries += part.keys.size() * part.entries.size();
   return entries * options_.layout.layer_bytes();
@@ -394,7 +366,7 @@ uint64_t PlanChooser::load_bytes(const PlanChoice& choice) const {
 // An asked-for plan is used even when computing would be faster; only a missing cache changes it.
 // What the variant has stored of following it before saves following it again, where it reaches as
 // far.
-PlanChoice PlanChooser::choose_by_name(Sequence& sequence, TierSet avoided) const {
+PrefillChoice PrefillChooser::choose_by_name(Sequence& sequence, TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
@@ -410,11 +382,11 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, TierSet avoided) cons
       add_entry(search, cache, {.plan = named.plan, .translated = has_maps, .quality = {}});
   }
   if (!search.candidates.empty()) {
-    return *std::ranges::min_element(search.candidates, {}, [](const PlanChoice& candidate) {
+    return *std::ranges::min_element(search.candidates, {}, [](const PrefillChoice& candidate) {
       return std::pair(-candidate.num_sender_tokens(), candidate.predicted_seconds);
     });
   }
-  PlanChoice choice = compute(sequence);
+  PrefillChoice choice = compute(sequence);
   if (has_maps && !pair->maps->is_usable()) {
     choice.fallback = "the maps of the pair cannot be used";
     choice.fallback_kind = "maps_unusable";
@@ -425,42 +397,42 @@ PlanChoice PlanChooser::choose_by_name(Sequence& sequence, TierSet avoided) cons
 }
 
 // The base's cache is what an activated LoRA itself has in front of its invocation.
-PlanChoice PlanChooser::choose_base(Sequence& sequence, TierSet avoided) const {
+PrefillChoice PrefillChooser::choose_base(Sequence& sequence, TierSet avoided) const {
   Search search{sequence, avoided};
   add_exact(search);
-  PlanChoice choice = std::move(search.candidates.back());
-  bool takes_some = !choice.keys.empty() && sequence.num_base_blocks() > 0;
+  PrefillChoice choice = std::move(search.candidates.back());
+  bool takes_some = choice.stored.num_blocks() > 0 && sequence.num_base_blocks() > 0;
   if (!takes_some) choice.fallback = "no cache of the sender";
   return choice;
 }
 
-PlanChoice PlanChooser::choose_exact(Sequence& sequence, TierSet avoided) const {
+PrefillChoice PrefillChooser::choose_exact(Sequence& sequence, TierSet avoided) const {
   Search search{sequence, avoided};
   add_exact(search);
   return pick(search.candidates, 1, 0);
 }
 
-PlanChoice PlanChooser::choose_again(Sequence& sequence, TierSet avoided) const {
-  const PlanChoice& before = sequence.choice;
+PrefillChoice PrefillChooser::choose_again(Sequence& sequence, TierSet avoided) const {
+  const PrefillChoice& before = sequence.choice;
   if (before.is_exact()) return choose_exact(sequence, avoided);
-  PlanChoice again = before;
+  PrefillChoice again = before;
   find_resident(again);
-  again.avoided = avoided;
+  again.stored.avoided = avoided;
   if (is_stored(again)) return again;
-  PlanChoice exact = choose_exact(sequence, avoided);
+  PrefillChoice exact = choose_exact(sequence, avoided);
   exact.fallback = "the cache is gone";
   return exact;
 }
 
 // What is left of the latency target; 0 when throughput matters more.
-double PlanChooser::target_seconds(const Sequence& sequence, size_t num_waiting) const {
+double PrefillChooser::target_seconds(const Sequence& sequence, size_t num_waiting) const {
   double target = sequence.request.ttft_slo_ms.value_or(options_.ttft_slo_ms) * 1e-3;
   if (target <= 0 || num_waiting > 0) return 0;
   double waited = seconds_between(sequence.submitted, std::chrono::steady_clock::now());
   return std::max(target - waited, 1e-9);
 }
 
-bool PlanChooser::has_time(const Sequence& sequence, double seconds) const {
+bool PrefillChooser::has_time(const Sequence& sequence, double seconds) const {
   auto now = std::chrono::steady_clock::now();
   double target = sequence.request.ttft_slo_ms.value_or(options_.ttft_slo_ms) * 1e-3;
   if (target > 0 && seconds_between(sequence.submitted, now) + seconds > target) return false;
@@ -468,12 +440,11 @@ bool PlanChooser::has_time(const Sequence& sequence, double seconds) const {
   return !deadline || seconds_between(now, *deadline) > seconds;
 }
 
-double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) const {
+double PrefillChooser::predict(const Sequence& sequence, const PrefillChoice& choice) const {
   PrefillWork work{.context_tokens = choice.num_tokens()};
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
-  bool is_sender = choice.source == PlanChoice::Source::kSender;
-  work.recompute_work = is_sender ? choice.plan.recompute_work() : 0;
-  work.looked_at_tokens = choice.plan.looked_at_tokens(choice.num_sender_tokens());
+  work.recompute_work = choice.stored.recompute_work();
+  work.looked_at_tokens = choice.stored.plan.looked_at_tokens(choice.num_sender_tokens());
   if (work.looked_at_tokens > 0)
     work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();
   int64_t columns = sequence.variant->transformer->config().d_model;
@@ -483,7 +454,7 @@ double PlanChooser::predict(const Sequence& sequence, const PlanChoice& choice) 
     std::ranges::copy_if(part.entries, std::back_inserter(entries),
                          [kind](EntryId id) { return id.kind == kind; });
     if (entries.empty()) return;
-    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries, choice.avoided);
+    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries, choice.stored.avoided);
     for (size_t i = 0; i < kNumTiers; ++i) work.load_bytes[i] += counts[i] * bytes;
   };
   for (const Part& part : parts_of(choice)) {

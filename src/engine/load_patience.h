@@ -1,0 +1,37 @@
+// How long loads are waited for, how much of them comes together, and which tiers are left alone
+// after one from there has stalled.
+#pragma once
+
+#include <chrono>
+
+#include "engine/cost_model.h"
+#include "engine/sequence.h"
+#include "store/cache_store.h"
+
+namespace droidspeak {
+
+class LoadPatience {
+ public:
+  // Both references outlive this. `stall`: for tiers that are not behind a link.
+  LoadPatience(const CostModel& costs, const CacheStore& store, std::chrono::milliseconds stall)
+      : costs_(costs), store_(store), stall_(stall) {}
+
+  // That the sequence should not read from now.
+  TierSet resting_tiers(const Sequence& sequence) const;
+  // Of loading what the sequence has chosen from its load_tier.
+  LoadLimits limits_of(const Sequence& sequence) const;
+  // Over a link, for blocks of about so many bytes; 0: all of them.
+  size_t blocks_together(Tier tier, double block_bytes) const;
+  // The sequence's load has failed.
+  void note_failure(Sequence& sequence, const LoadFailure& failure);
+
+ private:
+  std::chrono::milliseconds stall_of(Tier tier) const;
+
+  const CostModel& costs_;
+  const CacheStore& store_;
+  const std::chrono::milliseconds stall_;
+  PerTier<TimePoint> rests_until_ = {};
+};
+
+}  // namespace droidspeak
