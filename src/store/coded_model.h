@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "codec/turns.h"
 
 namespace droidspeak {
 
 struct CodedModel {
-  Digest base;                            // of the family: its variants share the tables
-  std::vector<float> rope_frequencies{};  // radians per position of each pair; empty: unknown
+  Digest base;                           // of the family: its variants share the tables
+  KeyRotation rotation;                  // of their K
+  std::vector<float> step_factors = {};  // learn_tables.h: Coarseness; empty: none
 };
 
 }  // namespace droidspeak

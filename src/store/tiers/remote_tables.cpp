@@ -86,8 +86,7 @@ RemoteTables::Known RemoteTables::open(std::span<const std::byte> value) const {
   mac.add(bytes);
   if (!is_same_tag(mac.finish(), head.tag)) return nullptr;
   Result<CodecTables> parsed = CodecTables::parse(bytes);
-  if (!parsed || !parsed->fit(layout_) ||
-      parsed->contents().rope_frequencies != model_.rope_frequencies)
+  if (!parsed || !parsed->fit(layout_) || parsed->contents().rotation != model_.rotation)
     return nullptr;
   return std::make_shared<const CodecTables>(std::move(*parsed));
 }

@@ -114,7 +114,7 @@ std::shared_ptr<const CodecTables> TableFolder::load_for_writing() {
     if (!path.stem().string().starts_with(model)) continue;
     auto tables = load(path);
     bool is_ours = tables && file_name(model_.base, tables->digest()) == path.filename().string() &&
-                   tables->contents().rope_frequencies == model_.rope_frequencies &&
+                   tables->contents().rotation == model_.rotation &&
                    !outgrown_.contains(name_of_tables(tables->digest()));
     if (is_ours) return tables;
   }

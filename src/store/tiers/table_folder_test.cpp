@@ -385,7 +385,7 @@ TEST_F(CodedStore, AnotherRotationHasTablesOfItsOwn) {
   }
   ASSERT_EQ(table_files().size(), 1u);
   StoreOptions turned = options();
-  turned.coded_model.rope_frequencies[3] *= 2;
+  turned.coded_model.rotation.frequencies[3] *= 2;
   CacheStore store(turned, clock_);
   put(store, 9);
   EXPECT_FALSE(is_coded(9)) << "there are no tables for it yet";
