@@ -291,9 +291,11 @@ void ContextLoad::note_progress() {
   changed_.notify_all();
 }
 
-// Of several tiers that a load reads from not the slowest need be the one that has stalled.
+// Of several tiers that a load reads from not the slowest need be the one that has stalled. One
+// that has lost the entry since is still the one that was waited for.
 Tier ContextLoad::awaited_tier() const {
   if (!awaited_) return Tier::kHost;
+  if (std::optional<Tier> tier = ahead_ ? ahead_->awaited_tier() : std::nullopt) return *tier;
   return store_->tier_of(std::span(&awaited_->key, 1), std::span(&awaited_->id, 1),
                          job_.stored.avoided);
 }

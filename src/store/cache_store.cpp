@@ -33,7 +33,10 @@ uint64_t queue_bytes(const StoreOptions& options) {
   return std::max(kMinQueueBytes, options.host_bytes / 2);
 }
 
-DiskTierOptions disk_options(const StoreOptions& options) {
+// One thread reads and checks about as fast as one core decodes; a device decodes faster than that.
+constexpr size_t kReadersForADevice = 4;
+
+DiskTierOptions disk_options(const StoreOptions& options, PiecesAre pieces_are) {
   bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;
   if (is_int8 && options.disk_format == DiskFormat::kCoded) {
     throw Failure(ErrorCode::kInvalidArgument,
@@ -45,7 +48,13 @@ DiskTierOptions disk_options(const StoreOptions& options) {
           .queue_bytes = queue_bytes(options),
           .eviction = options.eviction,
           .encoding = {encoding_of(options.disk_format), options.kv_layout, options.input_bytes},
-          .coded_model = options.coded_model};
+          .coded_model = options.coded_model,
+          .num_readers = pieces_are == PiecesAre::kKept ? kReadersForADevice : 0};
+}
+
+// Others write there as well, and it has to be asked what it has.
+bool is_shared(const CacheTier& tier) {
+  return tier.tier() == Tier::kPeer || tier.tier() == Tier::kRemote;
 }
 
 RemoteStorage remote_storage(const StoreOptions& options) {
@@ -77,7 +86,8 @@ struct CacheStore::State {
         close_stall(options.close_stall) {
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     if (!options.disk_folder.empty())
-      below.push_back(std::make_unique<DiskTier>(disk_options(options), files, clock));
+      below.push_back(
+          std::make_unique<DiskTier>(disk_options(options, pieces_are()), files, clock));
     if (!options.peer.listen.empty())
       below.push_back(std::make_unique<PeerTier>(options.peer, host, sizes));
     if (!options.remote.servers.empty())
@@ -238,7 +248,7 @@ void CacheStore::State::write_below(CacheTier& tier,
   }
   if (!lost.empty()) tier.count_dropped_write();
   // What lies together there is whole or not there: who finds a part of it takes it for all.
-  if (tier.read_thread() == ReadThread::kOwn) {
+  if (is_shared(tier)) {
     std::erase_if(pending, [&](const PendingEntry& entry) {
       return std::ranges::any_of(lost, [&](EntryId id) { return lie_together(id, entry.id); });
     });
@@ -309,8 +319,7 @@ Tier CacheStore::tier_of(std::span<const Digest> keys,
 }
 
 bool CacheStore::has_tiers_to_ask() const {
-  return std::ranges::any_of(
-      state_->below, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+  return std::ranges::any_of(state_->below, [](const auto& tier) { return is_shared(*tier); });
 }
 
 void CacheStore::ask(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
