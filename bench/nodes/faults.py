@@ -15,6 +15,7 @@ from report import FAULT_ANSWER_TOKENS, show_done
 FAULT_MBIT = 1000
 LOOK_S = 0.005
 LOST_SHARE = 0.01
+UNDISTURBED = "undisturbed"
 
 
 @contextlib.contextmanager
@@ -54,15 +55,16 @@ class FaultMeasurement(Measurement):
 
     def read(self, server):
         super().read(server)
-        for name in FAULTS:
+        for name in (*FAULTS, UNDISTURBED):
             server.ask(self.args.sender, self.prompts.context, "off", name)
 
     def expected(self, second):
-        """(milliseconds of full prefill, texts of full prefill and of the plan from node 2's own memory)"""
+        """(milliseconds of full prefill, texts of full prefill and of the plan, from node 2's own memory and as they travel,
+        which may be coded)"""
         full, text = self.answer(second, "off", secrets.token_hex(8))
         second.ask(self.args.sender, self.prompts.context, "off", "own-long")
-        _, from_plan = self.answer(second, self.plan(), "own-long")
-        return full["ttft_ms"], [text, from_plan]
+        from_plan = [self.answer(second, self.plan(), salt)[1] for salt in ("own-long", UNDISTURBED)]
+        return full["ttft_ms"], [text, *from_plan]
 
     def plan(self):
         return {"sender": self.args.sender, "plan": self.args.plans[0]}

@@ -95,6 +95,10 @@ class Redis(Process):
     def names(self):
         return set(self.ask("--scan").split())
 
+    def forget_values(self):
+        """Caches go, the directory stays: they are to be had from other nodes alone."""
+        self.forget_all_but({name for name in self.names() if name.startswith("droidspeak:peer:")})
+
     def forget_all_but(self, kept):
         """What came later goes, leases of nodes excepted."""
         gone = [name for name in self.names() - kept if not name.startswith("droidspeak:peer:node:")]

@@ -95,6 +95,8 @@ class Measurement:
                 self.prompts = Prompts(self.first, self.args.tokens)
                 self.read(self.first)
                 self.first.wait_written()
+                if self.source == "peer":
+                    self.redis.forget_values()
                 self.read_by_first = self.redis.names()
         except BaseException:
             self.__exit__()

@@ -4,7 +4,7 @@ load on the directory.
   python3 bench/scale                                              the tables of docs/scale.md
   python3 bench/scale --nodes 10,100,1000 --variants 1000          a table of one's own
   python3 bench/scale --costs bench/scale/h200.json --plan 0,12,20 --forms redis:coded
-  python3 bench/scale --check bench/results/nodes.json             the simulator beside what bench/nodes has measured: status 1
+  python3 bench/scale --check bench/results/nodes-1024.json        the simulator beside what bench/nodes has measured: status 1
                                                                    when a time to first token is off by more than 10 %
 
 Same seed, same result. A row is `--seconds` of the cluster's time."""

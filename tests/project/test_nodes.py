@@ -185,9 +185,10 @@ def test_hits_are_read_from_metrics():
 
 # what must hold
 
-def sample(source, mbit, ttft_ms, full_ms=4000.0, plan="0,16,24", sender="base"):
+def sample(source, mbit, ttft_ms, full_ms=4000.0, plan="0,16,24", sender="base", tier=None):
+    tier = tier or ("peer" if source == "peer" else "remote")
     return {"source": source, "format": "int8" if source == "redis" else "memory", "mbit": mbit, "round_trip_ms": 0 if mbit is None else 1, "plan": plan, "ttft_ms": ttft_ms,
-            "full_ms": full_ms, "done": {"sender": sender, "plan": plan, "tier": "remote" if sender else None}, "tiers": {"remote": {"bytes_read": 4e6}}}
+            "full_ms": full_ms, "done": {"sender": sender, "plan": plan, "tier": tier if sender else None}, "tiers": {"remote": {"bytes_read": 4e6}}}
 
 
 def judge(samples):
@@ -200,6 +201,11 @@ def test_what_holds_is_told_from_what_fails():
     assert list(good.values()) == [True, True, False, False, True]
     bad = judge([sample("host", None, 1000.0), sample("redis", 10, 4300.0, sender=None)])
     assert list(bad.values()) == [None, None, None, None, False]
+
+
+def test_what_redis_gave_is_no_proof_of_a_peer():
+    found = judge([sample("host", None, 1000.0), sample("peer", 1000, 1000.0, tier="remote"), sample("peer", 10000, 1000.0, tier="remote")])
+    assert list(found.values()) == [None, None, None, None, True]
 
 
 def test_ratios_are_of_each_samples_own_full_prefill():
