@@ -107,7 +107,7 @@ def encoder(case):
 
 
 def add_tokenizer(writer):
-    tokens = compare_models.byte_tokens()
+    tokens = [*compare_models.byte_tokens(), "ab"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -126,7 +126,7 @@ def run_case(case, folder):
                 parameter.copy_(torch.from_numpy(gguf.quants.dequantize(values, dtype).astype(numpy.float32).reshape(parameter.shape)))
     path = folder / "model.gguf"
     split = 5 if case.is_sharded else 0
-    make_gguf_models.write_gguf(model, NAMES[case.name], encode, path, add_tokenizer, split)
+    make_gguf_models.write_gguf(model, NAMES[case.name], encode, path, add_tokenizer, split, case.chance(0.3))
     if split:
         path = min(folder.glob("model-00001-of-*.gguf"))
     return compare_models.compare(case.options, model, path, case.text("cdefghijklmnopqrstuvwxyz .,;-0123456789"), case.limit())

@@ -87,6 +87,10 @@ MODELS = {  # name: (architecture of the file, config)
     "smollm3": ("smollm3", transformers.SmolLM3Config(**{**common(), "num_hidden_layers": 5})),
     "olmo3": ("olmo2", transformers.Olmo3Config(**{**common(
         sliding_window=40, rope_parameters=by_layer(YARN)), "num_hidden_layers": 4})),
+    # With --fuse-qkv and --fuse-gate-up-exps of the converter.
+    "llama-fused": ("llama", transformers.LlamaConfig(**{**common(attention_bias=True), "num_hidden_layers": 1})),
+    "qwen2-moe-fused": ("qwen2moe", transformers.Qwen2MoeConfig(**{**common(
+        num_experts=3, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24), "num_hidden_layers": 1})),
 }
 
 FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "mixtral-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
@@ -190,18 +194,20 @@ def add_factors(writer, config, architecture):
         writer.add_logit_scale(config.logits_scaling)
 
 
-def add_experts(writer, name, stored, dtype):
-    """All experts of a layer are one tensor, with gate and up apart."""
+def add_experts(writer, name, stored, dtype, fused):
+    """All experts of a layer are one tensor, with gate and up apart or not."""
     layer = name.split(".")[2]
     half = stored.shape[1] // 2
-    parts = {"down": stored} if "down" in name else {"gate": stored[:, :half], "up": stored[:, half:]}
+    parts = {"gate_up": stored} if fused else {"gate": stored[:, :half], "up": stored[:, half:]}
+    parts = {"down": stored} if "down" in name else parts
     for part, of_all in parts.items():
         writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", numpy.ascontiguousarray(of_all), raw_dtype=dtype)
 
 
-def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, split=0):
-    """encode(name, values): a matrix as it is stored, row by row, and its type. `split`: tensors of one file."""
-    config = model.config
+def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, split=0, fused=False):
+    """encode(name, values): a matrix as it is stored, row by row, and its type. `split`: tensors of one file.
+    `fused`: q, k and v are one tensor, gate and up of experts, too."""
+    config, joined = model.config, {}
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     add_more(writer)
     writer.add_context_length(config.max_position_embeddings)
@@ -227,10 +233,15 @@ def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, 
         if architecture in ("llama", "granite", "smollm3") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             stored = adjacent_pairs(stored, heads)
-        if "shared_expert_gate" in name:
-            writer.add_tensor(gguf_name(name, architecture), stored[0])
+        if "shared_expert_gate" in name:  # newer files have it as it is, older ones as a vector
+            writer.add_tensor(gguf_name(name, architecture), stored if fused else stored[0])
         elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            add_experts(writer, name, stored, dtype)
+            add_experts(writer, name, stored, dtype, fused)
+        elif fused and name.endswith(tuple(f"{part}_proj.{kind}" for part in "qkv" for kind in ("weight", "bias"))):
+            whole = gguf_name(name, architecture).replace("_q.", "_qkv.").replace("_k.", "_qkv.").replace("_v.", "_qkv.")
+            joined.setdefault(whole, []).append(stored)
+            if len(joined[whole]) == 3:  # in this order
+                writer.add_tensor(whole, numpy.concatenate(joined[whole]), raw_dtype=dtype)
         else:
             writer.add_tensor(gguf_name(name, architecture), stored, raw_dtype=dtype)
     writer.write_header_to_file()
@@ -258,7 +269,8 @@ def main():
         architecture, config = MODELS[name]
         dtype = FORMATS.get(name, gguf.GGMLQuantizationType.F16)
         model = make_model(config, dtype)
-        write_gguf(model, architecture, lambda _, values: (gguf.quants.quantize(values, dtype), dtype), out / f"{name}.gguf")
+        write_gguf(model, architecture, lambda _, values: (gguf.quants.quantize(values, dtype), dtype), out / f"{name}.gguf",
+                   fused=name.endswith("-fused"))
         write_golden(model, out / f"{name}.json")
         print(name, (out / f"{name}.gguf").stat().st_size // 1024, "KiB")
 

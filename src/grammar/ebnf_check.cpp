@@ -21,6 +21,10 @@ constexpr int kMostNested = 64;
 constexpr int kMostAlternatives = 1000;
 // Behind each part that may be left out the next ones may follow: their number is squared as well.
 constexpr int kMostOptional = 1000;
+// For each rule in a sequence those behind it are looked at, which takes the square of their
+// number.
+constexpr int kMostNamesInARow = 512;
+constexpr int kMostNames = 8192;
 constexpr std::array<std::string_view, 6> kMacros = {
     "TagDispatch", "TokenTagDispatch", "Regex", "Substring", "Token", "ExcludeToken"};
 
@@ -48,8 +52,8 @@ class EbnfScanner {
         if (++nested_ > kMostNested) fail(fmt::format("nests deeper than {} groups", kMostNested));
       } else if (c == ')') {
         if (--nested_ < 0) fail("has a ) without a (");
-      } else if (c == '|' && ++alternatives_ > kMostAlternatives) {
-        fail(fmt::format("has more than {} alternatives in all", kMostAlternatives));
+      } else if (c == '|') {
+        begin_alternative();
       } else if (c == '?' || c == '*') {
         count_optional();
       }
@@ -90,6 +94,25 @@ class EbnfScanner {
     name_end_ = position_;
     if (std::ranges::find(kMacros, name) != kMacros.end())
       fail(fmt::format("uses {}, which is not supported", name));
+    size_t next = text_.find_first_not_of(" \t\r\n", position_);
+    if (next != std::string_view::npos && text_.substr(next).starts_with("::=")) {
+      names_in_row_ = 0;  // a rule begins
+    } else {
+      count_name();
+    }
+  }
+
+  // What stands in a group counts as if it stood there without.
+  void begin_alternative() {
+    if (++alternatives_ > kMostAlternatives)
+      fail(fmt::format("has more than {} alternatives in all", kMostAlternatives));
+    if (nested_ == 0) names_in_row_ = 0;
+  }
+
+  void count_name() {
+    if (++names_in_row_ > kMostNamesInARow)
+      fail(fmt::format("names more than {} rules in one alternative", kMostNamesInARow));
+    if (++names_ > kMostNames) fail(fmt::format("names more than {} rules in all", kMostNames));
   }
 
   void count_optional() {
@@ -121,6 +144,8 @@ class EbnfScanner {
   int nested_ = 0;
   int alternatives_ = 0;
   int optional_ = 0;
+  int names_ = 0;
+  int names_in_row_ = 0;
   bool was_rule_name_ = false;  // the first of its line
 };
 

@@ -5,8 +5,8 @@
 
 namespace droidspeak {
 
-// Throws Failure for more than so many bytes, repetitions or groups within each other, and for what
-// the library reads beyond GBNF: options of rules and macros.
+// Throws Failure for more than so many bytes, repetitions, names or groups within each other, and
+// for what the library reads beyond GBNF: options of rules and macros.
 void check_ebnf(std::string_view grammar);
 
 }  // namespace droidspeak

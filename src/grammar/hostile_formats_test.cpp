@@ -201,6 +201,38 @@ TEST(HostileFormats, StateThePrefixOfAnArrayOnce) {
   EXPECT_LT(num_commas, kItems + 50);
 }
 
+// 8000 took 744 MB before they were refused.
+TEST(HostileFormats, TakeLittleForEachItemOfAnArray) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size());
+  auto bytes_of = [&](size_t items) {
+    Json schema = {{"prefixItems", Json(items, Json{{"type", "null"}})}, {"items", false}};
+    auto grammar = compiler.compile({Kind::kJsonSchema, schema.dump()});
+    EXPECT_TRUE(grammar) << grammar.error().message;
+    return grammar ? (*grammar)->bytes() : 0;
+  };
+  EXPECT_LT(bytes_of(2000), 6 * bytes_of(500));
+}
+
+// 20,000 took minutes.
+TEST(HostileFormats, WithLongRowsOfRulesAreRefused) {
+  ByteTokenizer tokenizer;
+  GrammarCompiler compiler(tokenizer, tokenizer.vocab_size());
+  auto refusal = [&](const std::string& body) {
+    auto grammar = compiler.compile({Kind::kEbnf, "root ::= " + body + "\nx ::= \"a\"\n"});
+    return grammar ? "" : grammar.error().message;
+  };
+  const std::string half = nested("x ", "", "", 256);
+  EXPECT_EQ(refusal(half + half), "");
+  EXPECT_EQ(refusal(half + half + "| " + half), "");
+  EXPECT_NE(refusal(half + half + "x"), "");
+  EXPECT_NE(refusal(half + "\n  " + half + "x"), "") << "on several lines";
+  EXPECT_NE(refusal(half + "(\"b\" | \"c\") " + half + "x"), "") << "around a choice";
+  std::string many = "x";
+  for (int i = 0; i < 32; ++i) many += " | " + half;
+  EXPECT_NE(refusal(many), "") << "in all";
+}
+
 size_t resident_bytes() {
   size_t all = 0;
   size_t resident = 0;

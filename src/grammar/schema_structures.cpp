@@ -42,6 +42,23 @@ struct NameTree {
 
 }  // namespace
 
+// The library keeps for each rule in a sequence all that follows it there: some at a time.
+GrammarText::Alternative SchemaWalk::sequence_of_many(std::vector<GrammarText::Part> parts) {
+  constexpr size_t kMostTogether = 32;
+  while (parts.size() > kMostTogether) {
+    std::vector<GrammarText::Part> groups;
+    for (size_t begin = 0; begin < parts.size(); begin += kMostTogether) {
+      auto first = parts.begin() + static_cast<std::ptrdiff_t>(begin);
+      auto last = parts.begin() +
+                  static_cast<std::ptrdiff_t>(std::min(begin + kMostTogether, parts.size()));
+      groups.emplace_back(
+          grammar_.add({GrammarText::sequence(std::vector<GrammarText::Part>(first, last))}));
+    }
+    parts = std::move(groups);
+  }
+  return GrammarText::sequence(parts);
+}
+
 GrammarText::RuleId SchemaWalk::visit_array(const SchemaJson& schema, const std::string& path) {
   auto items = schema.find("items");
   if (items != schema.end() && items->is_array())
@@ -97,7 +114,7 @@ GrammarText::RuleId SchemaWalk::visit_array(const SchemaJson& schema, const std:
     if (low_rest == 0) ends.emplace_back();
     if (has_rest) ends.push_back(more(std::max<size_t>(low_rest, 1), high_rest));
     parts.emplace_back(grammar_.add(std::move(ends)));
-    contents.push_back(GrammarText::sequence(parts));
+    contents.push_back(sequence_of_many(std::move(parts)));
   }
   RuleId content = grammar_.add(std::move(contents));
   std::vector<Alternative> arrays = {json_.bracketed("[", content, "]")};

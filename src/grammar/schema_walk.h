@@ -68,6 +68,7 @@ class SchemaWalk {
   RuleId visit_pattern(const SchemaJson& schema, const Length& length, const std::string& path);
   RuleId visit_integer(const SchemaJson& schema, const std::string& path);
   RuleId visit_number(const SchemaJson& schema, const std::string& path);
+  Alternative sequence_of_many(std::vector<GrammarText::Part> parts);
   RuleId visit_array(const SchemaJson& schema, const std::string& path);
   RuleId visit_object(const SchemaJson& schema, const std::string& path);
   RuleId named_members(const SchemaJson& schema, const std::string& path);

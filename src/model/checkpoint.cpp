@@ -47,6 +47,7 @@ constexpr std::array kNames = {
               "model.layers.{}.mlp.experts.{}.gate_proj"},
     RoleNames{TensorRole::kExpertUp, "blk.{}.ffn_up_exps",
               "model.layers.{}.mlp.experts.{}.up_proj"},
+    RoleNames{TensorRole::kExpertFusedGateUp, "blk.{}.ffn_gate_up_exps", ""},
     RoleNames{TensorRole::kExpertDown, "blk.{}.ffn_down_exps",
               "model.layers.{}.mlp.experts.{}.down_proj"},
     RoleNames{TensorRole::kSharedExpertGate, "blk.{}.ffn_gate_inp_shexp",
@@ -265,7 +266,8 @@ void Checkpoint::read_gguf_config() {
   c.vocab_size = to_int32(file, "token_embd.weight", embedding->shape[0]);
   is_tied_ = find(TensorRole::kOutput, 0, "weight") == nullptr;
   auto has_bias = [&](TensorRole role) { return find(role, 0, "bias") != nullptr; };
-  c.parts.has_qkv_bias = c.parts.has_qkv_bias || has_bias(TensorRole::kQuery);
+  c.parts.has_qkv_bias =
+      c.parts.has_qkv_bias || has_bias(TensorRole::kQuery) || has_bias(TensorRole::kFusedQkv);
   c.parts.has_output_bias = has_bias(TensorRole::kAttentionOutput);
   c.parts.has_ffn_bias = has_bias(TensorRole::kGate);
   c.attention_scale = default_attention_scale(c);

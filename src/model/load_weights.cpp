@@ -57,6 +57,7 @@ class TensorFinder {
     if (checkpoint.permutes_qk()) {
       query_order_ = half_split_rows(config_.num_heads, config_.head_dim);
       key_order_ = half_split_rows(config_.num_kv_heads, config_.head_dim);
+      qkv_order_ = fused_order();
     }
     embedding = {matrix(TensorRole::kEmbedding, 0, config_.vocab_size, config_.d_model)};
     if (!checkpoint.is_tied())
@@ -83,14 +84,18 @@ class TensorFinder {
     found.output = {matrix(TensorRole::kAttentionOutput, layer, d, q)};
     if (config_.ffn_dim > 0) find_ffn(layer, found);
     if (config_.experts.count > 0) find_experts(layer, found);
-    if (architecture.fusion == Fusion::kFused) {
-      found.qkv = {matrix(TensorRole::kFusedQkv, layer, q + 2 * kv, d)};
+    const bool is_fused =
+        architecture.fusion == Fusion::kFused || has_fused(TensorRole::kFusedQkv, layer);
+    if (is_fused) {
+      found.qkv = {in_order(matrix(TensorRole::kFusedQkv, layer, q + 2 * kv, d), qkv_order_)};
     } else {
       found.qkv = {in_order(matrix(TensorRole::kQuery, layer, q, d), query_order_),
                    in_order(matrix(TensorRole::kKey, layer, kv, d), key_order_),
                    matrix(TensorRole::kValue, layer, kv, d)};
     }
-    if (config_.parts.has_qkv_bias) {
+    if (config_.parts.has_qkv_bias && is_fused) {
+      found.qkv_bias = {in_order(bias(TensorRole::kFusedQkv, layer, q + 2 * kv), qkv_order_)};
+    } else if (config_.parts.has_qkv_bias) {
       found.qkv_bias = {in_order(bias(TensorRole::kQuery, layer, q), query_order_),
                         in_order(bias(TensorRole::kKey, layer, kv), key_order_),
                         bias(TensorRole::kValue, layer, kv)};
@@ -121,20 +126,41 @@ class TensorFinder {
     const int64_t ffn = config_.experts.ffn_dim;
     found.router = {matrix(TensorRole::kRouter, layer, config_.experts.count, d)};
     if (config_.parts.has_shared_expert) found.shared_gate = {shared_gate(layer)};
-    auto gates = checkpoint_.expert_matrices(TensorRole::kExpertGate, layer, ffn, d);
-    auto ups = checkpoint_.expert_matrices(TensorRole::kExpertUp, layer, ffn, d);
-    auto downs = checkpoint_.expert_matrices(TensorRole::kExpertDown, layer, d, ffn);
-    for (size_t e = 0; e < gates.size(); ++e) {
-      for (const ExpertTensor* expert : {&gates[e], &ups[e], &downs[e]})
-        used_.insert(expert->whole);
-      found.experts.push_back(
-          {{FilePart{gates[e].tensor}, FilePart{ups[e].tensor}}, {FilePart{downs[e].tensor}}});
+    found.experts.resize(static_cast<size_t>(config_.experts.count));
+    auto add = [&](TensorRole role, int64_t rows, int64_t columns, auto part) {
+      const auto matrices = checkpoint_.expert_matrices(role, layer, rows, columns);
+      for (size_t e = 0; e < matrices.size(); ++e) {
+        used_.insert(matrices[e].whole);
+        (found.experts[e].*part).push_back({matrices[e].tensor});
+      }
+    };
+    if (has_fused(TensorRole::kExpertFusedGateUp, layer)) {
+      add(TensorRole::kExpertFusedGateUp, 2 * ffn, d, &LayerTensors::Expert::gate_up);
+    } else {
+      add(TensorRole::kExpertGate, ffn, d, &LayerTensors::Expert::gate_up);
+      add(TensorRole::kExpertUp, ffn, d, &LayerTensors::Expert::gate_up);
     }
+    add(TensorRole::kExpertDown, d, ffn, &LayerTensors::Expert::down);
   }
 
-  // A vector in GGUF files, a matrix of one row in others.
+  // GGUF files may have in one tensor what those of their architecture have apart.
+  bool has_fused(TensorRole role, int32_t layer) const {
+    return checkpoint_.is_gguf() && checkpoint_.find(role, layer, "weight") != nullptr;
+  }
+
+  // Of q, k and v below each other.
+  std::vector<int32_t> fused_order() const {
+    std::vector<int32_t> order = query_order_;
+    for (int32_t row : key_order_) order.push_back(config_.q_columns() + row);
+    while (std::ssize(order) < config_.qkv_columns())
+      order.push_back(static_cast<int32_t>(order.size()));
+    return order;
+  }
+
+  // A matrix of one row, in older GGUF files a vector.
   FilePart shared_gate(int32_t layer) {
-    if (!checkpoint_.is_gguf())
+    const FileTensor* gate = checkpoint_.find(TensorRole::kSharedExpertGate, layer, "weight");
+    if (!checkpoint_.is_gguf() || (gate != nullptr && gate->shape.size() == 2))
       return matrix(TensorRole::kSharedExpertGate, layer, 1, config_.d_model);
     FileTensor row = *vector(TensorRole::kSharedExpertGate, layer, config_.d_model);
     row.shape = {1, config_.d_model};
@@ -188,6 +214,7 @@ class TensorFinder {
   const ModelConfig& config_;
   std::vector<int32_t> query_order_;
   std::vector<int32_t> key_order_;
+  std::vector<int32_t> qkv_order_;
   std::set<const FileTensor*> used_;
 };
 

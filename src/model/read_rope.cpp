@@ -299,10 +299,15 @@ class GgufRope {
     double blend = file_.get_double_or(key("scaling.yarn_ext_factor"), 1);
     if (blend != 1 && blend != -1)  // -1: what YaRN has
       refuse(fmt::format("key \"{}\" is {}: expected 1", key("scaling.yarn_ext_factor"), blend));
-    scaling_.attention_factor =
-        yarn_attention_factor(scaling_.factor, 1,
-                              file_.get_double_or(key("scaling.yarn_log_multiplier"), 0)) *
-        scaling_.attention_factor * positive_or("scaling.yarn_attn_factor", 1);
+    const double usual = yarn_attention_factor(
+        scaling_.factor, 1, file_.get_double_or(key("scaling.yarn_log_multiplier"), 0));
+    // The "attention_factor" of config.json, which stands for the usual one. Writers that leave no
+    // key out, which the -1 above tells, have 1 where there is none.
+    const double own = positive_or("scaling.yarn_attn_factor", usual);
+    if (blend == -1 && own != usual && own != 1)
+      refuse(fmt::format("key \"{}\" is {} beside a \"{}\" of -1: expected 1",
+                         key("scaling.yarn_attn_factor"), own, key("scaling.yarn_ext_factor")));
+    scaling_.attention_factor *= blend == -1 ? usual : own;
   }
 
   const GgufFile& file_;

@@ -288,12 +288,28 @@ TEST_F(RopeFiles, OfGgufStretchAsThoseOfHuggingFace) {
   EXPECT_EQ(read_gguf({}, tables).rope.scaling.attention_factor, 1) << "not stretched";
   const GgufEntries yarn = {{"qwen2.rope.scaling.type", std::string("yarn")},
                             {"qwen2.rope.scaling.factor", 8.0},
-                            {"qwen2.rope.scaling.yarn_ext_factor", -1.0},
-                            {"qwen2.rope.scaling.yarn_attn_factor", 1.25}};
+                            {"qwen2.rope.scaling.attn_factor", 1.25}};
   EXPECT_NEAR(read_gguf(yarn).rope.scaling.attention_factor, 1.25 * (0.1 * std::log(8) + 1), 1e-12);
   EXPECT_EQ(read_gguf(yarn).rope.scaling.original_max_positions, 32768);
   EXPECT_THAT(gguf_refusal(yarn, {tensor("rope_freqs.weight", eight_)}),
               HasSubstr("beside RoPE scaling \"yarn\""));
+}
+
+// llama.cpp's converter writes "attention_factor" of config.json so; what saves a loaded model
+// writes every key, with 1 and -1 for those that it did not have.
+TEST_F(RopeFiles, OfGgufHaveAnAttentionFactorOfTheirOwn) {
+  auto yarn = [](double factor, std::optional<double> blend) {
+    GgufEntries entries = {{"qwen2.rope.scaling.type", std::string("yarn")},
+                           {"qwen2.rope.scaling.factor", 8.0},
+                           {"qwen2.rope.scaling.yarn_attn_factor", factor}};
+    if (blend) entries.emplace_back("qwen2.rope.scaling.yarn_ext_factor", *blend);
+    return entries;
+  };
+  EXPECT_EQ(read_gguf(yarn(1.25, {})).rope.scaling.attention_factor, 1.25);
+  EXPECT_EQ(read_gguf(yarn(1, {})).rope.scaling.attention_factor, 1);
+  EXPECT_EQ(read_gguf(yarn(1.25, 1)).rope.scaling.attention_factor, 1.25);
+  EXPECT_NEAR(read_gguf(yarn(1, -1)).rope.scaling.attention_factor, 0.1 * std::log(8) + 1, 1e-12);
+  EXPECT_THAT(gguf_refusal(yarn(1.25, -1)), HasSubstr("yarn_attn_factor\" is 1.25 beside"));
 }
 
 TEST_F(RopeFiles, OfGgufRefuseFactorsThatAreNotPositive) {

@@ -128,7 +128,7 @@ def mutate(tmp_path, monkeypatch):
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
     for name, text in {"CMakeLists.txt": MODULE, "sum.cpp": SUM, "sum_test.cpp": SUM_TEST}.items():
         (tmp_path / "src" / "store" / name).write_text(text)
-    for name in ("README.md", "CONTRIBUTING.md", "Makefile"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile"):
         (tmp_path / name).touch()
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     monkeypatch.setattr(tool, "OUT", tmp_path / "out")

@@ -36,6 +36,7 @@ enum class TensorRole {
   kRouter,
   kExpertGate,
   kExpertUp,
+  kExpertFusedGateUp,
   kExpertDown,
   kSharedExpertGate,
 };

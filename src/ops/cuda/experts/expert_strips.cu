@@ -41,16 +41,16 @@ struct ExpertStripTask {
   }
 };
 
-template <DType kDtype, int kFours>
-__global__ void __launch_bounds__(kStripThreads, kFours <= 2 ? 2 : 1)
+template <DType kDtype, int kTiles>
+__global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
     multiply_expert_strips_kernel(const __grid_constant__ ExpertStripTask group) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char bytes[];
   ExpertItem item;
   if (!find_item(group.items, group.follows, item)) return;
   StripTask task = group.of(item);
-  share_out<kFours, LaneChunk<kDtype>::kHasMinimum>(task, group.room);
-  multiply_tiles<kDtype, kFours>(task, bytes, [] { wait_for_previous(); });
+  share_out<kTiles, LaneChunk<kDtype>::kHasMinimum>(task, group.room);
+  multiply_tiles<kDtype, kTiles>(task, bytes, [] { wait_for_previous(); });
 #endif
 }
 
@@ -90,38 +90,38 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
 
 // As much memory as suits items of usual size; larger ones take their input in parts. Returns how
 // many blocks a multiprocessor has room for.
-template <int kFours, bool kHasMinimum>
+template <int kTiles, bool kHasMinimum>
 int share_out_items(const ExpertRows& rows, ExpertStripTask& group) {
-  using Memory = StripMemory<kFours, kHasMinimum>;
+  using Memory = StripMemory<kTiles, kHasMinimum>;
   const StripRooms rooms = strip_rooms(rows.rows);
   StripTask largest = group.each;
   StripTask usual = group.each;
   usual.rows = std::min(largest.rows, divide_up(rows.places(), rows.num_experts));
-  const int blocks = share_out_block<kFours, kHasMinimum>(usual, rooms);
+  const int blocks = share_out_block<kTiles, kHasMinimum>(usual, rooms);
   if (blocks == 2) {
-    share_out<kFours, kHasMinimum>(largest, rooms.of_two);
+    share_out<kTiles, kHasMinimum>(largest, rooms.of_two);
     group.room = std::max(Memory::bytes(usual), Memory::bytes(largest));
     if (group.room <= rooms.of_two) return 2;
   }
-  share_out<kFours, kHasMinimum>(largest, rooms.of_one);
+  share_out<kTiles, kHasMinimum>(largest, rooms.of_one);
   group.room = std::max(Memory::bytes(usual), Memory::bytes(largest));
   return 1;
 }
 
-template <DType kDtype, int kFours>
+template <DType kDtype, int kTiles>
 void launch(cudaStream_t stream, const ExpertRows& rows, ExpertStripTask group) {
   constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
   static const cudaError_t is_allowed = cudaFuncSetAttribute(
-      multiply_expert_strips_kernel<kDtype, kFours>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      multiply_expert_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
       static_cast<int>(kMostStripBytes));
   check_cuda(is_allowed, "use shared memory for experts' products");
   group.each.stage_bytes = static_cast<int>(stage_bytes(kDtype));
-  const int per_multiprocessor = share_out_items<kFours, kHasMinimum>(rows, group);
+  const int per_multiprocessor = share_out_items<kTiles, kHasMinimum>(rows, group);
   const int blocks = num_multiprocessors() * per_multiprocessor;
   const auto per_item = static_cast<unsigned>(
       std::min(divide_up(blocks, rows.per_row),
                divide_up(group.each.num_tiles, group.each.groups_of_block())));
-  launch_chained(multiply_expert_strips_kernel<kDtype, kFours>,
+  launch_chained(multiply_expert_strips_kernel<kDtype, kTiles>,
                  {.grid = dim3(per_item, static_cast<unsigned>(rows.most_items())),
                   .block = kStripThreads,
                   .shared_bytes = group.room,
@@ -134,7 +134,7 @@ void launch(cudaStream_t stream, const ExpertRows& rows, ExpertStripTask group) 
 
 bool has_expert_strip_kernels() {
   static const bool has_kernel =
-      runs_here(multiply_expert_strips_kernel<DType::kQ4_0, 4>, kMostStripBytes);
+      runs_here(multiply_expert_strips_kernel<DType::kQ4_0, 2>, kMostStripBytes);
   return has_kernel;
 }
 
@@ -142,10 +142,8 @@ void multiply_expert_strips(cudaStream_t stream, const ExpertProduct& product) {
   ExpertStripTask group{};
   fill_task(product, group);
   with_strip_dtype(product.weights.front()->stacks()[0].shape.dtype, [&](auto dtype) {
-    const int64_t most = std::min(product.rows.rows, product.rows.rows_of_item);
-    if (most <= 4) return launch<dtype.value, 1>(stream, product.rows, group);
-    if (most <= 8) return launch<dtype.value, 2>(stream, product.rows, group);
-    launch<dtype.value, 4>(stream, product.rows, group);
+    if (product.rows.rows_of_item <= 8) return launch<dtype.value, 1>(stream, product.rows, group);
+    launch<dtype.value, 2>(stream, product.rows, group);
   });
 }
 

@@ -27,14 +27,14 @@ __device__ void load_lane(const StripPointers& from,
 template <DType kDtype>
 __device__ void expand_run(
     const LaneChunk<kDtype>& lane, uint32_t super, int block, int half, float (&out)[kRun]) {
-  using Chunk = LaneChunk<kDtype>;
   const float scale = lane.scale(block, half, super);
-  const uint2 bytes = lane.bytes(block);
 #pragma unroll
-  for (int i = 0; i < kRun; ++i)
-    out[i] =
-        static_cast<float>(Chunk::byte_of(bytes, 2 * half + i / 2, i % 2) / Chunk::kUnit) * scale;
-  if constexpr (Chunk::kHasMinimum) {
+  for (int i = 0; i < 2; ++i) {
+    const float2 quants = __bfloat1622float2(lane.pair(block, 2 * half + i));
+    out[2 * i] = quants.x * scale;
+    out[2 * i + 1] = quants.y * scale;
+  }
+  if constexpr (LaneChunk<kDtype>::kHasMinimum) {
     const float minimum = lane.minimum(block, super);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) out[i] += minimum;

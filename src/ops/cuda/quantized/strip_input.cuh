@@ -1,10 +1,4 @@
-// The input of the kernel of strip_product.h on its way into shared memory, where it becomes
-// integers. Of a block of 32 columns whose largest number is at least 2^e and less than 2^(e + 1),
-// every number is rounded to a multiple of 2^(e - 13), which is exact for bf16 numbers of at least
-// 2^(e - 6). The multiple, less than 2^14, is 256 times a first digit and a second one, both int8.
-//
-// A block of a row takes the 64 bytes that it took as bf16: [digit][t] eight bytes, of columns
-// 4 t, 16 + 4 t, 4 t + 1, 16 + 4 t + 1 and of those two further on, as LaneChunk::bytes() has them.
+// The input of the kernel of strip_product.h on its way into shared memory.
 #pragma once
 
 #include "ops/cuda/device_code/async_copy.cuh"
@@ -12,11 +6,10 @@
 
 namespace droidspeak::cuda {
 
-// kUnit: as of LaneChunk; the scales make up for it.
-template <int kFours, bool kHasMinimum, int kUnit>
+template <int kTiles, bool kHasMinimum>
 class StripInput {
  public:
-  using Memory = StripMemory<kFours, kHasMinimum>;
+  using Memory = StripMemory<kTiles, kHasMinimum>;
   // Of the rows, one sum for each warp.
   using Squares = float[Memory::kRoomRows][kStripWarps];
 
@@ -46,13 +39,15 @@ class StripInput {
       __syncthreads();
       for (int row = 0; row < task_.rows; ++row) norm_row(row);
     }
-    for (int row = 0; row < task_.rows; ++row) make_digits(row);
     __syncthreads();
+    if constexpr (kHasMinimum) {
+      sum_blocks();
+      __syncthreads();
+    }
   }
 
  private:
-  static constexpr int kVector = 8;      // bf16 in one access
-  static constexpr int kDigitBits = 13;  // of a number's multiple, below its highest
+  static constexpr int kVector = 8;  // bf16 in one access
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
 
@@ -101,90 +96,22 @@ class StripInput {
     }
   }
 
-  // Four lanes have a block; every thread takes what it has copied.
-  __device__ void make_digits(int row) const {
-    for (int i = thread() * kVector; i < task_.phase_columns(); i += kStripThreads * kVector) {
-      __nv_bfloat16* block = row_of(row) + i / 32 * 32;
-      const auto pack = load_pack<kVector>(block + i % 32);
-      int most = 0;  // as bits, of which those of NaN are the largest
+  __device__ void sum_blocks() const {
+    const int count = task_.phase_columns() / 32 * Memory::kRoomRows;
+    for (int i = thread(); i < count; i += kStripThreads) {
+      const int row = i % Memory::kRoomRows;
+      float sum = 0;
+      if (row < task_.rows) {
+        const __nv_bfloat16* values = row_of(row) + i / Memory::kRoomRows * 32;
 #pragma unroll
-      for (int e = 0; e < kVector; ++e)
-        most = max(most, __float_as_int(fabsf(to_float(pack.values[e]))));
-      const int exponent = exponent_of(max_of_four(most));
-      const float factor = power_of_two(kDigitBits - exponent);
-      int values[kVector];
+        for (int first = 0; first < 32; first += kVector) {
+          const auto pack = load_pack<kVector>(values + first);
 #pragma unroll
-      for (int e = 0; e < kVector; ++e)
-        values[e] = __float2int_rn(to_float(pack.values[e]) * factor);
-      __syncwarp();
-      store_digits(values, i / kVector % 4, reinterpret_cast<uint4*>(block));
-      store_scale(values, row * task_.scale_pitch() + i / 32, exponent);
+          for (int e = 0; e < kVector; ++e) sum += to_float(pack.values[e]);
+        }
+      }
+      memory_.block_sums[i] = sum;
     }
-  }
-
-  // None so small that its power of two has no inverse. 128: not finite.
-  __device__ static int exponent_of(int bits) {
-    constexpr int kLeast = -100;
-    return max((bits >> 23) - 127, kLeast);
-  }
-
-  __device__ static float power_of_two(int exponent) {
-    return __int_as_float((127 + exponent) << 23);
-  }
-
-  __device__ static int max_of_four(int value) {
-    value = max(value, __shfl_xor_sync(~0u, value, 1));
-    return max(value, __shfl_xor_sync(~0u, value, 2));
-  }
-
-  // Of the block's vectors the first two lanes store the first digits, the others the second ones:
-  // each lane 16 bytes, for which it needs half of what the lane two further on or back has.
-  __device__ static void store_digits(const int (&values)[kVector], int vector, uint4* block) {
-    uint32_t first[2];
-    uint32_t second[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int* four = values + 4 * half;
-      first[half] = bytes_of(four[0] + 128, four[1] + 128, four[2] + 128, four[3] + 128, 0x0051);
-      second[half] = bytes_of(four[0], four[1], four[2], four[3], 0x0040);
-    }
-    const bool is_first = vector < 2;
-    uint32_t lower[2];  // columns below 16
-    uint32_t upper[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t other = __shfl_xor_sync(~0u, is_first ? second[half] : first[half], 2);
-      lower[half] = is_first ? first[half] : other;
-      upper[half] = is_first ? other : second[half];
-    }
-    block[vector] = {
-        __byte_perm(lower[0], upper[0], 0x5140), __byte_perm(lower[0], upper[0], 0x7362),
-        __byte_perm(lower[1], upper[1], 0x5140), __byte_perm(lower[1], upper[1], 0x7362)};
-  }
-
-  // One byte of each number, the lowest (selector 0x40) or the second (0x51).
-  __device__ static uint32_t bytes_of(int a, int b, int c, int d, uint32_t selector) {
-    const auto pair = [&](int x, int y) {
-      return __byte_perm(static_cast<uint32_t>(x), static_cast<uint32_t>(y), selector);
-    };
-    return __byte_perm(pair(a, b), pair(c, d), 0x5410);
-  }
-
-  // All four lanes call it, one stores.
-  __device__ void store_scale(const int (&values)[kVector], int at, int exponent) const {
-    const bool is_finite = exponent < 128;
-    const float scale =
-        is_finite ? power_of_two(exponent - kDigitBits) : __int_as_float(0x7fffffff);
-    int sum = 0;
-    if constexpr (kHasMinimum) {
-#pragma unroll
-      for (int e = 0; e < kVector; ++e) sum += values[e];
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
-    }
-    if (thread() % 4 != 0) return;
-    memory_.scales[at] = scale / kUnit;
-    if constexpr (kHasMinimum) memory_.block_sums[at] = scale * static_cast<float>(sum);
   }
 
   const StripTask& task_;

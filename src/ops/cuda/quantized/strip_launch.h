@@ -17,7 +17,7 @@ struct StripRooms {
 };
 
 constexpr StripRooms strip_rooms(int64_t rows) {
-  if (rows <= kMostFewRows) return {.of_one = 192 << 10, .of_two = 96 << 10};
+  if (rows <= kMostFewRows) return {.of_one = 160 << 10, .of_two = 80 << 10};
   return {.of_one = kMostStripBytes, .of_two = 112 << 10};
 }
 
@@ -37,14 +37,14 @@ inline int split_of(int num_tiles, int num_steps) {
 // Shares out the memory of a block; returns how many blocks a multiprocessor has room for. Two are
 // better, but not if the input must then come in parts. Rows that are normed may take more than
 // there is.
-template <int kFours, bool kHasMinimum>
+template <int kTiles, bool kHasMinimum>
 int share_out_block(StripTask& task, const StripRooms& rooms) {
-  if (kFours <= 2) {
-    share_out<kFours, kHasMinimum>(task, rooms.of_two);
+  if (kTiles == 1) {
+    share_out<kTiles, kHasMinimum>(task, rooms.of_two);
     const bool is_whole = task.phase_steps >= task.num_steps;
-    if (is_whole && StripMemory<kFours, kHasMinimum>::bytes(task) <= rooms.of_two) return 2;
+    if (is_whole && StripMemory<kTiles, kHasMinimum>::bytes(task) <= rooms.of_two) return 2;
   }
-  share_out<kFours, kHasMinimum>(task, rooms.of_one);
+  share_out<kTiles, kHasMinimum>(task, rooms.of_one);
   return 1;
 }
 

@@ -1,5 +1,5 @@
 // Results of a tile of the kernel of strip_product.h, as the tensor cores leave them: lane 4 g + t
-// has row g of both strips, for input row t of every four.
+// has row g of both strips, for input rows 2 t and 2 t + 1 of every eight.
 #pragma once
 
 #include "ops/cuda/quantized/strip_task.cuh"
@@ -7,46 +7,46 @@
 
 namespace droidspeak::cuda {
 
-template <int kFours>
-using TileSums = float[kFours][2];  // of each strip
+template <int kTiles>
+using TileSums = float[kTiles][4];  // strip 0: rows 2 t, 2 t + 1; strip 1
 
-template <int kFours>
+template <int kTiles>
 class StripOutput {
  public:
   __device__ StripOutput(const StripTask& task, int tile)
       : task_(task), tile_(tile), is_there_(tile < task.num_tiles) {}
 
   // What the sums start with, to be read ahead; zeros where nothing is stored.
-  __device__ void read_before(TileSums<kFours>& before) const {
-    for_each([&](int row, int output, int four, int strip) {
+  __device__ void read_before(TileSums<kTiles>& before) const {
+    for_each([&](int row, int output, int eight, int place) {
       float value = task_.bias != nullptr ? task_.bias[output] : 0.0f;
       if (task_.accumulate == Accumulate::kAdd)
         value += is_f32() ? *f32(row, output) : to_float(*bf16(row, output));
-      before[four][strip] = value;
+      before[eight][place] = value;
     });
   }
 
-  __device__ void store(const TileSums<kFours>& sums) const {
-    for_each([&](int row, int output, int four, int strip) {
-      if (task_.out != nullptr) store_sum(row, output, sums[four][strip]);
-      if (task_.gated != nullptr && strip == 0)
-        store_gated(row, output, sums[four][0], sums[four][1]);
+  __device__ void store(const TileSums<kTiles>& sums) const {
+    for_each([&](int row, int output, int eight, int place) {
+      if (task_.out != nullptr) store_sum(row, output, sums[eight][place]);
+      if (task_.gated != nullptr && place < 2)
+        store_gated(row, output, sums[eight][place], sums[eight][place + 2]);
     });
   }
 
  private:
-  // Calls body(input row, matrix row, four of rows, strip) for what there is.
+  // Calls body(input row, matrix row, eight of rows, place in the sums) for what there is.
   template <class Body>
   __device__ __forceinline__ void for_each(const Body& body) const {
     if (!is_there_) return;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int four = 0; four < kFours; ++four) {
+    for (int eight = 0; eight < kTiles; ++eight) {
 #pragma unroll
-      for (int strip = 0; strip < 2; ++strip) {
-        const int output = task_.strip_of(tile_, strip) * kStripRows + lane / 4;
-        const int row = 4 * four + lane % 4;
-        if (row < task_.rows && output < task_.outputs) body(row, output, four, strip);
+      for (int place = 0; place < 4; ++place) {
+        const int output = task_.strip_of(tile_, place / 2) * kStripRows + lane / 4;
+        const int row = 8 * eight + 2 * (lane % 4) + place % 2;
+        if (row < task_.rows && output < task_.outputs) body(row, output, eight, place);
       }
     }
   }

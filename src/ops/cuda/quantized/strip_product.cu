@@ -29,9 +29,9 @@ constexpr StripTask least_task(int64_t rows, int64_t columns, const float* norm_
 
 // There is room for the least part of the input.
 constexpr int kPartColumns = kStripWarps * kStepColumns;
-static_assert(StripMemory<4, true>::bytes(least_task(kStripPieceRows, kPartColumns, nullptr)) <=
+static_assert(StripMemory<2, true>::bytes(least_task(kStripPieceRows, kPartColumns, nullptr)) <=
               kMostStripBytes);
-static_assert(kMostFewRows <= 4);
+static_assert(kMostFewRows <= 8);
 static_assert(StripMemory<1, true>::bytes(least_task(kMostFewRows, kPartColumns, nullptr)) <=
               strip_rooms(kMostFewRows).of_one);
 
@@ -41,20 +41,20 @@ bool can_norm(const FewRowsProduct& product) {
   return StripMemory<1, true>::bytes(task) <= kMostStripBytes;
 }
 
-template <DType kDtype, int kFours>
+template <DType kDtype, int kTiles>
 void launch(cudaStream_t stream, StripTask task) {
   constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
   static const cudaError_t is_allowed = cudaFuncSetAttribute(
-      multiply_strips_kernel<kDtype, kFours>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      multiply_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
       static_cast<int>(kMostStripBytes));
   check_cuda(is_allowed, "use shared memory for quantised products");
   task.stage_bytes = static_cast<int>(stage_bytes(kDtype));
   const int blocks =
-      num_multiprocessors() * share_out_block<kFours, kHasMinimum>(task, strip_rooms(task.rows));
-  launch_chained(multiply_strips_kernel<kDtype, kFours>,
+      num_multiprocessors() * share_out_block<kTiles, kHasMinimum>(task, strip_rooms(task.rows));
+  launch_chained(multiply_strips_kernel<kDtype, kTiles>,
                  {.grid = dim3(static_cast<unsigned>(std::min(blocks, task.num_tiles))),
                   .block = kStripThreads,
-                  .shared_bytes = StripMemory<kFours, kHasMinimum>::bytes(task),
+                  .shared_bytes = StripMemory<kTiles, kHasMinimum>::bytes(task),
                   .stream = stream,
                   .rows = task.rows},
                  task);
@@ -97,9 +97,8 @@ void multiply_stack(cudaStream_t stream, const FewRowsProduct& product, const St
   task.num_steps = divide_up(task.weights.num_chunks, kStepChunks);
   task.split = split_of(task.num_tiles, task.num_steps);
   with_strip_dtype(stack.shape.dtype, [&](auto dtype) {
-    if (task.rows <= 4) return launch<dtype.value, 1>(stream, task);
-    if (task.rows <= 8) return launch<dtype.value, 2>(stream, task);
-    launch<dtype.value, 4>(stream, task);
+    if (task.rows <= 8) return launch<dtype.value, 1>(stream, task);
+    launch<dtype.value, 2>(stream, task);
   });
 }
 
@@ -138,7 +137,7 @@ bool can_gate(const CudaMatrix& weights) {
 
 bool strip_products_support(const CudaMatrix& weights, TensorView in, TensorView out) {
   static const bool has_kernel =
-      runs_here(multiply_strips_kernel<DType::kQ4_0, 4>, kMostStripBytes);
+      runs_here(multiply_strips_kernel<DType::kQ4_0, 2>, kMostStripBytes);
   return has_kernel && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
          in.rows <= kMostStripRows && in.dtype == DType::kBF16 && is_packed(in, kVector) &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);

@@ -1,9 +1,9 @@
 // Products of few bf16 rows with quantised weights: every warp has 16 matrix rows brought into
-// shared memory, far ahead of their use, and lets the tensor cores multiply the quants as int8 with
-// two int8 digits of each input (strip_input.cuh); sums over more than a block of 32 columns, and
-// scales, are f32. What a row gives here does not depend on the others, nor on how many they are,
-// up to kMostStripRows. A norm before the product is no part of that: up to four rows are normed
-// here, more by rms_norm(), which adds up in another order.
+// shared memory, far ahead of their use, makes exact bf16 numbers of the quants, and lets the
+// tensor cores multiply them; sums and scales are f32. What a row gives here
+// does not depend on the others, nor on how many they are, up to kMostStripRows. A norm before the
+// product is no part of that: up to four rows are normed here, more by rms_norm(), which adds up in
+// another order.
 #pragma once
 
 #include <cuda_runtime_api.h>

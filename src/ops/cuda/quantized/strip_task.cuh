@@ -17,8 +17,7 @@ inline constexpr int kStepChunks = 2;
 inline constexpr int kStepColumns = kStepChunks * kStripColumns;
 inline constexpr int kMostStages = 4;  // steps of a warp on their way
 inline constexpr int kLeastStages = 2;
-inline constexpr int kInputPadding = 32;  // columns between rows in shared memory: other banks
-inline constexpr int kScalePadding = 4;   // likewise, of scales
+inline constexpr int kInputPadding = 16;  // between rows in shared memory: other banks
 
 // What a warp has of a step: of both strips low, high, scales, supers.
 constexpr size_t stage_bytes(DType dtype) {
@@ -67,11 +66,6 @@ struct StripTask {
 
   __host__ __device__ constexpr int in_pitch() const { return phase_columns() + kInputPadding; }
 
-  // Of the input's blocks of 32 columns.
-  __host__ __device__ constexpr int scale_pitch() const {
-    return phase_columns() / 32 + kScalePadding;
-  }
-
   __device__ int strip_of(int tile, int which) const {
     if (gate_strips > 0) return tile + which * gate_strips;
     return 2 * tile + which;
@@ -93,36 +87,33 @@ struct TilePlace {
 };
 
 // Shared memory: the weights' ring and its barriers, sums of the warps that share tiles, the norm's
-// weights, the input. A kernel is made for kFours times four rows of it.
-template <int kFours, bool kHasMinimum>
+// weights, sums of the input's blocks, the input.
+template <int kTiles, bool kHasMinimum>
 struct StripMemory {
-  static constexpr int kRoomRows = 4 * kFours;
-  static constexpr int kSumsOfWarp = 32 * 2 * kFours;
+  static constexpr int kRoomRows = 8 * kTiles;
+  static constexpr int kSumsOfWarp = 32 * 4 * kTiles;
+
   static constexpr int kBarrierBytes = 8;
 
   unsigned char* ring;      // [warp][stages][stage_bytes]
   unsigned char* barriers;  // [warp][stages][kBarrierBytes]
   float* shares;            // [warp][kSumsOfWarp]
   float* norm;              // [columns], when rows are normed
-  float* scales;            // [row][scale_pitch()] of the input's blocks of 32 columns
-  float* block_sums;        // the same of their sums, when the weights have minima
-  __nv_bfloat16* in;        // [row][in_pitch()], then their digits in place (StripInput)
+  float* block_sums;        // [block of 32 columns][kRoomRows], when the weights have minima
+  __nv_bfloat16* in;        // [rows][pitch]
 
   __device__ StripMemory(const StripTask& task, unsigned char* memory) {
     ring = memory;
     barriers = ring + kStripWarps * task.stages * task.stage_bytes;
     shares = reinterpret_cast<float*>(barriers + kStripWarps * task.stages * kBarrierBytes);
     norm = shares + share_floats(task);
-    scales = norm + norm_floats(task);
-    block_sums = scales + scale_floats(task);
-    in = reinterpret_cast<__nv_bfloat16*>(kHasMinimum ? block_sums + scale_floats(task)
-                                                      : block_sums);
+    block_sums = norm + norm_floats(task);
+    in = reinterpret_cast<__nv_bfloat16*>(block_sums + sum_floats(task));
   }
 
   __host__ __device__ static constexpr size_t bytes(const StripTask& task) {
     const int ring = kStripWarps * task.stages * (task.stage_bytes + kBarrierBytes);
-    const int floats =
-        share_floats(task) + norm_floats(task) + (kHasMinimum ? 2 : 1) * scale_floats(task);
+    const int floats = share_floats(task) + norm_floats(task) + sum_floats(task);
     const int elements = task.rows * task.in_pitch();
     return static_cast<size_t>(ring) + static_cast<size_t>(floats) * sizeof(float) +
            static_cast<size_t>(elements) * sizeof(__nv_bfloat16);
@@ -137,16 +128,16 @@ struct StripMemory {
     return task.norm_weight == nullptr ? 0 : task.columns;
   }
 
-  __host__ __device__ static constexpr int scale_floats(const StripTask& task) {
-    return task.rows * task.scale_pitch();
+  __host__ __device__ static constexpr int sum_floats(const StripTask& task) {
+    return kHasMinimum ? task.phase_columns() / 32 * kRoomRows : 0;
   }
 };
 
 // Weights as far ahead as there is room for beside the whole input; if there is none for that, as
 // much of the input at a time as possible. Rows that are normed need room for all of it.
-template <int kFours, bool kHasMinimum>
+template <int kTiles, bool kHasMinimum>
 __host__ __device__ constexpr void share_out(StripTask& task, size_t room) {
-  using Memory = StripMemory<kFours, kHasMinimum>;
+  using Memory = StripMemory<kTiles, kHasMinimum>;
   const int split = task.split;
   task.phase_steps = (task.num_steps + split - 1) / split * split;
   task.stages = kMostStages;
