@@ -185,6 +185,7 @@ void Model::queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, con
   norm();
   if (parts.small_products) ops.linear(*layer.qkv, v.normed, v.qkv);
   correct(ops, layer, &Adapter::qkv, work, v.normed, v.qkv);
+  if (parts.large_products) ops.announce(*layer.gate_up);
   if (parts.rotation) ops.rotate_and_store(v.qkv, rope, slices_, kv);
   if (parts.attention) ops.attention(v.qkv, {shape_.heads, scale, 0}, slices_, kv, v.attended);
   if (parts.small_products) ops.linear(*layer.output, v.attended, v.hidden, Accumulate::kAdd);

@@ -26,18 +26,23 @@ struct NamedPaths {
   FastPaths paths;
 };
 
-constexpr NamedPaths kPaths[] = {{"all fast paths", {}},
-                                 {"no graphs", {.graphs = false}},
-                                 {"no fused LoRA", {.fused_lora = false}},
-                                 {"no products of our own", {.few_row_products = false}},
-                                 {"not joined", {.joined = false}},
-                                 {"no timed choice", {.timed_choice = false}},
-                                 {"none",
-                                  {.graphs = false,
-                                   .fused_lora = false,
-                                   .few_row_products = false,
-                                   .joined = false,
-                                   .timed_choice = false}}};
+constexpr NamedPaths kPaths[] = {
+    {"all fast paths", {}},
+    {"no graphs", {.graphs = false}},
+    {"no fused LoRA", {.fused_lora = false}},
+    {"no products of our own", {.few_row_products = false}},
+    {"not joined", {.joined = false}},
+    {"rotation not joined", {.joined_rotation = false}},
+    {"not read ahead", {.read_ahead = false}},
+    {"neither of these", {.joined_rotation = false, .read_ahead = false}},
+    {"no timed choice", {.timed_choice = false}},
+    {"none",
+     {.graphs = false,
+      .fused_lora = false,
+      .few_row_products = false,
+      .joined = false,
+      .read_ahead = false,
+      .timed_choice = false}}};
 
 void bench_paths(CudaDevice& device, Model& model, size_t num_paths) {
   const int32_t batch = model.batch();

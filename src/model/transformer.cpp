@@ -142,6 +142,7 @@ TensorView Transformer::store_kv(int32_t layer,
     ops_.rms_norm(q, data_or_null(w.q_norm), c.norm_epsilon, q);
     ops_.rms_norm(k, data_or_null(w.k_norm), c.norm_epsilon, k);
   }
+  if (w.gate_up != nullptr) ops_.announce(*w.gate_up);
   ops_.rotate_and_store(qkv, rope_options(layer), sequence_slices_, kv.layer(layer));
   return qkv;
 }

@@ -236,6 +236,10 @@ class Ops {
   // rows[i] *= sigmoid(gates[i]); gates: [rows, 1] f32.
   virtual void gate_rows(TensorView gates, TensorView rows) = 0;
 
+  // A hint, which changes no result: rows are multiplied with this matrix soon after the next
+  // rotate_and_store(), and a device that reads little until then may begin with it.
+  virtual void announce(const WeightMatrix& /*weights*/) {}
+
   // Norms (optional) and rotates the q part of qkv in place; norms and rotates k, writes k and v of
   // every row into the cache. The rows of qkv are covered by the slices.
   virtual void rotate_and_store(TensorView qkv,

@@ -203,6 +203,11 @@ class CudaOps final : public Ops {
     if (rows.rows > 0) cuda::gate_rows(stream_, gates, rows);
   }
 
+  void announce(const WeightMatrix& weights) override {
+    if (is_tracing_) return trace_.add(Operation::kAnnounce, weights);
+    announced_ = &as_cuda(weights);
+  }
+
   void rotate_and_store(TensorView qkv,
                         const RopeOptions& options,
                         std::span<const SequenceSlice> slices,
@@ -213,8 +218,14 @@ class CudaOps final : public Ops {
       trace_.add(Operation::kRotate, qkv, options, kv);
       return trace_.add_slices(slices, qkv.rows);
     }
+    const CudaMatrix* next = std::exchange(announced_, nullptr);
+    const bool reads_ahead = paths_.read_ahead && next != nullptr && qkv.rows <= kMostFewRows;
+    const BatchLayout& layout = layout_of(slices);
+    const ReadAhead ahead = reads_ahead ? ReadAhead::of(*next) : ReadAhead{};
+    if (paths_.joined_rotation && joiner_.rotate_and_store({qkv, options, &layout, kv, ahead}))
+      return;
     joiner_.flush();
-    cuda::rotate_and_store(stream_, qkv, options, layout_of(slices), kv);
+    cuda::rotate_and_store(stream_, qkv, options, layout, kv, ahead);
   }
 
   void attention(TensorView qkv,
@@ -229,8 +240,8 @@ class CudaOps final : public Ops {
       trace_.add(Operation::kAttention, qkv, options, kv, out);
       return trace_.add_slices(slices, qkv.rows);
     }
-    joiner_.flush();
-    attention_.run(qkv, options, layout_of(slices), kv, out);
+    const auto rotation = joiner_.take_rotation(qkv, kv);
+    attention_.run(qkv, options, layout_of(slices), kv, out, rotation.value_or(RotationBefore{}));
   }
 
   void add_attention_mass(TensorView qkv,
@@ -422,6 +433,7 @@ class CudaOps final : public Ops {
   LayoutCache layouts_;
   StepGraphs graphs_;
   OpTrace trace_;
+  const CudaMatrix* announced_ = nullptr;       // until the next rotation
   bool is_tracing_ = false;                     // operations are noted, not queued
   const StepGraphs::Inputs* inputs_ = nullptr;  // of a step that is queued as a whole
   size_t num_corrections_ = 0;                  // of it, queued so far

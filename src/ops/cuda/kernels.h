@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ops/cuda/products/cuda_matrix.h"
+#include "ops/cuda/rows/read_ahead.h"
 #include "ops/cuda/steps/batch_layout.h"
 #include "ops/ops.h"
 
@@ -37,12 +38,13 @@ void add_weighted_rows(
 
 void gate_rows(cudaStream_t stream, TensorView gates, TensorView rows);
 
-// Rows that belong to no slice are left alone.
+// Rows that belong to no slice are left alone. Weights are brought into the cache beside that.
 void rotate_and_store(cudaStream_t stream,
                       TensorView qkv,
                       const RopeOptions& options,
                       const BatchLayout& layout,
-                      const KvLayerView& kv);
+                      const KvLayerView& kv,
+                      const ReadAhead& ahead);
 
 // scratch: [heads, 2 + positions that the row sees], device memory.
 void add_attention_mass(cudaStream_t stream,

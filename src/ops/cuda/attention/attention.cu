@@ -23,7 +23,8 @@ void Attention::run(TensorView qkv,
                     const AttentionOptions& options,
                     const BatchLayout& layout,
                     const KvLayerView& kv,
-                    TensorView out) {
+                    TensorView out,
+                    const RotationBefore& before) {
   check(options.num_heads % kv.num_kv_heads == 0, "query heads share K/V heads evenly");
   check(
       out.rows == qkv.rows && out.columns == static_cast<int64_t>(options.num_heads) * kv.head_dim,
@@ -32,7 +33,7 @@ void Attention::run(TensorView qkv,
   if (!tiles_support(qkv, kv)) return attend_plainly(qkv, options, layout, kv, out, stream_);
   // The border between the two lies where the tile of 16 packed rows is full, whatever the batch.
   const int32_t decode_rows = std::min(kLargestSplitRows, 16 * kv.num_kv_heads / options.num_heads);
-  tiles_.run(qkv, options, layout, kv, {1, decode_rows}, Slices::kAll, out);
+  tiles_.run(qkv, options, layout, kv, {1, decode_rows}, Slices::kAll, out, before);
   tiles_.run(qkv, options, layout, kv, {decode_rows + 1, kLargestSplitRows}, Slices::kAll, out);
   if (layout.max_rows > kLargestSplitRows) run_long_slices(qkv, options, layout, kv, out);
 }

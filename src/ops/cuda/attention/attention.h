@@ -22,12 +22,14 @@ class Attention {
   // Memory that kernels for few rows use besides what they are given.
   const void* scratch() const { return tiles_.scratch(); }
 
-  // As Ops::attention(): q is rotated, the cache holds K and V of the rows.
+  // As Ops::attention(): q is rotated, the cache holds K and V of the rows, or tiles_can_rotate()
+  // and both are left to it.
   void run(TensorView qkv,
            const AttentionOptions& options,
            const BatchLayout& layout,
            const KvLayerView& kv,
-           TensorView out);
+           TensorView out,
+           const RotationBefore& before = {});
 
  private:
   void run_long_slices(TensorView qkv,

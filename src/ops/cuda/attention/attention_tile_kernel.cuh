@@ -8,6 +8,7 @@
 #include "ops/cuda/device_code/cache_hints.cuh"
 #include "ops/cuda/device_code/chain.cuh"
 #include "ops/cuda/device_code/tensor_core.cuh"
+#include "ops/cuda/rows/read_ahead.cuh"
 
 namespace droidspeak::cuda {
 
@@ -40,6 +41,12 @@ struct TileArguments {
   int32_t max_splits = 1;  // of the slices at hand
   float scale = 1;         // of a score, log2(e) included
   float soft_cap = 0;      // of a score before it is scaled; 0: none
+  // [positions, head_dim]: cosines, then sines. When it is given, slices have one row each, of
+  // which neither q nor k is rotated and nothing is in the cache: the kernel does both on its way.
+  const float* rope = nullptr;
+  // Blocks behind those of the slices bring this closer.
+  int32_t num_slices = 0;
+  ReadAhead ahead;
   // Of slices longer than split_step: sums [num_slices, largest_rows, heads, max_splits, head_dim]
   // that are not yet divided, and their [..., max_splits] (maximum, total of weights).
   float* sums = nullptr;
@@ -128,6 +135,10 @@ class TileKernel {
   static constexpr int kPitch = kHeadDim + 8;  // an odd number of 16 bytes: no bank conflicts
   static constexpr int kTileElements = kTileKeys * kPitch;
 
+  // A thread has one pair of columns of a head, its first threads all of them.
+  static constexpr bool kCanRotate =
+      std::is_same_v<Element, __nv_bfloat16> && kRowWarps == 1 && kTileThreads % kHeadDim == 0;
+
   struct Shared {
     alignas(16) T q[kRows * kPitch];
     alignas(16) T k[kStages][kTileElements];
@@ -149,12 +160,21 @@ class TileKernel {
       position_[half] = position_of(a_, work, work.first + warp_row(half));
     lowest_ = position_of(a_, work, work.first + 16 * row_warp_);
     highest_ = position_of(a_, work, work.first + 16 * row_warp_ + 15);
+    if constexpr (kCanRotate) {
+      if (a_.rope == nullptr) return;
+      const float* angles = a_.rope + static_cast<int64_t>(lowest_) * kHeadDim + pair_of_thread();
+      cosine_ = angles[0];
+      sine_ = angles[kHeadDim / 2];
+    }
   }
 
   __device__ void run() {
     const int32_t first_tile = work_.begin / kTileKeys;
     const int32_t end_tile = (work_.end + kTileKeys - 1) / kTileKeys;
     load_q();
+    if constexpr (kCanRotate) {
+      if (a_.rope != nullptr) rotate_and_store();
+    }
     for (int stage = 0; stage < kStages - 1; ++stage) {
       if (first_tile + stage < end_tile) load_keys(first_tile + stage, stage);
       commit_copies();
@@ -175,6 +195,47 @@ class TileKernel {
  private:
   __device__ int warp_row(int half) const {
     return 16 * row_warp_ + lane_ / 4 + 8 * half;
+  }
+
+  __device__ static int pair_of_thread() {
+    return static_cast<int>(threadIdx.x) % (kHeadDim / 2);
+  }
+
+  // What comes before attention, of the one row: its q in shared memory, and by the block that sees
+  // the newest key its k and v in the cache.
+  __device__ void rotate_and_store() {
+    const int first = static_cast<int>(threadIdx.x) / (kHeadDim / 2);
+    if (work_.end == lowest_ + 1) store_new_row(first);
+    __syncthreads();
+    for (int row = first; row < a_.group; row += kTileThreads / (kHeadDim / 2)) {
+      T* pair = shared_.q + row * kPitch + pair_of_thread();
+      rotate(to_float(pair[0]), to_float(pair[kHeadDim / 2]), pair);
+    }
+  }
+
+  __device__ void store_new_row(int which) const {
+    const int32_t block =
+        a_.blocks[static_cast<int64_t>(work_.slice) * a_.max_blocks + lowest_ / kTileKeys];
+    const int64_t row =
+        (static_cast<int64_t>(block) * a_.num_kv_heads + work_.kv_head) * kTileKeys +
+        lowest_ % kTileKeys;
+    const __nv_bfloat16* from = a_.q + a_.slice_row[work_.slice] * a_.q_stride +
+                                (a_.num_kv_heads * a_.group + work_.kv_head) * kHeadDim;
+    const int pair = pair_of_thread();
+    if (which == 0) {
+      T* to = static_cast<T*>(const_cast<void*>(a_.k)) + row * kHeadDim + pair;
+      rotate(to_float(from[pair]), to_float(from[pair + kHeadDim / 2]), to);
+    } else if (which == 1) {
+      T* to = static_cast<T*>(const_cast<void*>(a_.v)) + row * kHeadDim + pair;
+      from += a_.num_kv_heads * kHeadDim + pair;
+      to[0] = from[0];
+      to[kHeadDim / 2] = from[kHeadDim / 2];
+    }
+  }
+
+  __device__ void rotate(float x, float y, T* to) const {
+    to[0] = __float2bfloat16_rn(x * cosine_ - y * sine_);
+    to[kHeadDim / 2] = __float2bfloat16_rn(y * cosine_ + x * sine_);
   }
 
   __device__ void load_q() {
@@ -461,6 +522,8 @@ class TileKernel {
   int32_t position_[2];
   int32_t lowest_;  // position of the warp's rows
   int32_t highest_;
+  float cosine_ = 1;  // of this thread's pair
+  float sine_ = 0;
   uint32_t q_[kHeadDim / 16][4];
   float sums_[kHeadDim / 8][4] = {};
   float maximum_[2] = {-INFINITY, -INFINITY};
@@ -474,12 +537,15 @@ __global__ void __launch_bounds__(kTileThreads)
   extern __shared__ __align__(16) unsigned char memory[];
   TileWork work;
   let_next_start();
+  if (static_cast<int32_t>(blockIdx.z) >= arguments.num_slices) {
+    wait_for_previous();
+    return read_ahead(arguments.ahead, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
+  }
   // No kernel of a chain writes the layout.
-  const bool has_work = find_work(arguments, Kernel::kRows, work);
-  if (has_work) prefetch_keys<Element, kHeadDim>(arguments, work);
-  wait_for_previous();
-  if (!has_work) return;
+  if (!find_work(arguments, Kernel::kRows, work)) return wait_for_previous();
+  prefetch_keys<Element, kHeadDim>(arguments, work);
   Kernel kernel(arguments, work, *reinterpret_cast<typename Kernel::Shared*>(memory));
+  wait_for_previous();
   kernel.run();
 }
 

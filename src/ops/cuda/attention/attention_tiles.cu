@@ -93,7 +93,7 @@ void launch_tiles(const Launch& launch) {
   const int32_t row_tiles = (a.largest_rows * a.group + Kernel::kRows - 1) / Kernel::kRows;
   const dim3 grid(static_cast<unsigned>(a.max_splits),
                   static_cast<unsigned>(row_tiles * a.num_kv_heads),
-                  static_cast<unsigned>(launch.layout.num_slices));
+                  static_cast<unsigned>(a.num_slices + (a.ahead.pieces > 0 ? 1 : 0)));
   launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream, launch.layout.num_rows}, a);
   if (a.max_splits == 1) return;
   const dim3 rows(static_cast<unsigned>(a.num_kv_heads * a.group),
@@ -168,6 +168,7 @@ TileArguments arguments_of(TensorView qkv,
   a.slice_length = layout.slice_length;
   a.row_position = layout.row_position;
   a.max_blocks = layout.max_blocks;
+  a.num_slices = layout.num_slices;
   a.num_kv_heads = kv.num_kv_heads;
   a.group = options.num_heads / kv.num_kv_heads;
   a.window = options.sliding_window;
@@ -184,18 +185,30 @@ bool tiles_support(const TensorView& qkv, const KvLayerView& kv) {
   return qkv.dtype == DType::kBF16 && is_wide && kv.dtype != DType::kF32 && qkv.row_stride % 8 == 0;
 }
 
+bool tiles_can_rotate(const TensorView& qkv,
+                      const RopeOptions& rope,
+                      const BatchLayout& layout,
+                      const KvLayerView& kv) {
+  return tiles_support(qkv, kv) && kv.dtype == DType::kBF16 && kTileThreads % kv.head_dim == 0 &&
+         rope.rotary_dim == rope.head_dim && rope.q_norm == nullptr && rope.k_norm == nullptr &&
+         layout.max_rows == 1 && rope.num_heads <= 16 * rope.num_kv_heads;
+}
+
 void TileAttention::run(TensorView qkv,
                         const AttentionOptions& options,
                         const BatchLayout& layout,
                         const KvLayerView& kv,
                         RowRange rows,
                         Slices only,
-                        TensorView out) {
+                        TensorView out,
+                        const RotationBefore& before) {
   check(tiles_support(qkv, kv) && out.dtype == DType::kBF16, "attention tiles know these types");
   check(options.scale > 0, "attention scale is positive");
   const Extent extent = extent_of(layout, rows, only);
   if (extent.num_slices == 0) return;
   TileArguments a = arguments_of(qkv, options, layout, kv, out);
+  a.rope = before.table;
+  a.ahead = before.ahead;
   a.smallest_rows = rows.smallest;
   a.largest_rows = extent.rows;
   a.only_gathered = only == Slices::kGathered;

@@ -8,6 +8,7 @@
 
 #include "kv/kv_view.h"
 #include "ops/cuda/attention/attention_scratch.h"
+#include "ops/cuda/rows/read_ahead.h"
 #include "ops/cuda/steps/batch_layout.h"
 #include "ops/ops.h"
 
@@ -31,6 +32,17 @@ enum class Slices { kAll, kGathered };
 
 bool tiles_support(const TensorView& qkv, const KvLayerView& kv);
 
+// What rotate_and_store() would do, done within attention of one row a slice; q stays as it is.
+struct RotationBefore {
+  const float* table = nullptr;  // RopeOptions::table; null: it is done
+  ReadAhead ahead = {};
+};
+
+bool tiles_can_rotate(const TensorView& qkv,
+                      const RopeOptions& rope,
+                      const BatchLayout& layout,
+                      const KvLayerView& kv);
+
 class TileAttention {
  public:
   explicit TileAttention(cudaStream_t stream) : stream_(stream), scratch_(stream) {}
@@ -46,7 +58,8 @@ class TileAttention {
            const KvLayerView& kv,
            RowRange rows,
            Slices only,
-           TensorView out);
+           TensorView out,
+           const RotationBefore& before = {});
 
  private:
   cudaStream_t stream_;

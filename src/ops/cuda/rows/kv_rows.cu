@@ -4,6 +4,7 @@
 #include "ops/cuda/device_code/chain.cuh"
 #include "ops/cuda/device_code/vector.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/rows/read_ahead.cuh"
 
 namespace droidspeak::cuda {
 namespace {
@@ -24,13 +25,16 @@ struct RowsTask {
   int32_t max_blocks;
   RopeOptions rope;
   KvLayerView kv;
+  int32_t num_rows;
+  ReadAhead ahead;
 };
 
 template <class T>
 RowsTask<T> make_task(TensorView rows,
                       const RopeOptions& rope,
                       const BatchLayout& layout,
-                      const KvLayerView& kv) {
+                      const KvLayerView& kv,
+                      const ReadAhead& ahead = {}) {
   check(rope.head_dim % kSize == 0 && rows.row_stride % kSize == 0 &&
             reinterpret_cast<uintptr_t>(rows.data) % (kSize * sizeof(T)) == 0,
         "heads start at multiples of four elements");
@@ -41,7 +45,9 @@ RowsTask<T> make_task(TensorView rows,
           .blocks = layout.blocks,
           .max_blocks = layout.max_blocks,
           .rope = rope,
-          .kv = kv};
+          .kv = kv,
+          .num_rows = layout.num_rows,
+          .ahead = ahead};
 }
 
 // Where one token of one head lies in the cache, counted in heads.
@@ -176,7 +182,7 @@ __global__ void rotate_and_store_kernel(RowsTask<T> task) {
 
 // The usual case in registers: bf16 rows and cache, heads of 128 that rotate whole, no norms. A
 // block works on one row; a lane holds two neighbouring elements of each half of a head.
-// grid: (rows)
+// grid: (rows and blocks that read ahead)
 __global__ void rotate_and_store_wide_kernel(RowsTask<__nv_bfloat16> task) {
   constexpr int kHead = 128;
   constexpr int kBatch = 6;  // heads in flight
@@ -184,6 +190,11 @@ __global__ void rotate_and_store_wide_kernel(RowsTask<__nv_bfloat16> task) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(blockIdx.x);
   let_next_start();
+  if (row >= task.num_rows) {
+    wait_for_previous();
+    const auto rows = static_cast<unsigned>(task.num_rows);
+    return read_ahead(task.ahead, blockIdx.x - rows, gridDim.x - rows);
+  }
   // No kernel of a chain writes the layout and the table.
   const bool has_slice = task.row_slice[row] >= 0;
   const int position = has_slice ? task.row_position[row] : 0;
@@ -306,12 +317,14 @@ void rotate_and_store(cudaStream_t stream,
                       TensorView qkv,
                       const RopeOptions& options,
                       const BatchLayout& layout,
-                      const KvLayerView& kv) {
+                      const KvLayerView& kv,
+                      const ReadAhead& ahead) {
   if (is_usual(qkv, options, kv)) {
-    const dim3 grid(static_cast<unsigned>(layout.num_rows));
+    const unsigned others = ahead.pieces > 0 ? ReadAhead::kBlocks : 0;
+    const dim3 grid(static_cast<unsigned>(layout.num_rows) + others);
     return launch_chained(rotate_and_store_wide_kernel,
                           {grid, 32 * kWarps, 0, stream, layout.num_rows},
-                          make_task<__nv_bfloat16>(qkv, options, layout, kv));
+                          make_task<__nv_bfloat16>(qkv, options, layout, kv, ahead));
   }
   const int32_t heads = options.num_heads + 2 * options.num_kv_heads;
   const Launch launch = launch_of(layout.num_rows, heads, options);

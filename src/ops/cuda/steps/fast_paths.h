@@ -15,6 +15,8 @@ struct FastPaths {
   bool few_row_products = true;  // our own kernels for few rows
   bool joined = true;            // norms and activations of few rows with the products beside them
   bool grouped_experts = true;   // all experts of few rows in one product, chosen on the device
+  bool joined_rotation = true;   // rotation of single rows with attention over them
+  bool read_ahead = true;        // announced weights, beside what reads little
   bool timed_choice = true;      // of product algorithms; else what cuBLASLt proposes first
 };
 

@@ -20,13 +20,19 @@ void OpJoiner::flush() {
     cuda::rms_norm(stream_, norm_->in, norm.weight, norm.epsilon, norm.out);
   }
   if (product_) multiply_few_rows(stream_, *product_);
+  if (rotation_) {
+    const auto& [qkv, options, layout, kv, ahead] = *rotation_;
+    cuda::rotate_and_store(stream_, qkv, options, *layout, kv, ahead);
+  }
   norm_.reset();
   product_.reset();
+  rotation_.reset();
 }
 
 void OpJoiner::forget() {
   norm_.reset();
   product_.reset();
+  rotation_.reset();
   stream_ = nullptr;
 }
 
@@ -52,6 +58,24 @@ bool OpJoiner::linear(const Product& product) {
   product_->norm = norm_->norm;
   norm_.reset();
   return true;
+}
+
+bool OpJoiner::rotate_and_store(const Rotation& rotation) {
+  flush();
+  if (!is_active() ||
+      !tiles_can_rotate(rotation.qkv, rotation.options, *rotation.layout, rotation.kv))
+    return false;
+  rotation_ = rotation;
+  return true;
+}
+
+std::optional<RotationBefore> OpJoiner::take_rotation(TensorView qkv, const KvLayerView& kv) {
+  if (!rotation_ || !is_same(rotation_->qkv, qkv) || rotation_->kv.k != kv.k) {
+    flush();
+    return std::nullopt;
+  }
+  const Rotation taken = *std::exchange(rotation_, std::nullopt);
+  return RotationBefore{taken.options.table, taken.ahead};
 }
 
 std::optional<NormedRows> OpJoiner::take_norm(TensorView rows) {

@@ -5,10 +5,20 @@
 
 #include <optional>
 
+#include "ops/cuda/attention/attention_tiles.h"
 #include "ops/cuda/products/few_rows.h"
 #include "ops/cuda/products/linear.h"
 
 namespace droidspeak::cuda {
+
+// What rotate_and_store() is called with.
+struct Rotation {
+  TensorView qkv;
+  RopeOptions options;
+  const BatchLayout* layout;
+  KvLayerView kv;
+  ReadAhead ahead;
+};
 
 class OpJoiner {
  public:
@@ -27,6 +37,11 @@ class OpJoiner {
   [[nodiscard]] bool linear(const Product& product);
   [[nodiscard]] bool gated_activation(TensorView in, Activation activation, TensorView out);
 
+  // A rotation waits for the attention over what it stores.
+  [[nodiscard]] bool rotate_and_store(const Rotation& rotation);
+  // The one that waits, if it is of these tensors.
+  std::optional<RotationBefore> take_rotation(TensorView qkv, const KvLayerView& kv);
+
   // The norm that waits and gives these rows, for a kernel that norms them itself; all else that
   // had waited is queued.
   std::optional<NormedRows> take_norm(TensorView rows);
@@ -36,7 +51,8 @@ class OpJoiner {
 
   Linear& linear_;
   cudaStream_t stream_ = nullptr;   // null: nothing waits
-  std::optional<NormedRows> norm_;  // not both wait
+  std::optional<NormedRows> norm_;  // only one of the three waits
+  std::optional<Rotation> rotation_;
   std::optional<FewRowsProduct> product_;
 };
 

@@ -26,6 +26,7 @@ enum class Operation : uint64_t {
   kAddScaled,
   kExperts,
   kGateRows,
+  kAnnounce,
   kRotate,
   kAttention,
   kCopy,

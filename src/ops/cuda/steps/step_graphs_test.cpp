@@ -226,6 +226,7 @@ class DecodeStepTest : public StepGraphsTest {
                            .norm_epsilon = 1e-6f};
     ops.rms_norm(r.hidden.view(), norm_->f32(), 1e-5f, r.normed.view());
     ops.linear(*qkv_, r.normed.view(), r.qkv.view(), Accumulate::kOverwrite, bias_->f32());
+    ops.announce(*gate_up_);
     ops.rotate_and_store(r.qkv.view(), rope, step.slices, r.kv.layer(layer));
     ops.attention(r.qkv.view(), {.num_heads = kHeads, .scale = 0.125f, .sliding_window = 0},
                   step.slices, r.kv.layer(layer), r.attended.view());
