@@ -401,7 +401,8 @@ TEST(Server, StopsDrainingWhenTheTimeIsUp) {
   client.read_some();
   EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().running > 0; }));
   server.server().drain(milliseconds(50));
-  EXPECT_GT(server.engine().metrics().running, 0) << "minutes of work are left";
+  EXPECT_TRUE(holds_soon([&] { return server.engine().metrics().running > 0; }))
+      << "minutes of work are left";
 }
 
 // What ran may have been the cause, and should not be tried elsewhere.
