@@ -7,6 +7,7 @@ As tools/compare_models.py, with matrices of random types, each of its own, in o
 in float32 on what the types make of the values. Configurations are those that GGUF files can say. Needs torch,
 transformers, gguf."""
 import random
+import re
 
 import gguf
 import numpy
@@ -18,7 +19,7 @@ import make_gguf_models
 
 NAMES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2_moe": "qwen2moe",
          "qwen3_moe": "qwen3moe", "phi3": "phi3", "gemma2": "gemma2", "gemma3": "gemma3", "granite": "granite",
-         "olmo2": "olmo2", "olmo3": "olmo2", "smollm3": "smollm3"}
+         "olmo2": "olmo2", "olmo3": "olmo2", "smollm3": "smollm3", "gpt_oss": "gpt-oss"}
 FLOATS = [Type.F32, Type.F16, Type.BF16]
 QUANTISED = [Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.MXFP4]
 # What the package can only read: bytes of a block of random codes, and where its halves of scales lie.
@@ -66,6 +67,8 @@ class GgufCase(compare_models.Case):
                 rope[field] = [round(1 + 3 * self.random.random(), 3) for _ in range(int(self.head_dim * share) // 2)]
         if self.name == "smollm3":
             fields.pop("sliding_window", None)
+        if self.name == "gpt_oss":
+            rope["truncate"] = False  # which its files mean
         if self.name not in ("gemma3", "olmo3"):
             fields.pop("layer_types", None)
         if "norm_topk_prob" in fields:
@@ -87,15 +90,17 @@ def random_blocks(random_bytes, shape, dtype, strength):
     return blocks.reshape(*shape[:-1], -1)
 
 
-def encoder(case):
-    """A function that stores a matrix in one of the types that its rows allow, and remembers how."""
-    generator, stored = numpy.random.default_rng(case.seed), {}
+def encoder(case, fused):
+    """A function that stores a matrix in one of the types that its rows allow, and remembers how. `fused`: q, k and v
+    have one type."""
+    generator, stored, types = numpy.random.default_rng(case.seed), {}, {}
     choose = random.Random(case.seed)
 
     def encode(name, values):
         if name not in stored:
             blocks = [t for t in (*QUANTISED, *READ_ONLY) if values.shape[-1] % gguf.GGML_QUANT_SIZES[t][0] == 0]
-            dtype = choose.choice(FLOATS + 2 * blocks)
+            kind = re.sub("[qkv]_proj", "qkv_proj", name) if fused else name
+            dtype = types.setdefault(kind, choose.choice(FLOATS + 2 * blocks))
             if dtype in READ_ONLY:
                 unit = gguf.quants.dequantize(random_blocks(generator, (64, 256), dtype, 1e-2), dtype).std()
                 stored[name] = random_blocks(generator, values.shape, dtype, 1e-2 * 0.15 / unit), dtype
@@ -117,16 +122,18 @@ def add_tokenizer(writer):
 
 
 def run_case(case, folder):
-    model, encode = compare_models.make_model(case), encoder(case)
+    fused = case.name != "phi3" and case.chance(0.3)  # whose files always are
+    model, encode = compare_models.make_model(case), encoder(case, fused)
     with torch.no_grad():
         for name, parameter in model.state_dict().items():
             is_twice = name == "lm_head.weight" and model.config.tie_word_embeddings
-            if not is_twice and parameter.ndim > 1 and "shared_expert_gate" not in name and "mlp.gate." not in name:
-                values, dtype = encode(name, parameter.numpy())
-                parameter.copy_(torch.from_numpy(gguf.quants.dequantize(values, dtype).astype(numpy.float32).reshape(parameter.shape)))
+            if not is_twice and not make_gguf_models.stays(name, parameter):
+                rows = make_gguf_models.as_rows(model, name, parameter)
+                values, dtype = encode(name, rows.numpy())
+                rows.copy_(torch.from_numpy(gguf.quants.dequantize(values, dtype).astype(numpy.float32).reshape(rows.shape)))
     path = folder / "model.gguf"
     split = 5 if case.is_sharded else 0
-    make_gguf_models.write_gguf(model, NAMES[case.name], encode, path, add_tokenizer, split, case.chance(0.3))
+    make_gguf_models.write_gguf(model, NAMES[case.name], encode, path, add_tokenizer, split, fused)
     if split:
         path = min(folder.glob("model-00001-of-*.gguf"))
     return compare_models.compare(case.options, model, path, case.text("cdefghijklmnopqrstuvwxyz .,;-0123456789"), case.limit())

@@ -71,6 +71,7 @@ CONFIGS = {
     "olmo2": (transformers.Olmo2Config, ALL_ROPES),
     "olmo3": (transformers.Olmo3Config, ALL_ROPES),
     "smollm3": (transformers.SmolLM3Config, ALL_ROPES),
+    "gpt_oss": (transformers.GptOssConfig, ALL_ROPES),
 }
 
 
@@ -98,7 +99,7 @@ class Case:
         kv_heads = r.choice([1, 2, 3, 4])
         heads = kv_heads * r.choice([1, 2, 3, 5])
         head_dim = unit * r.choice([1, 2, 3, 4, 5] if unit == 8 else [3, 5, 7, 9, 13])
-        has_head_dim = self.name in ("qwen3", "gemma2", "gemma3", "mixtral") or self.chance(0.4)
+        has_head_dim = self.name in ("qwen3", "gemma2", "gemma3", "mixtral", "gpt_oss") or self.chance(0.4)
         hidden = heads * (unit * r.randint(1, 5) if has_head_dim else head_dim)
         fields = dict(
             vocab_size=r.choice([257, 300, 333, 320]), hidden_size=hidden, num_hidden_layers=r.randint(1, 5),
@@ -112,7 +113,7 @@ class Case:
         kinds = self.options.rope or CONFIGS[self.name][1]
         fields["rope_parameters"] = rope_parameters(r, head_dim // 2, self.positions, kinds)
         getattr(self, f"draw_{self.name}", lambda fields: None)(fields)
-        if self.options.bias and self.name not in ("mistral", "mixtral", "phi3", "qwen2", "qwen2_moe"):
+        if self.options.bias and self.name not in ("mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "gpt_oss"):
             fields["attention_bias"] = self.chance(0.7)
             if self.name in ("llama", "granite", "smollm3"):
                 fields["mlp_bias"] = self.chance(0.5)
@@ -220,6 +221,12 @@ class Case:
         if self.chance(0.3):
             fields |= dict(use_sliding_window=True, sliding_window=self.window())
 
+    def draw_gpt_oss(self, fields):
+        self.draw_mixtral(fields)
+        fields["sliding_window"] = self.window()
+        if self.chance(0.4):
+            fields["layer_types"] = self.layer_types(fields)
+
     def original(self):
         """Up to which length longrope takes its short factors; -1: there is no longrope."""
         rope = self.fields["rope_parameters"].get("full_attention", self.fields["rope_parameters"])
@@ -248,6 +255,10 @@ def make_model(case):
                 parameter.copy_((0 if is_gemma else 1) + 0.2 * torch.randn_like(parameter))
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * torch.randn_like(parameter))
+            elif name.endswith("sinks"):
+                parameter.copy_(torch.randn_like(parameter))
+            elif case.name == "gpt_oss" and name.endswith("gate_up_proj"):
+                parameter.mul_(4)  # beyond the limit of its gate
     return model
 
 
@@ -369,7 +380,7 @@ def compare(options, model, checkpoint, text, limit=0, adapter=None):
 def add_adapter(case, model, folder):
     """A random LoRA; experts, which are parameters, have it whole or not at all."""
     import peft
-    r, has_experts = case.random, case.name in ("mixtral", "qwen2_moe", "qwen3_moe")
+    r, has_experts = case.random, case.name in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")
     modules = ["qkv_proj"] if case.name == "phi3" else ["q_proj", "k_proj", "v_proj"]
     modules += ["o_proj"] + ([] if has_experts else ["gate_up_proj", "down_proj"] if case.name == "phi3" else ["gate_proj", "up_proj", "down_proj"])
     chosen = sorted(r.sample(modules, r.randint(1, len(modules))))

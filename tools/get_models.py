@@ -57,6 +57,9 @@ def write_family(base):
         "variants": [{"name": folder.name, "adapter": relative(folder)} for folder in adapters],
         "plan_books": [relative(book) for book in books],
     }
+    steps = FAMILY / "codec_steps.json"
+    if steps.exists():
+        family["codec_steps"] = relative(steps)
     text = json.dumps(family, indent=2) + "\n"
     path = TARGET / "family.json"
     if not path.exists() or path.read_text() != text:

@@ -27,6 +27,7 @@ NAMES = {
     "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.router": "ffn_gate_inp",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 NORMS_AFTER = {  # of architectures with norms behind attention and FFN
@@ -87,13 +88,30 @@ MODELS = {  # name: (architecture of the file, config)
     "smollm3": ("smollm3", transformers.SmolLM3Config(**{**common(), "num_hidden_layers": 5})),
     "olmo3": ("olmo2", transformers.Olmo3Config(**{**common(
         sliding_window=40, rope_parameters=by_layer(YARN)), "num_hidden_layers": 4})),
+    "gpt-oss": ("gpt-oss", transformers.GptOssConfig(**common(
+        head_dim=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=40, tie_word_embeddings=False,
+        rope_parameters={**YARN, "truncate": False}))),
+    "gpt-oss-mxfp4": ("gpt-oss", transformers.GptOssConfig(**common(
+        head_dim=16, num_local_experts=3, num_experts_per_tok=2, sliding_window=40, tie_word_embeddings=False,
+        rope_parameters={**YARN, "truncate": False}))),
     # With --fuse-qkv and --fuse-gate-up-exps of the converter.
     "llama-fused": ("llama", transformers.LlamaConfig(**{**common(attention_bias=True), "num_hidden_layers": 1})),
     "qwen2-moe-fused": ("qwen2moe", transformers.Qwen2MoeConfig(**{**common(
         num_experts=3, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24), "num_hidden_layers": 1})),
 }
 
-FORMATS = {"llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "mixtral-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
+FORMATS = {"gpt-oss-mxfp4": gguf.GGMLQuantizationType.MXFP4, "llama-q8_0": gguf.GGMLQuantizationType.Q8_0, "mixtral-q8_0": gguf.GGMLQuantizationType.Q8_0, "llama-q4_1": gguf.GGMLQuantizationType.Q4_1}  # others: f16
+
+
+def stays(name, values):
+    """Whether it is f32 in every file: vectors and routers."""
+    return (values.ndim == 1 or name.endswith("bias") or
+            any(part in name for part in ("shared_expert_gate", "mlp.gate.", "mlp.router.")))
+
+
+def as_rows(model, name, parameter):
+    """A matrix with a row for each output: GPT-OSS has experts the other way round."""
+    return parameter.transpose(1, 2) if "GptOss" in type(model).__name__ and parameter.ndim == 3 else parameter
 
 
 def make_model(config, dtype):
@@ -105,9 +123,14 @@ def make_model(config, dtype):
                 parameter.copy_((0 if "Gemma" in type(model).__name__ else 1) + 0.2 * torch.randn_like(parameter))
             elif "bias" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
-            elif "shared_expert_gate" not in name and "mlp.gate." not in name:  # routers stay f32
-                stored = gguf.quants.quantize(parameter.numpy(), dtype)
-                parameter.copy_(torch.from_numpy(gguf.quants.dequantize(stored, dtype).astype(numpy.float32)))
+            elif "sinks" in name:
+                parameter.copy_(torch.randn_like(parameter))
+            elif not stays(name, parameter):
+                rows = as_rows(model, name, parameter)
+                if "GptOss" in type(model).__name__ and name.endswith("gate_up_proj"):
+                    rows.mul_(5)  # beyond the limit of its gate
+                stored = gguf.quants.quantize(rows.numpy(), dtype)
+                rows.copy_(torch.from_numpy(gguf.quants.dequantize(stored, dtype).astype(numpy.float32)))
     return model
 
 
@@ -117,7 +140,9 @@ def adjacent_pairs(rows, heads):
 
 
 def gguf_name(name, architecture):
-    names = {**NAMES, **NORMS_AFTER} if architecture.startswith(("gemma", "olmo")) else NAMES
+    names = {**NAMES, **NORMS_AFTER} if architecture.startswith(("gemma", "olmo", "gpt-oss")) else NAMES
+    if name.endswith(".sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         layer, stem = stem[len("model.layers."):].split(".", 1)
@@ -185,6 +210,8 @@ def add_factors(writer, config, architecture):
         writer.add_expert_used_count(config.num_experts_per_tok)
     if architecture in ("qwen2moe", "qwen3moe"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
     if architecture == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if architecture == "granite":
@@ -194,14 +221,16 @@ def add_factors(writer, config, architecture):
         writer.add_logit_scale(config.logits_scaling)
 
 
-def add_experts(writer, name, stored, dtype, fused):
-    """All experts of a layer are one tensor, with gate and up apart or not."""
-    layer = name.split(".")[2]
+def add_experts(writer, name, stored, dtype, fused, by_turns=False):
+    """All experts of a layer are one tensor, with gate and up apart or not. `by_turns`: as rows of gate_up_proj are."""
+    layer, kind = name.split(".")[2], "bias" if name.endswith("bias") else "weight"
     half = stored.shape[1] // 2
     parts = {"gate_up": stored} if fused else {"gate": stored[:, :half], "up": stored[:, half:]}
+    if by_turns:
+        parts = {"gate": stored[:, ::2], "up": stored[:, 1::2]}
     parts = {"down": stored} if "down" in name else parts
     for part, of_all in parts.items():
-        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", numpy.ascontiguousarray(of_all), raw_dtype=dtype)
+        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.{kind}", numpy.ascontiguousarray(of_all), raw_dtype=dtype)
 
 
 def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, split=0, fused=False):
@@ -225,18 +254,17 @@ def write_gguf(model, architecture, encode, path, add_more=lambda writer: None, 
     for name, parameter in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        values = parameter.numpy()
+        values = as_rows(model, name, parameter).numpy()
         if "Gemma" in type(model).__name__ and "norm" in name:
             values = values + 1
-        stays = values.ndim == 1 or "shared_expert_gate" in name or "mlp.gate." in name
-        stored, dtype = (values, None) if stays else encode(name, values)
+        stored, dtype = (values, None) if stays(name, values) else encode(name, values)
         if architecture in ("llama", "granite", "smollm3") and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             stored = adjacent_pairs(stored, heads)
         if "shared_expert_gate" in name:  # newer files have it as it is, older ones as a vector
             writer.add_tensor(gguf_name(name, architecture), stored if fused else stored[0])
-        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            add_experts(writer, name, stored, dtype, fused)
+        elif ".mlp.experts." in name:
+            add_experts(writer, name, stored, dtype, fused, architecture == "gpt-oss")
         elif fused and name.endswith(tuple(f"{part}_proj.{kind}" for part in "qkv" for kind in ("weight", "bias"))):
             whole = gguf_name(name, architecture).replace("_q.", "_qkv.").replace("_k.", "_qkv.").replace("_v.", "_qkv.")
             joined.setdefault(whole, []).append(stored)

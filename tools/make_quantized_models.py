@@ -3,7 +3,7 @@
 
     python3 tools/make_quantized_models.py tests/data/models/quantized
 
-The packers below are written from the definitions of the formats: AWQ, GPTQ, compressed-tensors and FP8. transformers runs
+The packers below are written from the definitions of the formats: AWQ, GPTQ, compressed-tensors, FP8 and MXFP4. transformers runs
 in float32 on the weights that the codes stand for. Each folder holds config.json, model.safetensors, golden.json (token
 ids, logits of the last positions) and expected.safetensors (the first rows of two matrices as floats). Needs torch, transformers."""
 import argparse
@@ -169,6 +169,24 @@ def fbgemm():
     return pack, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}
 
 
+FP4_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4():
+    """Experts alone, all of a layer in one parameter [experts, columns, rows]; the blocks lie along the columns."""
+    def pack(name, weight):
+        blocks = weight.transpose(1, 2).reshape(weight.shape[0], weight.shape[2], -1, 32)
+        exponents = (blocks.abs().amax(-1) / 6).log2().ceil()
+        scaled = blocks / 2 ** exponents[..., None]
+        codes = (scaled.abs()[..., None] - FP4_VALUES).abs().argmin(-1)
+        value = FP4_VALUES[codes] * scaled.sign() * 2 ** exponents[..., None]
+        codes = (codes + 8 * (scaled < 0)).to(torch.uint8)
+        return value.reshape(weight.transpose(1, 2).shape).transpose(1, 2), {
+            f"{name}_blocks": codes[..., 0::2] | codes[..., 1::2] << 4, f"{name}_scales": (exponents + 127).to(torch.uint8)}
+    return pack, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                      "model.embed_tokens", "lm_head"]}
+
+
 MODELS = {  # name: (scheme, config)
     "gptq-4": (gptq(4, 32, True), llama()),
     "gptq-4-ordered": (gptq(4, 32, False, desc_act=True, version=2), llama()),
@@ -186,6 +204,8 @@ MODELS = {  # name: (scheme, config)
     "fp8-channel": (fp8_channel(), llama(intermediate_size=72)),
     "fp8-block": (fp8_block(24, 40), transformers.Qwen3Config(**common(head_dim=16))),
     "fbgemm": (fbgemm(), llama()),
+    "mxfp4": (mxfp4(), transformers.GptOssConfig(**common(
+        head_dim=16, num_local_experts=3, num_experts_per_tok=2, sliding_window=16, tie_word_embeddings=False))),
 }
 MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
@@ -208,6 +228,8 @@ def quantise(model, pack):
     if "Mixtral" in type(model).__name__:
         for layer in range(model.config.num_hidden_layers):
             linear += list(experts_of(model, layer))
+    if "GptOss" in type(model).__name__:
+        linear = [(name, p) for name, p in model.named_parameters() if name.endswith(("gate_up_proj", "down_proj"))]
     for name, weight in linear:
         value, stored = pack(name, weight.detach().clone())
         weight.copy_(value)
@@ -216,10 +238,11 @@ def quantise(model, pack):
             expected[f"{name}.weight"] = value[:16].contiguous()
     packed_names = {name for name, _ in linear}
     for name, value in model.state_dict().items():
-        if name.rsplit(".", 1)[0] in packed_names and not name.endswith(".bias") or "mlp.experts." in name:
+        is_packed = name.rsplit(".", 1)[0] in packed_names and not name.endswith(".bias")
+        if is_packed or name in packed_names or "mlp.experts." in name and "GptOss" not in type(model).__name__:
             continue
         name = name.replace("mlp.gate.", "block_sparse_moe.gate.") if "Mixtral" in type(model).__name__ else name
-        tensors[name] = value.to(torch.float32 if value.ndim == 1 else torch.bfloat16)
+        tensors[name] = value.to(torch.float32 if value.ndim == 1 or name.endswith("_bias") else torch.bfloat16)
     return tensors, expected
 
 
@@ -241,7 +264,9 @@ def main():
                     parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
                 elif "bias" in parameter_name:
                     parameter.copy_(0.3 * torch.randn_like(parameter))
-                elif "embed" in parameter_name or "lm_head" in parameter_name or "mlp.gate." in parameter_name:
+                elif "sinks" in parameter_name:
+                    parameter.copy_(torch.randn_like(parameter))
+                elif "GptOss" in type(model).__name__ or "embed" in parameter_name or "lm_head" in parameter_name or "mlp.gate." in parameter_name:
                     parameter.copy_(parameter.to(torch.bfloat16).float())
             tensors, expected = quantise(model, pack)
             ids = torch.randint(3, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(11))
@@ -249,7 +274,8 @@ def main():
         if name == "gptq-4":  # as AutoGPTQ saves models without biases
             tensors["model.layers.0.mlp.up_proj.bias"] = torch.zeros(96, dtype=torch.float16)
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-        save_file(expected, folder / "expected.safetensors")
+        if expected:
+            save_file(expected, folder / "expected.safetensors")
         config = {**model.config.to_dict(), "quantization_config": quantization}
         (folder / "config.json").write_text(json.dumps(config, indent=1, default=str))
         golden = {"tokens": ids[0].tolist(), "logits": [[round(v, 6) for v in row] for row in logits.tolist()]}

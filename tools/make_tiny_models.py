@@ -95,6 +95,9 @@ MODELS = {
     "smollm3": lambda: transformers.SmolLM3Config(**{**small(
         rope_parameters={"rope_type": "default", "rope_theta": 50000.0}, no_rope_layers=[1, 0, 1, 0, 1]),
         "num_hidden_layers": 5}),
+    "gpt-oss": lambda: transformers.GptOssConfig(**{**served(
+        head_dim=24, num_local_experts=5, num_experts_per_tok=2, sliding_window=40, tie_word_embeddings=False,
+        rope_parameters={**yarn_rope(), "truncate": False}), "num_hidden_layers": 4}),
     "olmo3": lambda: transformers.Olmo3Config(**{**small(sliding_window=40, rope_parameters=rope_by_layer(yarn_rope())),
                                                  "num_hidden_layers": 4}),
 }
@@ -109,6 +112,10 @@ def make_model(config):
                 parameter.copy_((0 if "Gemma" in type(model).__name__ else 1) + 0.2 * torch.randn_like(parameter))
             if "bias" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
+            if "sinks" in name:
+                parameter.copy_(torch.randn_like(parameter))
+            if "GptOss" in type(model).__name__ and name.endswith("gate_up_proj"):
+                parameter.mul_(5)  # beyond the limit of its gate
     return model
 
 
@@ -234,7 +241,7 @@ def main():
             add_adapter(model, folder)
         if name == "mixtral":
             add_expert_adapter(model, folder)
-        if name == "qwen3-moe":
+        if name in ("qwen3-moe", "gpt-oss"):
             add_parameter_adapter(model, folder)
         print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) // 1024, "KiB")
 

@@ -27,8 +27,9 @@ from variants.card import write_card
 from variants.checkpoint import load_checkpoint, save_checkpoint
 from variants.layout import read_qa
 from variants.llama import Llama, Lora
+from variants.qa_task import TEST_REMAINDERS
 from variants.scoring import measure_reuse, score
-from variants.tasks import MEASURES, TASKS
+from variants.tasks import MEASURES, TASKS, make_task
 from variants.training import Recipe, train
 
 BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -104,18 +105,20 @@ def run_train(options) -> None:
     model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation) if recipe.rank else None)
     model.compiles = options.compile
     say(f"{recipe} on {setting.device}")
-    done = train(model, TASKS[recipe.task](options.data), setting.base.tokenizer, recipe, say)
+    done = train(model, make_task(recipe.task, options.data, options.fold), setting.base.tokenizer, recipe, say)
     model.requires_grad_(False)
     folder = options.out / options.name
     if recipe.rank:
         save_adapter(model.lora, folder, BASE_NAME)
     else:
         save_checkpoint(model, setting.base, folder)
-    report = {"name": options.name, "recipe": asdict(recipe), "done": done}
+    report = {"name": options.name, "recipe": asdict(recipe), "fold": options.fold, "done": done}
     write_json(options.out / f"{options.name}.json", report)
+    if options.limit == 0:
+        return
     del model
     measure = lambda path: score(setting.load(path), setting.base.tokenizer, setting.base.end_token, options.data,
-                                 [recipe.task], options.limit, recipe.task == "qa", say)
+                                 [recipe.task], options.limit, recipe.task == "qa", say, options.fold)
     report["scores"] = measure(str(folder))  # of what was saved, in 16 bits
     write_json(options.out / f"{options.name}.json", report)
     if options.before != "none":
@@ -161,8 +164,14 @@ def run_check(options) -> None:
 
 
 def run_rows(options) -> None:
-    """Rows of a task in the QA shape that nothing was trained on."""
-    rows = [e.as_row(i, options.task) for i, e in enumerate(TASKS[options.task](options.data).rows(options.part))][:options.count]
+    """Rows of a task in the QA shape that nothing was trained on (`fit`: contexts of training questions, for maps alone)."""
+    task = make_task(options.task, options.data, options.fold, options.most_of_article)
+    if options.draws and not hasattr(task, "drawn_rows"):
+        raise SystemExit(f"--draws: {options.task} has none")
+    if options.part not in task.measured:
+        raise SystemExit(f"{options.part}: {options.task} has no such rows")
+    made = task.drawn_rows(options.part, options.draws) if options.draws else enumerate(task.rows(options.part))
+    rows = [example.as_row(name, options.task) for name, example in made][:options.count]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     options.out.write_bytes(gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text)
     print(f"{len(rows)} rows written to {options.out}")
@@ -203,7 +212,7 @@ def parse(arguments=None):
         added.add_argument("--out", type=Path, required=True, help="where results go")
         if models:
             added.add_argument("--gguf", type=Path, required=True, help="the base model")
-            added.add_argument("--limit", type=int, default=1000, help="at most this many rows per score")
+            added.add_argument("--limit", type=int, default=1000, help="at most this many rows per score; 0 with `train`: no scores, no card")
         return added
 
     def training(added):
@@ -218,6 +227,7 @@ def parse(arguments=None):
     one.add_argument("--recipe", choices=list(RECIPES))
     one.add_argument("--seed", type=int)
     one.add_argument("--learning-rate", type=float)
+    one.add_argument("--fold", type=int, choices=list(TEST_REMAINDERS), default=0, help="which articles are kept for tests (qa)")
     one.add_argument("--before", help="scores of the base from an earlier `score base`, for the model card; `none`: no card")
     training(one)
     scored = command("score", run_score, "score a model on every task")
@@ -229,7 +239,10 @@ def parse(arguments=None):
     check.add_argument("folders", nargs="+", type=Path)
     rows = command("rows", run_rows, "write rows of a task in the QA shape that nothing is trained on", models=False)
     rows.add_argument("task", choices=list(TASKS))
-    rows.add_argument("part", choices=["profile", "test"])
+    rows.add_argument("part", choices=["profile", "test", "fit"])
+    rows.add_argument("--fold", type=int, choices=list(TEST_REMAINDERS), default=0, help="which articles are kept for tests (qa)")
+    rows.add_argument("--draws", type=int, nargs="+", help="each question once for each of these numbers, among other documents")
+    rows.add_argument("--most-of-article", type=int, help="questions of one article at most (qa; default: 200)")
     rows.add_argument("--count", type=int, help="the first so many (default: all)")
     options = parser.parse_args(arguments)
     if options.command == "train" and (options.recipe or options.name) not in RECIPES:

@@ -30,6 +30,8 @@ struct Measurement {
   std::string tier;
   double ttft_ms = 0;
   double load_ms = 0;
+  double fetch_ms = 0;   // of the load: waiting for entries
+  double decode_ms = 0;  // of the load: the device decodes
   double prefill_ms = 0;
 };
 
@@ -127,15 +129,21 @@ class ReuseBench {
       progress.advance();
     }
     for (size_t p = 0; p < plans.size(); ++p) {
-      std::vector<double> loads;
-      std::vector<double> prefills;
-      for (const PromptTimings& timing : timings[p]) {
-        loads.push_back(timing.load_ms);
-        prefills.push_back(timing.prefill_ms);
-      }
-      bool is_full = plans[p].shown == "full";
-      rows.push_back({plans[p].shown, plans[p].translator != nullptr, tokens,
-                      is_full ? "none" : tier, median(ttfts[p]), median(loads), median(prefills)});
+      auto median_of = [&](auto figure) {
+        std::vector<double> figures;
+        for (const PromptTimings& timing : timings[p]) figures.push_back(figure(timing));
+        return median(figures);
+      };
+      rows.push_back(
+          {.plan = plans[p].shown,
+           .translated = plans[p].translator != nullptr,
+           .tokens = tokens,
+           .tier = plans[p].shown == "full" ? "none" : tier,
+           .ttft_ms = median(ttfts[p]),
+           .load_ms = median_of([](const PromptTimings& t) { return t.load_ms; }),
+           .fetch_ms = median_of([](const PromptTimings& t) { return t.load_times.fetch_ms; }),
+           .decode_ms = median_of([](const PromptTimings& t) { return t.load_times.decode_ms; }),
+           .prefill_ms = median_of([](const PromptTimings& t) { return t.prefill_ms; })});
     }
   }
 
@@ -178,8 +186,9 @@ void run_bench_reuse(const ReuseOptions& options) {
   double full_ms = 0;
   nlohmann::json out = nlohmann::json::array();
   if (!options.common.wants_json)
-    fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12} {:>10} {:>12} {:>9}\n", "plan", "translated",
-               "tokens", "tier", "TTFT ms", "load ms", "prefill ms", "speed-up");
+    fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12} {:>10} {:>10} {:>10} {:>12} {:>9}\n", "plan",
+               "translated", "tokens", "tier", "TTFT ms", "load ms", "fetch ms", "decode ms",
+               "prefill ms", "speed-up");
   for (const Measurement& row : rows) {
     if (row.plan == "full") full_ms = row.ttft_ms;
     double speedup = full_ms / row.ttft_ms;
@@ -189,12 +198,15 @@ void run_bench_reuse(const ReuseOptions& options) {
                    {"tier", row.tier},
                    {"ttft_ms_median", row.ttft_ms},
                    {"load_ms", row.load_ms},
+                   {"fetch_ms", row.fetch_ms},
+                   {"decode_ms", row.decode_ms},
                    {"prefill_ms", row.prefill_ms},
                    {"speedup", speedup}});
     if (!options.common.wants_json)
-      fmt::print("{:>12} {:>10} {:>8} {:>6} {:>12.1f} {:>10.1f} {:>12.1f} {:>8.2f}x\n", row.plan,
-                 row.translated ? "yes" : "no", row.tokens, row.tier, row.ttft_ms, row.load_ms,
-                 row.prefill_ms, speedup);
+      fmt::print(
+          "{:>12} {:>10} {:>8} {:>6} {:>12.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>12.1f} {:>8.2f}x\n",
+          row.plan, row.translated ? "yes" : "no", row.tokens, row.tier, row.ttft_ms, row.load_ms,
+          row.fetch_ms, row.decode_ms, row.prefill_ms, speedup);
   }
   if (options.common.wants_json) print_json(out);
 }

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "command.h"
-#include "model/family_check.h"
 #include "model/gguf_adapter.h"
 #include "sharing/plan_book.h"
+#include "workspace.h"
 
 namespace droidspeak {
 namespace {
@@ -97,9 +97,9 @@ std::vector<fs::path> books_beside(const FamilyFile& file) {
 }
 
 // Throws Failure unless all members fit.
-std::vector<MemberCheck> check_members(const FamilyFile& file) {
+std::vector<MemberCheck> require_fit(const FamilyFile& file) {
   std::string problems;
-  std::vector<MemberCheck> members = check_family(file);
+  std::vector<MemberCheck> members = check_members(file);
   for (const MemberCheck& member : members) {
     if (!member.problem.empty())
       problems += fmt::format("{}\"{}\" ({}): {}", problems.empty() ? "" : "; ", member.name,
@@ -146,7 +146,7 @@ void run_init(const InitOptions& options) {
   FamilyFile file = family_of(options);
   if (fs::exists(file.path))
     refuse(fmt::format("{} exists: --out must name a new file", file.path.string()));
-  const std::vector<MemberCheck> members = check_members(file);
+  const std::vector<MemberCheck> members = require_fit(file);
   file.plan_books = books_beside(file);
   fs::create_directories(file.path.parent_path());
   const json family = describe(file);

@@ -89,7 +89,7 @@ json describe_family(const std::filesystem::path& path) {
   const FamilyFile file = read_family_file(path);
   report["name"] = file.name;
   bool fits = true;
-  for (const MemberCheck& member : check_family(file)) {
+  for (const MemberCheck& member : check_members(file)) {
     report["variants"].push_back(describe_member(member));
     fits = fits && member.problem.empty();
   }

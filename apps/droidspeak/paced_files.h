@@ -1,6 +1,6 @@
 // A file system that is read as fast as a link would bring its bytes: a stand-in for a network in
-// measurements. While nobody reads, the link goes on with what comes next, as a tier behind a link
-// does that reads ahead, but only so far.
+// measurements. While nobody reads, the link goes on with what comes next only as far as a socket
+// holds it: a load that begins finds nothing that was brought before.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class PacedFiles final : public FileSystem {
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  static constexpr double kAheadBytes = 32 << 20;
+  static constexpr double kAheadBytes = 256 << 10;
 
   // When the bytes are through.
   TimePoint reserve(size_t bytes) {

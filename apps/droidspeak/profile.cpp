@@ -50,7 +50,7 @@ class StopOnSignal {
 nlohmann::json to_json(const PlanBook& book, const std::string& path) {
   nlohmann::json frontier = nlohmann::json::array();
   for (const PlanEntry& entry : book.frontier) {
-    nlohmann::json item{{"plan", fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c)},
+    nlohmann::json item{{"plan", entry.plan.to_string(book.num_layers)},
                         {"translated", entry.translated},
                         {"recomputed_layers", entry.plan.recomputed_layers()},
                         {"kl", entry.quality.kl},
@@ -72,23 +72,25 @@ nlohmann::json to_json(const PlanBook& book, const std::string& path) {
           {"metric", book.metric},
           {"full_score", book.full_score},
           {"contexts", book.num_contexts},
+          {"confirmed_contexts", book.num_confirming},
           {"seconds", book.profile_seconds},
           {"prefill_equivalents", book.prefill_equivalents}};
 }
 
 void print_text(const PlanBook& book, const std::string& path) {
-  fmt::print("{} from {}: {} contexts, {:.0f} s, {:.1f} full prefills of context work\n",
-             book.receiver, book.sender, book.num_contexts, book.profile_seconds,
-             book.prefill_equivalents);
+  fmt::print(
+      "{} from {}: {} contexts, {} that confirm, {:.0f} s, {:.1f} full prefills of context work\n",
+      book.receiver, book.sender, book.num_contexts, book.num_confirming, book.profile_seconds,
+      book.prefill_equivalents);
   if (!book.metric.empty()) fmt::print("full prefill: {} {:.3f}\n", book.metric, book.full_score);
-  fmt::print("{:>10} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>9} {:>8} {:>6}\n", "plan",
+  fmt::print("{:>12} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>9} {:>8} {:>6}\n", "plan",
              "translated", "layers", "KL", "95 %", "agreement", "score", "gold lost", "quality",
              "cost");
   for (const PlanEntry& entry : book.frontier) {
     const PlanQuality& q = entry.quality;
-    fmt::print("{:>10} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>9} {:>8.4f} {:>6.3f}\n",
-               fmt::format("{},{},{}", entry.plan.a, entry.plan.b, entry.plan.c),
-               entry.translated ? "yes" : "no", entry.plan.recomputed_layers(), q.kl,
+    fmt::print("{:>12} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>9} {:>8.4f} {:>6.3f}\n",
+               entry.plan.to_string(book.num_layers), entry.translated ? "yes" : "no",
+               entry.plan.recomputed_layers(), q.kl,
                fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement,
                q.score ? fmt::format("{:.3f}", *q.score) : "-",
                q.gold_lost ? fmt::format("{:.4f}", *q.gold_lost) : "-", entry.quality_index,
@@ -152,6 +154,15 @@ void add_profile(CLI::App& app) {
                    "Rows that maps are fitted on, those measured among them, as far as the data "
                    "goes (default: three times --contexts)")
       ->check(not_negative());
+  command->add_option("--confirm-data", options.confirm_data,
+                      "Rows that confirm the best plans (default: those of --data that serve "
+                      "nothing else)");
+  command
+      ->add_option("--confirm-contexts", options.confirm_contexts,
+                   "Rows that the best plans are measured on once more, as far as the data goes; "
+                   "what the book promises rests on them (0: none)")
+      ->check(not_negative())
+      ->capture_default_str();
   command->add_option("--group", options.group, "Layers per step of the heat map")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

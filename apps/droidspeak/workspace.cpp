@@ -37,6 +37,18 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
   return tokenizer;
 }
 
+std::vector<MemberCheck> check_members(const FamilyFile& file) {
+  std::vector<MemberCheck> members = check_family(file);
+  MemberCheck& base = members.front();
+  if (!base.problem.empty()) return members;
+  try {
+    static_cast<void>(load_tokenizer(file.base.path, load_config(file.base.path)));
+  } catch (const Failure& failure) {
+    base.problem = fmt::format("its tokenizer cannot be used: {}", failure.what());
+  }
+  return members;
+}
+
 Precision parse_precision(const std::string& name) {
   return name == "exact" ? Precision::kExact : Precision::kFast;
 }

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "kv/kv_cache.h"
 #include "model/family.h"
+#include "model/family_check.h"
 #include "ops/ops.h"
 #include "sharing/plan_books.h"
 #include "sharing/prompt_runner.h"
@@ -27,6 +28,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
 // embedding for.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path,
                                           const ModelConfig& config);
+// check_family(), and that the base brings a tokenizer, without which nothing can be asked.
+std::vector<MemberCheck> check_members(const FamilyFile& file);
 DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision);
 Precision parse_precision(const std::string& name);
 // 0 for "auto": what kv_budget() finds right.

@@ -13,6 +13,7 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def parse_arguments():
     parser.add_argument("--merge", action="store_true", help="measure nothing; put together the parts that are there")
     parser.add_argument("--shards", type=int, default=6, help="parts of the test rows")
     parser.add_argument("--kv-memory", default="3GiB")
+    parser.add_argument("--part", default="test", help="which rows of the receiver's own task: ROWS/TASK.PART.jsonl.gz")
+    parser.add_argument("--plans", help="plans instead of those named above, separated by ;")
+    parser.add_argument("--seconds", type=float, default=0, help="begin no part after so long, and end what runs then (0: no limit)")
     parser.add_argument("--sets", default="own,other", help="own: the receiver's task; other: HotpotQA, 2WikiMultihopQA, MuSiQue")
     return parser.parse_args()
 
@@ -48,9 +52,14 @@ def task_of(variant):
     return variant.split("-")[0]
 
 
-def run(command, log):
+def run(command, log, until=None):
+    """Ends the command when the clock says `until`."""
     with open(log, "w") as file:
-        done = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
+        seconds = None if until is None else max(until - time.monotonic(), 0)
+        try:
+            done = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{log}: no time left") from error
     if done.returncode != 0:
         raise RuntimeError(f"{log}: {Path(log).read_text()[-500:]}")
 
@@ -69,7 +78,7 @@ def write_lines(path, rows):
 def compact(row):
     """What the tables need of a row and plan."""
     made = {"id": row["id"], "plan": row["plan"], "translated": row["translated"], "score": round(row["score"], 4),
-            "kl": round(row["kl"], 5), "nll": None if row["gold_nll"] is None else round(row["gold_nll"], 4)}
+            "kl": round(row["kl"], 5), "agreement": round(row["agreement"], 4), "nll": None if row["gold_nll"] is None else round(row["gold_nll"], 4)}
     kls = row["token_kls"]
     if len(kls) > SPAN:
         made["kl_by_span"] = [[round(sum(kls[i:i + SPAN]), 4), len(kls[i:i + SPAN])] for i in range(0, len(kls), SPAN)]
@@ -115,15 +124,16 @@ class Pair:
         """(set, rows, plans) of everything that is judged."""
         wanted = self.args.sets.split(",")
         if "own" in wanted:
-            rows = read_lines(self.args.rows / f"{self.task}.test.jsonl.gz")
-            yield self.task, rows[:TASKS[self.task][2] or None], PLANS
+            rows = read_lines(self.args.rows / f"{self.task}.{self.args.part}.jsonl.gz")
+            most = TASKS[self.task][2] if self.args.part == "test" else 0
+            yield self.task, rows[:most or None], self.args.plans or PLANS
         if "other" in wanted and self.task == "qa":
             for name in OTHER_SETS:
-                yield name, read_lines(self.args.rows / f"{name}.test.jsonl.gz"), OTHER_PLANS
+                yield name, read_lines(self.args.rows / f"{name}.test.jsonl.gz"), self.args.plans or OTHER_PLANS
 
     def shards(self):
         for name, rows, plans in self.jobs():
-            count = min(self.args.shards, max(1, len(rows) // 100))
+            count = min(self.args.shards, max(1, len(rows) // 50))
             for number in range(count):
                 yield number, self, name, f"{number}of{count}", rows[number::count], plans
 
@@ -138,7 +148,7 @@ class Pair:
         write_lines(data, rows)
         metric, tokens, _ = TASKS[self.task]
         run([self.args.program, "evaluate", "--family", self.family, *self.common, "--metric", metric, "--max-tokens", tokens,
-             "--plans", plans, "--data", data, "--rows", unfinished], self.place(name, part, "log"))
+             "--plans", plans, "--data", data, "--rows", unfinished], self.place(name, part, "log"), self.args.until)
         unfinished.rename(found)
 
     def merge(self):
@@ -171,6 +181,7 @@ def measure(args, pairs):
 
 def main():
     args = parse_arguments()
+    args.until = time.monotonic() + args.seconds if args.seconds else None
     pairs = [Pair(args, text) for text in args.pairs.split(",")]
     failed = [] if args.merge else measure(args, pairs)
     for pair in pairs:

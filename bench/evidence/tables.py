@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "bench/results/rows/evidence"
+SHARES = ROOT / "bench/results/rows/shares"  # further plans on some of the other sets' rows
 DOCUMENT = ROOT / "docs/evidence.md"
 LEAST_POOLED = 1000  # rows of a pair
 MARGIN = 0.02
@@ -135,6 +136,25 @@ def other_table(measured):
     return table(["pair", "set", "rows", "full F1", "plan", "shared - full, points (95 %)", "KL"], rows)
 
 
+BLOCK = ("0,16,24", True)
+AGAINST_BLOCK = [("0,16,20+10%", True), ("0,16,20+15%", True), ("reuse+25%", True)]
+
+
+def ratio_table(measured):
+    """KL of plans as a share of the block's, on the rows where both were measured; where several runs have a plan, that of most rows."""
+    found = {}
+    for m in [*pairs_of(measured, False), *(Measured(path) for path in sorted(SHARES.glob("*.jsonl.gz")))]:
+        for plan in (plan for plan in AGAINST_BLOCK if plan in m.plans):
+            ids = [i for i in m.plans[plan] if i in m.plans[BLOCK]]
+            of_plan, of_block = (mean([m.plans[p][i]["kl"] for i in ids]) for p in (plan, BLOCK))
+            best = found.setdefault((m.pair, m.set), {})
+            if plan not in best or len(ids) > best[plan][0]:
+                best[plan] = (len(ids), of_plan, of_block)
+    cell = lambda one: f"{one[1] / one[2]:.2f} ({one[1]:.3f} of {one[2]:.3f}, {one[0]} rows)" if one else "-"
+    rows = [[pair, SETS[name], *(cell(best.get(plan)) for plan in AGAINST_BLOCK)] for (pair, name), best in sorted(found.items())]
+    return table(["pair", "set", *(plan[0] for plan in AGAINST_BLOCK)], rows)
+
+
 def span_table(measured):
     """KL by place in the answer, of the same answers in every column: those that reach the last one."""
     rows = []
@@ -147,7 +167,7 @@ def span_table(measured):
     return table(["pair", "answers", "plan", *(f"tokens {32 * i + 1}-{32 * i + 32}" for i in range(LEAST_SPANS))], rows)
 
 
-TABLES = {"pooled": pooled_table, "own": own_table, "other": other_table, "spans": span_table}
+TABLES = {"pooled": pooled_table, "own": own_table, "other": other_table, "ratios": ratio_table, "spans": span_table}
 
 
 def main():

@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
     samples.insert(samples.end(), blocks[i].layers.begin(), blocks[i].layers.end());
   for (float step : {0.36f, 0.43f, 0.46f, 0.5f, 0.7f, 1.0f}) {
     Coarseness coarseness{.key_step = step, .value_step = step};
-    auto tables = learn_tables(layout, frequencies, samples, coarseness);
+    auto tables = learn_tables(layout, {frequencies}, samples, coarseness);
     if (!tables) {
       std::fprintf(stderr, "cannot learn: %s\n", tables.error().message.c_str());
       return 1;

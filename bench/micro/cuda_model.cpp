@@ -62,22 +62,42 @@ Model::Model(CudaDevice& device, Ops& ops, const Options& options)
     Layer& layer = layers_.emplace_back();
     layer.qkv = values.matrix(ops, shape_.qkv_columns(), shape_.dim);
     layer.output = values.matrix(ops, shape_.dim, shape_.q_columns());
-    layer.gate_up = values.matrix(ops, 2 * shape_.ffn, shape_.dim);
-    layer.down = values.matrix(ops, shape_.dim, shape_.ffn);
+    if (shape_.experts == 0) {
+      layer.gate_up = values.matrix(ops, 2 * shape_.ffn, shape_.dim);
+      layer.down = values.matrix(ops, shape_.dim, shape_.ffn);
+    }
     for (int32_t j = 0; j < options.num_adapters; ++j)
       layer.adapters.push_back(make_adapter(ops, corrections));
   }
+  if (shape_.experts > 0) make_experts(ops, values);
   table_ = values.matrix(ops, shape_.vocab, shape_.dim);
   const int32_t blocks = blocks_for(max_positions());
   for (int32_t i = 0; i < batch_ * blocks; ++i) blocks_.push_back(i);
 }
 
+void Model::make_experts(Ops& ops, const RandomWeights& values) {
+  router_ = RandomWeights(DType::kBF16, shape_.experts * shape_.dim)
+                .matrix(ops, shape_.experts, shape_.dim);
+  for (auto& experts : experts_) {
+    for (int32_t i = 0; i < shape_.experts; ++i) {
+      expert_matrices_.push_back(values.matrix(ops, 2 * shape_.ffn, shape_.dim));
+      expert_matrices_.push_back(values.matrix(ops, shape_.dim, shape_.ffn));
+      experts.push_back(
+          {expert_matrices_[expert_matrices_.size() - 2].get(), expert_matrices_.back().get()});
+    }
+  }
+}
+
+// With experts it is that of one sequence.
 double Model::bytes() const {
   double total = static_cast<double>(table_->bytes());
   for (const Layer& layer : layers_) {
     for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-      total += static_cast<double>((*matrix)->bytes());
+      total += *matrix == nullptr ? 0 : static_cast<double>((*matrix)->bytes());
   }
+  if (shape_.experts > 0)
+    total += static_cast<double>(shape_.layers * shape_.experts_of_row) *
+             static_cast<double>(expert_matrices_[0]->bytes() + expert_matrices_[1]->bytes());
   const double positions = static_cast<double>(batch_) * context_;
   return total + positions * 4.0 * shape_.layers * shape_.kv_heads * shape_.head_dim;
 }
@@ -190,6 +210,21 @@ void Model::queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, con
   if (parts.small_products) ops.linear(*layer.output, v.attended, v.hidden, Accumulate::kAdd);
   correct(ops, layer, &Adapter::output, work, v.attended, v.hidden);
   norm();
+  queue_ffn(ops, layer, work);
+}
+
+void Model::queue_ffn(Ops& ops, const Layer& layer, const Work& work) {
+  const Parts& parts = work.parts;
+  const Views& v = views_;
+  if (shape_.experts > 0) {
+    const auto which = static_cast<size_t>(&layer - layers_.data()) % kExpertLayers;
+    const ExpertChoice choice{shape_.experts_of_row, ExpertChoice::Weights::kOfChosen};
+    if (parts.large_products)
+      check(ops.add_experts({router_.get(), experts_[which], choice, Activation::kSilu}, v.normed,
+                            v.hidden),
+            "experts of few rows");
+    return;
+  }
   if (parts.large_products) ops.linear(*layer.gate_up, v.normed, v.gate_up);
   correct(ops, layer, &Adapter::gate_up, work, v.normed, v.gate_up);
   if (parts.activation) ops.gated_activation(v.gate_up, Activation::kSilu, v.activated);

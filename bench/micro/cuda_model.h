@@ -21,6 +21,8 @@ struct ModelShape {
   int32_t head_dim;
   int64_t ffn;
   int64_t vocab;
+  int32_t experts = 0;  // of a layer, each an FFN; 0: one FFN
+  int32_t experts_of_row = 0;
 
   int64_t q_columns() const { return int64_t{heads} * head_dim; }
 
@@ -29,7 +31,8 @@ struct ModelShape {
 
 inline constexpr ModelShape kShapes[] = {{"8b", 32, 4096, 32, 8, 128, 14336, 128256},
                                          {"70b", 80, 8192, 64, 8, 128, 28672, 128256},
-                                         {"small", 30, 576, 9, 3, 64, 1536, 49152}};
+                                         {"small", 30, 576, 9, 3, 64, 1536, 49152},
+                                         {"mixtral", 32, 4096, 32, 8, 128, 14336, 32000, 8, 2}};
 
 // Operations of a step.
 struct Parts {
@@ -106,10 +109,15 @@ class Model {
 
   int32_t max_positions() const { return context_ + kWarmUp + kSteps; }
 
+  // Layers take turns with the experts of these, which are far larger than any cache.
+  static constexpr size_t kExpertLayers = 2;
+
   size_t kv_bytes() const;
+  void make_experts(Ops& ops, const RandomWeights& values);
   Adapter make_adapter(Ops& ops, const RandomWeights& values) const;
   void step(Ops& ops, const Work& work, int32_t number);
   void queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, const Work& work);
+  void queue_ffn(Ops& ops, const Layer& layer, const Work& work);
   void correct(Ops& ops,
                const Layer& layer,
                LoraLinear Adapter::*which,
@@ -124,6 +132,9 @@ class Model {
   Tensor norm_, rope_, hidden_, normed_, qkv_, attended_, gate_up_, activated_, low_, logits_;
   std::vector<Layer> layers_;
   std::unique_ptr<WeightMatrix> table_;  // embedding and output
+  std::unique_ptr<WeightMatrix> router_;
+  std::vector<std::unique_ptr<WeightMatrix>> expert_matrices_;
+  std::vector<ExpertMatrices> experts_[kExpertLayers];
   std::vector<int32_t> blocks_;
   std::vector<SequenceSlice> slices_;
   std::vector<LoraRows> lora_rows_;

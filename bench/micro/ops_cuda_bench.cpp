@@ -1,8 +1,8 @@
 // What the fast paths of decoding are worth: steps of a model of random weights, each path
 // ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
 // operations of a prompt's chunks.
-//   ops_cuda_bench [8b|70b|small] [batch] [context] [step|paths|parts|products|prefill|sampling]
-//   [bf16|q4_0|...]
+//   ops_cuda_bench [8b|70b|small|mixtral] [batch] [context]
+//   [step|paths|parts|products|prefill|sampling] [bf16|q4_0|...]
 // "sampling": steps with each way to sample and with adapters and batches that change.
 #include <algorithm>
 #include <cmath>
@@ -232,7 +232,7 @@ int run(int count, char** arguments) {
   const std::string_view what = count > 4 ? arguments[4] : "paths";
   const auto* shape = std::ranges::find(kShapes, name, &ModelShape::name);
   if (shape == std::end(kShapes)) {
-    fmt::print(stderr, "unknown shape \"{}\": 8b, 70b or small\n", name);
+    fmt::print(stderr, "unknown shape \"{}\": 8b, 70b, small or mixtral\n", name);
     return EXIT_FAILURE;
   }
   const std::string_view format = count > 5 ? arguments[5] : "bf16";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The quality index of plan books: the smaller of 1 - (KL / K)^p and what the known answer's probability surely keeps. K and p are
+"""The quality index of plan books: the smaller of 1 - (KL / K)^p and what the known answer's probability is shown to keep. K and p are
 fitted to what plans lost on profile rows, and checked on rows apart; the known answer's lost probability is compared as it is.
 
   bench/paper/fit_index.py families/smollm2/plans/*.json --check bench/results/rows/calibration.*.jsonl.gz
@@ -21,6 +21,7 @@ import statistics
 from pathlib import Path
 
 POWERS = (1, 1.5, 2)
+CONSTANT, POWER = 1.08, 1.5  # of the index
 MOST_KL = 0.5
 LEAST_SCORE = 0.1
 BINS = (0, 0.03, 0.06, 0.1, 0.15, 0.25, MOST_KL)
@@ -55,12 +56,14 @@ def print_fit(name, points):
     print(f"loss against {name}: {len(points)} plans, slope {slope:.2f}{shown}")
 
 
-def index_of(entry, constant, power):
-    """As src/profiler/frontier.cpp has it."""
+def loss_of(entry, constant=CONSTANT, power=POWER):
+    """shown_loss() of src/profiler/frontier.cpp: what is lost at most, as far as the rows show it."""
     loss = (entry["kl"] / constant) ** power
-    if "gold_lost" in entry:
-        loss = max(loss, entry["gold_lost"] - entry["gold_lost_se"])
-    return 1 - min(max(loss, 0.0), 1.0)
+    return max(loss, entry["gold_lost"] + entry["gold_lost_se"]) if "gold_lost" in entry else loss
+
+
+def index_of(entry, constant=CONSTANT, power=POWER):
+    return 1 - min(max(loss_of(entry, constant, power), 0.0), 1.0)
 
 
 def nll_of(row):
@@ -145,8 +148,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("books", nargs="+", type=Path)
     parser.add_argument("--check", nargs="*", type=Path, default=[], help="rows of `droidspeak evaluate --rows`, compressed")
-    parser.add_argument("--constant", type=float, default=1.08)
-    parser.add_argument("--power", type=float, default=1.5)
+    parser.add_argument("--constant", type=float, default=CONSTANT)
+    parser.add_argument("--power", type=float, default=POWER)
     parser.add_argument("--gold", type=Path, help="rows of one book's pair, to be added to those that tell its plans' lost probability")
     parser.add_argument("--beyond", type=int, default=0, help="of these, rows from this number on: those before served the book or its maps")
     parser.add_argument("--write", action="store_true")

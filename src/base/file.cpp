@@ -22,23 +22,6 @@ namespace {
                 fmt::format("{}: {}: {}", path.string(), what, std::strerror(error)));
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 FileStamp stamp_of_regular_file(int fd, const std::filesystem::path& path) {
   struct stat status {};
 
@@ -57,31 +40,37 @@ FileStamp stamp_of_regular_file(int fd, const std::filesystem::path& path) {
           .changed_ns = nanoseconds(status.st_ctim)};
 }
 
-}  // namespace
-
-InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail(path, "cannot open");
-  try {
-    stamp_ = stamp_of_regular_file(fd_, path);
-    if (stamp_.size == 0) {
-      throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: file is empty", path.string()));
-    }
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
+// Not blocking: a pipe under that name would be waited for, not refused.
+FileDescriptor open_for_reading(const std::filesystem::path& path) {
+  FileDescriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (opened.get() < 0) fail(path, "cannot open");
+  return opened;
 }
 
-InputFile::~InputFile() {
-  ::close(fd_);
+void check_size(const std::filesystem::path& path, uint64_t size, size_t max_bytes) {
+  if (size <= max_bytes) return;
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} bytes, at most {} are read", path.string(), size, max_bytes));
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::filesystem::path& path) : InputFile(open_for_reading(path), path) {}
+
+InputFile::InputFile(FileDescriptor opened, std::filesystem::path path)
+    : path_(std::move(path)),
+      opened_(std::move(opened)),
+      stamp_(stamp_of_regular_file(opened_.get(), path_)) {
+  if (stamp_.size == 0) {
+    throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: file is empty", path_.string()));
+  }
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   size_t done = 0;
   while (done < out.size()) {
-    ssize_t got =
-        ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    ssize_t got = ::pread(opened_.get(), out.data() + done, out.size() - done,
+                          static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, "cannot read");
     if (got == 0) {
@@ -95,22 +84,24 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+std::string InputFile::read_text(size_t max_bytes) const {
+  check_size(path_, stamp_.size, max_bytes);
+  std::string text(stamp_.size, '\0');
+  read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 void InputFile::check_unchanged() const {
-  if (stamp_of_regular_file(fd_, path_) == stamp_) return;
+  if (stamp_of_regular_file(opened_.get(), path_) == stamp_) return;
   throw Failure(ErrorCode::kUnavailable,
                 fmt::format("{}: has been changed while it was read; try again when it is complete",
                             path_.string()));
 }
 
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
-  // Not blocking: a pipe under that name would be waited for, not refused.
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) fail(path, "cannot open");
+  FileDescriptor fd = open_for_reading(path);
   size_t size = stamp_of_regular_file(fd.get(), path).size;
-  if (size > max_bytes) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: {} bytes, at most {} are read", path.string(), size, max_bytes));
-  }
+  check_size(path, size, max_bytes);
   std::string content(size, '\0');
   size_t done = 0;
   while (done < size) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_descriptor.h"
+
 namespace droidspeak {
 
 // What tells one content of a file from another without reading it.
@@ -28,9 +30,8 @@ class InputFile {
  public:
   // Throws Failure naming the path when it cannot be opened or is empty.
   explicit InputFile(const std::filesystem::path& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
+  // What was opened for reading already; `path` is for messages. Throws Failure likewise.
+  InputFile(FileDescriptor opened, std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
 
@@ -41,12 +42,14 @@ class InputFile {
 
   // Fills `out`. Throws Failure naming the path when the file ends before.
   void read(uint64_t offset, std::span<std::byte> out) const;
+  // All of it. Throws Failure when that is more than `max_bytes`.
+  std::string read_text(size_t max_bytes) const;
   // Throws Failure when the file has changed since it was opened.
   void check_unchanged() const;
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  FileDescriptor opened_;
   FileStamp stamp_;
 };
 

@@ -9,7 +9,8 @@ namespace {
 // moments at which bytes are found that came together.
 constexpr std::chrono::milliseconds kSampleTime{50};
 constexpr uint64_t kLeastBytes = uint64_t{128} << 10;
-constexpr double kWeight = 0.3;  // of a new sample
+constexpr uint64_t kFirstBytes = uint64_t{32} << 10;  // of a guess where there is no sample
+constexpr double kWeight = 0.3;                       // of a new sample
 
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -42,10 +43,11 @@ void LinkMeter::take_sample(Time now) {
   bool is_long = is_first_window_ ? elapsed > 2 * round_trip_ : elapsed >= seconds(kSampleTime);
   bool is_sample = is_long && arrived_ >= kLeastBytes;
   if (!is_sample && queued_ > 0) return;  // the window goes on
-  if (!is_sample && arrived_ >= kLeastBytes && bandwidth_ == 0 && elapsed > 0) {
+  bool is_guess = !is_sample && is_first_window_ && !has_loaded_ && arrived_ >= kFirstBytes;
+  if (is_guess && elapsed > 0) {
     // Better than nothing, and not more than the link carries: waiting is counted in.
-    bandwidth_ = static_cast<double>(arrived_) / elapsed;
-    carried_bandwidth_ = static_cast<double>(carried_) / elapsed;
+    bandwidth_ = std::max(bandwidth_, static_cast<double>(arrived_) / elapsed);
+    carried_bandwidth_ = std::max(carried_bandwidth_, static_cast<double>(carried_) / elapsed);
   }
   if (is_sample) {
     double carrying = std::max(is_first_window_ ? elapsed - round_trip_ : elapsed, 1e-6);

@@ -70,6 +70,26 @@ TEST(LinkMeter, WhatIsFoundTogetherCameOneAfterTheOther) {
   EXPECT_LT(meter.bytes_per_second(), 2.1 * piece / 80e-3);
 }
 
+// Probes that do not overlap, each shorter than a sample: the best of them, until there is one.
+TEST(LinkMeter, SmallRepliesOneByOneGiveARate) {
+  LinkMeter meter;
+  LinkMeter::Time now{};
+  meter.note_round_trip(1e-3);
+  const uint64_t probe = uint64_t{64} << 10;
+  for (int took_ms : {3, 2, 4}) {
+    meter.begin(probe, now);
+    now += milliseconds(took_ms);
+    meter.arrive(probe, probe, now);
+    now += milliseconds(100);
+  }
+  EXPECT_NEAR(meter.bytes_per_second(), static_cast<double>(probe) / 2e-3, 1);
+  meter.begin(100 * probe, now);
+  now += milliseconds(101);
+  meter.arrive(100 * probe, 100 * probe, now);
+  EXPECT_NEAR(meter.bytes_per_second(), 100.0 * static_cast<double>(probe) / 100e-3, 1e3)
+      << "a load is believed";
+}
+
 // The round trip lies in front of the first bytes, not between those that follow one another.
 TEST(LinkMeter, ALongRoundTripIsNoRate) {
   LinkMeter meter;

@@ -17,12 +17,13 @@ struct Case {
   size_t pairs;
   size_t num_blocks;
   uint32_t first_position;
+  std::vector<int32_t> unturned_layers = {};
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << name_of(c.layout.dtype) << ", " << c.layout.num_kv_heads << " heads of "
        << c.layout.head_dim << ", " << c.pairs << " pairs, " << c.num_blocks << " blocks at "
-       << c.first_position;
+       << c.first_position << (c.unturned_layers.empty() ? "" : ", not turned");
 }
 
 class KvCodec : public testing::TestWithParam<Case> {
@@ -30,10 +31,14 @@ class KvCodec : public testing::TestWithParam<Case> {
   const KvLayout& layout() const { return GetParam().layout; }
 
   std::vector<float> frequencies_ = test_frequencies(GetParam().pairs);
-  CodecTables tables_ = test_tables(layout(), frequencies_);
+  CodecTables tables_ = test_tables(layout(), frequencies_, GetParam().unturned_layers);
   PieceLabel label_{1, GetParam().first_position};
   std::vector<std::byte> values_ =
-      test_values(layout(), frequencies_, label_, GetParam().num_blocks, 5);
+      test_values(layout(),
+                  GetParam().unturned_layers.empty() ? frequencies_ : std::vector<float>{},
+                  label_,
+                  GetParam().num_blocks,
+                  5);
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts,
@@ -45,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts,
                                          Case{layout_of(3, 40, DType::kF16), 20, 1, 64},
                                          Case{layout_of(1, 6, DType::kF32), 3, 1, 64},
                                          Case{layout_of(2, 96, DType::kF16), 16, 1, 64},
-                                         Case{layout_of(2, 64, DType::kF16), 0, 2, 64}));
+                                         Case{layout_of(2, 64, DType::kF16), 0, 2, 64},
+                                         Case{layout_of(2, 64, DType::kF16), 32, 2, 64, {1}}));
 
 TEST_P(KvCodec, EveryInstructionSetDecodesWhatTheReferenceDoes) {
   auto piece = encode_piece(tables_, layout(), label_, values_);
@@ -114,9 +120,21 @@ TEST_F(SmallCodec, UndoingRopeNarrowsTheKeys) {
     samples.push_back({label, kept.back()});
   }
   CodecTables turned = *learn_tables(layout_, {}, samples);
-  CodecTables turned_back = *learn_tables(layout_, frequencies_, samples);
+  CodecTables turned_back = *learn_tables(layout_, {frequencies_}, samples);
   EXPECT_GT(turned.codes(0, KvHalf::kKeys).steps[0],
             1.3f * turned_back.codes(0, KvHalf::kKeys).steps[0]);
+}
+
+// Of a layer that was never turned every channel keeps its mean as it is.
+TEST_F(SmallCodec, LayersWithoutRopeAreNotTurnedBack) {
+  CodecTables told = test_tables(layout_, frequencies_, {1});
+  CodecTables plain = test_tables(layout_, {});
+  EXPECT_EQ(told.codes(1, KvHalf::kKeys).means, plain.codes(1, KvHalf::kKeys).means);
+  EXPECT_EQ(told.codes(0, KvHalf::kKeys).means, tables_.codes(0, KvHalf::kKeys).means);
+  EXPECT_NE(told.codes(0, KvHalf::kKeys).means, plain.codes(0, KvHalf::kKeys).means);
+  EXPECT_EQ(told.turned_pairs(0), 32u);
+  EXPECT_EQ(told.turned_pairs(1), 0u);
+  EXPECT_NE(told.digest(), tables_.digest());
 }
 
 TEST_F(SmallCodec, ValuesFarOutsideAreWrittenOut) {

@@ -70,37 +70,47 @@ class Dequantiser {
             std::span<const int16_t> symbols,
             std::span<std::byte> values) {
     size_t num_rows = symbols.size() / 2 / tables_.row_channels();
+    bool is_turned = tables_.turned_pairs(label.layer) > 0;
     for (KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
       const ChannelCodes& codes = tables_.codes(label.layer, half);
       for (size_t row = 0; row < num_rows; ++row) {
-        if (half == KvHalf::kKeys && row % kBlockTokens == 0)
-          tables_.turns().of_block(label.first_position + static_cast<uint32_t>(row), turns_);
-        fill_row(codes, half, row, symbols.data(), values);
+        RowTurn turn;
+        if (half == KvHalf::kKeys && is_turned) turn = turn_of(label, row);
+        fill_row(codes, {half, row, turn}, symbols.data(), values);
         symbols = symbols.subspan(tables_.row_channels());
       }
     }
   }
 
  private:
+  struct Row {
+    KvHalf half;
+    size_t number;
+    RowTurn turn;  // nothing: the row is not turned
+  };
+
+  RowTurn turn_of(const PieceLabel& label, size_t row) {
+    if (row % kBlockTokens == 0)
+      tables_.turns().of_block(label.first_position + static_cast<uint32_t>(row), turns_);
+    return tables_.turns().row(turns_, row % kBlockTokens);
+  }
+
   void fill_row(const ChannelCodes& codes,
-                KvHalf half,
-                size_t row,
+                const Row& row,
                 const int16_t* symbols,
                 std::span<std::byte> values) const {
-    bool is_turned = half == KvHalf::kKeys;
-    RowTurn turn = is_turned ? tables_.turns().row(turns_, row % kBlockTokens) : RowTurn{};
-    cpu::HeadShape shape{head_dim_, turn.cosines.size(), layout_.dtype};
+    cpu::HeadShape shape{head_dim_, row.turn.cosines.size(), layout_.dtype};
     size_t element_bytes = bytes_of(layout_.dtype, 1);
-    float scale = scale_of(half, row);
+    float scale = scale_of(row.half, row.number);
     for (size_t head = 0; head < static_cast<size_t>(layout_.num_kv_heads); ++head) {
       size_t channel = head * head_dim_;
-      size_t first_byte = element_of(layout_, half, row, head) * element_bytes;
+      size_t first_byte = element_of(layout_, row.half, row.number, head) * element_bytes;
       kernels_.dequantise_head({.symbols = symbols + channel,
                                 .means = codes.means.data() + channel,
                                 .steps = codes.steps.data() + channel,
                                 .scale = scale,
-                                .cosines = turn.cosines.data(),
-                                .sines = turn.sines.data(),
+                                .cosines = row.turn.cosines.data(),
+                                .sines = row.turn.sines.data(),
                                 .values = values.data() + first_byte},
                                shape);
     }

@@ -124,7 +124,7 @@ std::optional<size_t> DeviceDecoder::decode_together(int32_t layer,
                                                      std::span<const CodedBlock> blocks) {
   if (!blocks.front().tables->fit(layout_)) return 0;
   TablesPlace& place = place_of(blocks.front().tables);
-  size_t turn_values = 2 * place.tables->turns().num_pairs();
+  size_t turn_values = 2 * place.tables->turned_pairs(layer);
   auto* tasks = static_cast<PieceTask*>(pinned_tasks_.data());
   auto* turns = reinterpret_cast<float*>(tasks + blocks.size());
   auto* is_damaged = static_cast<uint32_t*>(is_damaged_.data());
@@ -239,7 +239,7 @@ PieceTables DeviceDecoder::tables_of(const TablesPlace& place, int32_t layer) co
       .means = part<float>(place.memory, places.means + channel * sizeof(float)),
       .steps = part<float>(place.memory, places.steps + channel * sizeof(float)),
       .turns = part<float>(place.memory, places.turns),
-      .num_pairs = static_cast<int32_t>(place.tables->turns().num_pairs()),
+      .num_pairs = static_cast<int32_t>(place.tables->turned_pairs(layer)),
       .row_channels = static_cast<int32_t>(row_channels_),
       .scales = {},
   };

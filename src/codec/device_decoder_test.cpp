@@ -21,11 +21,13 @@ constexpr int32_t kPoolBlocks = 12;
 struct Shape {
   KvLayout layout;
   size_t pairs;
+  std::vector<int32_t> unturned_layers = {};
 };
 
 void PrintTo(const Shape& shape, std::ostream* out) {
   *out << name_of(shape.layout.dtype) << ", " << shape.layout.num_kv_heads << " heads of "
-       << shape.layout.head_dim << ", " << shape.pairs << " pairs";
+       << shape.layout.head_dim << ", " << shape.pairs << " pairs"
+       << (shape.unturned_layers.empty() ? "" : ", not turned");
 }
 
 class DecodeOnDevice : public testing::TestWithParam<Shape> {
@@ -82,7 +84,7 @@ class DecodeOnDevice : public testing::TestWithParam<Shape> {
   const KvLayout layout_ = GetParam().layout;
   const std::vector<float> frequencies_ = test_frequencies(GetParam().pairs);
   const std::shared_ptr<const CodecTables> tables_ =
-      std::make_shared<CodecTables>(test_tables(layout_, frequencies_));
+      std::make_shared<CodecTables>(test_tables(layout_, frequencies_, GetParam().unturned_layers));
   DecodingDevice made_;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<DeviceDecoder> decoder_;
@@ -96,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts,
                                          Shape{layout_of(3, 40, DType::kF16), 20},
                                          Shape{layout_of(1, 6, DType::kF32), 3},
                                          Shape{layout_of(2, 96, DType::kBF16), 16},
-                                         Shape{layout_of(2, 64, DType::kF16), 0}));
+                                         Shape{layout_of(2, 64, DType::kF16), 0},
+                                         Shape{layout_of(2, 64, DType::kF16), 32, {kLayer}}));
 
 TEST_P(DecodeOnDevice, GivesTheBitsThatTheCpuGives) {
   std::vector<std::vector<std::byte>> pieces;

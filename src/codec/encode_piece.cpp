@@ -59,7 +59,7 @@ class Quantiser {
  private:
   void load_unturned(KvHalf half, size_t row, std::span<float> channels) {
     load_row(layout_, values_, half, row, channels);
-    if (half != KvHalf::kKeys) return;
+    if (half != KvHalf::kKeys || tables_.turned_pairs(label_.layer) == 0) return;
     size_t token = row % kBlockTokens;
     if (token == 0)
       tables_.turns().of_block(label_.first_position + static_cast<uint32_t>(row), turns_);
@@ -85,7 +85,7 @@ class Quantiser {
   // Whether what is decoded is finite in the dtype. Each of a turned pair may get as large as both
   // together.
   bool fits_decoded(KvHalf half, const ChannelCodes& codes, float scale, const int32_t* symbols) {
-    size_t pairs = half == KvHalf::kKeys ? tables_.turns().num_pairs() : 0;
+    size_t pairs = half == KvHalf::kKeys ? tables_.turned_pairs(label_.layer) : 0;
     auto dim = static_cast<size_t>(layout_.head_dim);
     size_t channels = dim * static_cast<size_t>(layout_.num_kv_heads);
     auto decoded = [&](size_t c) {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "codec/piece.h"
@@ -20,20 +21,23 @@ namespace {
 
 using Row = std::span<const float>;
 
-// Every row of a sample but the exact ones, before RoPE.
+// Every row of a sample but the exact ones, before RoPE; without turns as it is.
 void for_each_row(const KvLayout& layout,
-                  const Turns& turns,
+                  const Turns* turns,
                   const KvSample& sample,
                   const std::function<void(KvHalf, Row)>& visit) {
   PieceShape shape(layout, sample.values.size());
   std::vector<float> row(shape.channels);
   std::vector<float> block_turns;
   for (size_t r = 0; r < shape.num_blocks * kBlockTokens; ++r) {
-    if (r % kBlockTokens == 0)
-      turns.of_block(sample.label.first_position + static_cast<uint32_t>(r), block_turns);
+    if (turns != nullptr && r % kBlockTokens == 0)
+      turns->of_block(sample.label.first_position + static_cast<uint32_t>(r), block_turns);
     if (r < exact_tokens_at(sample.label.first_position)) continue;
     load_row(layout, sample.values, KvHalf::kKeys, r, row);
-    turn_back(row, static_cast<size_t>(layout.head_dim), turns.row(block_turns, r % kBlockTokens));
+    if (turns != nullptr) {
+      turn_back(row, static_cast<size_t>(layout.head_dim),
+                turns->row(block_turns, r % kBlockTokens));
+    }
     visit(KvHalf::kKeys, row);
     load_row(layout, sample.values, KvHalf::kValues, r, row);
     visit(KvHalf::kValues, row);
@@ -81,7 +85,7 @@ Error unfit(size_t half, std::string_view reason) {
 Result<ChannelCodes> codes_from(const Moments& moments,
                                 const KvLayout& layout,
                                 size_t half,
-                                float relative_step) {
+                                const Coarseness& coarseness) {
   size_t row_channels = padded_channels(layout.num_kv_heads, layout.head_dim);
   ChannelCodes codes{std::vector<float>(row_channels, 0.0f), std::vector<float>(row_channels, 1.0f),
                      std::vector<uint8_t>(row_channels, kZeros), 1.0f};
@@ -101,14 +105,17 @@ Result<ChannelCodes> codes_from(const Moments& moments,
   double size = std::sqrt(square_sum / channels);
   double typical = std::sqrt(variance_sum / channels);
   if (!std::isfinite(size)) return unfit(half, "values that are not finite");
-  // No mean is more than sqrt(channels) times the size, no step more than the size.
-  if (size * std::sqrt(channels) > kLargestTableValue)
+  // No mean is more than sqrt(channels) times the size, no step more than so many times the size.
+  double largest = std::max<double>(std::sqrt(channels), kMostStepFactor);
+  if (size * largest > kLargestTableValue)
     return unfit(half, fmt::format("values of size {:.3g} are too large", size));
   if (typical <= std::max(kSmallestSpread, kSmallestShare * size))
     return unfit(half, fmt::format("values of size {:.3g} spread by {:.3g} only", size, typical));
-  double step = relative_step * typical;
+  double usual = (half % 2 == 0 ? coarseness.key_step : coarseness.value_step) * typical;
   double steps_squared = 0;
   for (size_t c = 0; c < deviations.size(); ++c) {
+    size_t place = half * deviations.size() + c;
+    double step = coarseness.factors.empty() ? usual : usual * coarseness.factors[place];
     double spread = deviations[c] / step;
     codes.steps[c] = static_cast<float>(step);
     codes.distributions[c] = distribution_for(spread);
@@ -145,28 +152,39 @@ void count_symbols(const ChannelCodes& codes, KvHalf half, Row row, std::span<Co
 
 }  // namespace
 
+size_t num_step_factors(const KvLayout& layout) {
+  return 2 * static_cast<size_t>(layout.num_layers) * static_cast<size_t>(layout.num_kv_heads) *
+         static_cast<size_t>(layout.head_dim);
+}
+
 Result<CodecTables> learn_tables(const KvLayout& layout,
-                                 std::vector<float> rope_frequencies,
+                                 const KeyRotation& rotation,
                                  std::span<const KvSample> samples,
                                  const Coarseness& coarseness) {
-  Turns turns(rope_frequencies);
+  check(coarseness.factors.empty() || coarseness.factors.size() == num_step_factors(layout),
+        "a factor for every channel");
+  Turns turns(rotation.frequencies);
   std::vector<Moments> moments(2 * static_cast<size_t>(layout.num_layers));
   std::vector<size_t> num_tokens(moments.size() / 2);  // of each layer, the exact ones too
   std::vector<std::set<uint64_t>> kinds(moments.size() / 2);
+  auto turns_of = [&](const KvSample& sample) {
+    bool is_turned = !std::ranges::binary_search(rotation.unturned_layers, sample.label.layer);
+    return is_turned ? &turns : nullptr;
+  };
   auto half_index = [](const KvSample& sample, KvHalf half) {
     return 2 * static_cast<size_t>(sample.label.layer) + static_cast<size_t>(half);
   };
   for (const KvSample& sample : samples) {
     auto layer = static_cast<size_t>(sample.label.layer);
     num_tokens[layer] += sample.values.size() / layout.layer_bytes() * kBlockTokens;
-    for_each_row(layout, turns, sample, [&](KvHalf half, Row row) {
+    for_each_row(layout, turns_of(sample), sample, [&](KvHalf half, Row row) {
       moments[half_index(sample, half)].add(row);
       if (half == KvHalf::kValues) kinds[layer].insert(xxhash64(std::as_bytes(row)));
     });
   }
   TableContents contents{.num_kv_heads = layout.num_kv_heads,
                          .head_dim = layout.head_dim,
-                         .rope_frequencies = std::move(rope_frequencies),
+                         .rotation = rotation,
                          .distributions = {},
                          .halves = {}};
   for (size_t i = 0; i < moments.size(); ++i) {
@@ -175,15 +193,14 @@ Result<CodecTables> learn_tables(const KvLayout& layout,
     if (kinds[i / 2].size() < kDistinctTokens)
       return unfit(i, fmt::format("{} different tokens, {} are needed", kinds[i / 2].size(),
                                   kDistinctTokens));
-    float step = i % 2 == 0 ? coarseness.key_step : coarseness.value_step;
-    Result<ChannelCodes> codes = codes_from(moments[i], layout, i, step);
+    Result<ChannelCodes> codes = codes_from(moments[i], layout, i, coarseness);
     if (!codes) return codes.error();
     contents.halves.push_back(std::move(*codes));
   }
   std::vector<Counts> counts;
   for (size_t i = 0; i < kNumDistributions; ++i) counts.push_back(expected_counts(spread_of(i)));
   for (const KvSample& sample : samples) {
-    for_each_row(layout, turns, sample, [&](KvHalf half, Row row) {
+    for_each_row(layout, turns_of(sample), sample, [&](KvHalf half, Row row) {
       count_symbols(contents.halves[half_index(sample, half)], half, row, counts);
     });
   }

@@ -27,13 +27,22 @@ inline constexpr size_t kDistinctTokens = kLearnedTokens / 4;
 struct Coarseness {
   float key_step = 0.46f;
   float value_step = 0.46f;
+  // Of each channel's own step, [num_layers, 2, num_kv_heads * head_dim]: finer where answers hang
+  // on it. Empty: the same for all. In the range of kLeastStepFactor to kMostStepFactor.
+  std::span<const float> factors = {};
 };
+
+inline constexpr float kLeastStepFactor = 1.0f / 32;
+inline constexpr float kMostStepFactor = 32.0f;
+
+// Of Coarseness::factors.
+size_t num_step_factors(const KvLayout& layout);
 
 // kInvalidArgument, with what is wrong, when a layer has fewer tokens than kLearnedTokens or fewer
 // kinds of them than kDistinctTokens, when its values hardly spread, are not finite or too large.
 // The dtype is a float's.
 Result<CodecTables> learn_tables(const KvLayout& layout,
-                                 std::vector<float> rope_frequencies,
+                                 const KeyRotation& rotation,
                                  std::span<const KvSample> samples,
                                  const Coarseness& coarseness = {});
 

@@ -122,7 +122,7 @@ std::optional<std::vector<std::byte>> reference_decode(const CodecTables& tables
       return codes.means[other] + step * static_cast<float>((*symbols)[index]);
     };
     float value = value_of(channel);
-    size_t pairs = tables.turns().num_pairs();
+    size_t pairs = tables.turned_pairs(label.layer);
     if (half == KvHalf::kKeys && c < 2 * pairs) {
       tables.turns().of_block(
           label.first_position + static_cast<uint32_t>(row / kBlockTokens * kBlockTokens),

@@ -26,7 +26,7 @@ struct TablesHeader {
   uint32_t num_kv_heads;
   uint32_t head_dim;
   uint32_t num_frequencies;
-  uint32_t reserved;
+  uint32_t num_unturned;  // layers
 };
 
 static_assert(sizeof(TablesHeader) == 32);
@@ -63,11 +63,13 @@ Result<TablesHeader> parse_header(std::span<const std::byte> bytes) {
   bool is_in_range = header.num_layers - 1 < kMaxLayers && header.num_kv_heads - 1 < kMaxChannels &&
                      header.head_dim - 1 < kMaxChannels &&
                      uint64_t{header.num_kv_heads} * header.head_dim <= kMaxChannels &&
-                     header.num_frequencies <= header.head_dim / 2 && header.reserved == 0;
+                     header.num_frequencies <= header.head_dim / 2 &&
+                     header.num_unturned <= header.num_layers;
   if (!is_in_range) {
     return bad_tables(fmt::format(
-        "{} layers, {} heads of {} channels, {} frequencies are out of range", header.num_layers,
-        header.num_kv_heads, header.head_dim, header.num_frequencies));
+        "{} layers, {} heads of {} channels, {} frequencies, {} layers without are out of range",
+        header.num_layers, header.num_kv_heads, header.head_dim, header.num_frequencies,
+        header.num_unturned));
   }
   return header;
 }
@@ -76,7 +78,7 @@ uint64_t bytes_of_tables(const TablesHeader& header) {
   size_t channels = padded_channels(static_cast<int32_t>(header.num_kv_heads),
                                     static_cast<int32_t>(header.head_dim));
   return sizeof header + header.num_frequencies * sizeof(float) +
-         kNumDistributions * sizeof(Distribution) +
+         header.num_unturned * sizeof(int32_t) + kNumDistributions * sizeof(Distribution) +
          uint64_t{2} * header.num_layers * (channels * (2 * sizeof(float) + 1) + sizeof(float));
 }
 
@@ -94,8 +96,19 @@ bool all_positive(std::span<const float> values) {
          std::all_of(values.begin(), values.end(), [](float v) { return v > 0; });
 }
 
+bool are_layers(std::span<const int32_t> layers, size_t num_layers) {
+  int32_t least = 0;
+  for (int32_t layer : layers) {
+    if (layer < least || static_cast<size_t>(layer) >= num_layers) return false;
+    least = layer + 1;
+  }
+  return true;
+}
+
 Result<void> check_contents(const TableContents& contents) {
-  if (!all_finite(contents.rope_frequencies)) return bad_tables("a frequency is not finite");
+  if (!all_finite(contents.rotation.frequencies)) return bad_tables("a frequency is not finite");
+  if (!are_layers(contents.rotation.unturned_layers, contents.halves.size() / 2))
+    return bad_tables("layers that are not turned do not ascend, or are none");
   for (size_t i = 0; i < contents.distributions.size(); ++i) {
     const Distribution& distribution = contents.distributions[i];
     bool is_right =
@@ -136,12 +149,12 @@ size_t padded_channels(int32_t num_kv_heads, int32_t head_dim) {
 CodecTables::CodecTables(TableContents contents)
     : contents_(std::move(contents)),
       row_channels_(padded_channels(contents_.num_kv_heads, contents_.head_dim)),
-      turns_(contents_.rope_frequencies),
+      turns_(contents_.rotation.frequencies),
       decode_slots_(make_decode_slots(contents_.distributions)),
       first_slots_(slot_starts(contents_)),
       digest_(sha256(serialise())) {
   check(contents_.distributions.size() == kNumDistributions, "all distributions are there");
-  check(contents_.rope_frequencies.size() * 2 <= static_cast<size_t>(contents_.head_dim),
+  check(contents_.rotation.frequencies.size() * 2 <= static_cast<size_t>(contents_.head_dim),
         "a pair has two channels");
 }
 
@@ -157,17 +170,23 @@ std::span<const uint32_t> CodecTables::first_slots(int32_t layer, KvHalf half) c
   return std::span(first_slots_).subspan(index * row_channels_, row_channels_);
 }
 
+size_t CodecTables::turned_pairs(int32_t layer) const {
+  bool is_turned = !std::ranges::binary_search(contents_.rotation.unturned_layers, layer);
+  return is_turned ? turns_.num_pairs() : 0;
+}
+
 std::vector<std::byte> CodecTables::serialise() const {
   TablesHeader header{kMagic,
                       kVersion,
                       static_cast<uint32_t>(num_layers()),
                       static_cast<uint32_t>(contents_.num_kv_heads),
                       static_cast<uint32_t>(contents_.head_dim),
-                      static_cast<uint32_t>(contents_.rope_frequencies.size()),
-                      0};
+                      static_cast<uint32_t>(contents_.rotation.frequencies.size()),
+                      static_cast<uint32_t>(contents_.rotation.unturned_layers.size())};
   std::vector<std::byte> bytes;
   append(bytes, std::span<const TablesHeader>(&header, 1));
-  append(bytes, std::span<const float>(contents_.rope_frequencies));
+  append(bytes, std::span<const float>(contents_.rotation.frequencies));
+  append(bytes, std::span<const int32_t>(contents_.rotation.unturned_layers));
   append(bytes, std::span<const Distribution>(contents_.distributions));
   for (const ChannelCodes& half : contents_.halves) {
     append(bytes, std::span<const float>(half.means));
@@ -188,12 +207,14 @@ Result<CodecTables> CodecTables::parse(std::span<const std::byte> bytes) {
   TableContents contents;
   contents.num_kv_heads = static_cast<int32_t>(header->num_kv_heads);
   contents.head_dim = static_cast<int32_t>(header->head_dim);
-  contents.rope_frequencies.resize(header->num_frequencies);
+  contents.rotation.frequencies.resize(header->num_frequencies);
+  contents.rotation.unturned_layers.resize(header->num_unturned);
   contents.distributions.resize(kNumDistributions);
   contents.halves.resize(2 * size_t{header->num_layers});
   size_t channels = padded_channels(contents.num_kv_heads, contents.head_dim);
   ArrayReader reader(bytes.subspan(sizeof(TablesHeader)));
-  reader.read(std::span(contents.rope_frequencies));
+  reader.read(std::span(contents.rotation.frequencies));
+  reader.read(std::span(contents.rotation.unturned_layers));
   reader.read(std::span(contents.distributions));
   for (ChannelCodes& half : contents.halves) {
     half = {std::vector<float>(channels), std::vector<float>(channels),

@@ -39,7 +39,7 @@ struct ChannelCodes {
 struct TableContents {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  std::vector<float> rope_frequencies;      // radians per position of each pair; empty: K as it is
+  KeyRotation rotation;                     // layers that are not turned have K as it is
   std::vector<Distribution> distributions;  // kNumDistributions
   std::vector<ChannelCodes> halves;         // [num_layers, 2]: K, V
 };
@@ -80,6 +80,9 @@ class CodecTables {
   std::span<const DecodeSlot> decode_slots() const { return decode_slots_; }
 
   const Turns& turns() const { return turns_; }
+
+  // Pairs of a head that RoPE turns in K of this layer.
+  size_t turned_pairs(int32_t layer) const;
 
  private:
   TableContents contents_;

@@ -160,6 +160,42 @@ TEST(CodecTables, MeansAndStepsHaveALimit) {
   }
 }
 
+// A channel that answers hang on gets finer steps, and more symbols for them.
+TEST(CodecTables, StepsFollowTheFactors) {
+  std::vector<std::byte> values = test_values(kLayout, {}, {0, 64}, 4, 1);
+  std::vector<KvSample> samples = {{{0, 64}, values}, {{1, 64}, values}};
+  std::vector<float> factors(num_step_factors(kLayout), 1.0f);
+  ASSERT_EQ(factors.size(), 2u * 2 * 3 * 40);
+  Result<CodecTables> plain = learn_tables(kLayout, {}, samples);
+  Result<CodecTables> same = learn_tables(kLayout, {}, samples, {.factors = factors});
+  ASSERT_TRUE(plain && same);
+  EXPECT_EQ(plain->digest(), same->digest());
+  factors[(2 * 1 + 1) * 120 + 47] = 0.25f;
+  factors[5] = 2.0f;
+  Result<CodecTables> finer = learn_tables(kLayout, {}, samples, {.factors = factors});
+  ASSERT_TRUE(finer);
+  auto step = [](const CodecTables& tables, int32_t layer, KvHalf half, size_t channel) {
+    return tables.codes(layer, half).steps[channel];
+  };
+  EXPECT_FLOAT_EQ(step(*finer, 1, KvHalf::kValues, 47), step(*plain, 1, KvHalf::kValues, 47) / 4);
+  EXPECT_FLOAT_EQ(step(*finer, 0, KvHalf::kKeys, 5), step(*plain, 0, KvHalf::kKeys, 5) * 2);
+  EXPECT_EQ(step(*finer, 1, KvHalf::kValues, 46), step(*plain, 1, KvHalf::kValues, 46));
+  EXPECT_EQ(finer->codes(1, KvHalf::kValues).distributions[47],
+            plain->codes(1, KvHalf::kValues).distributions[47] + 4);
+}
+
+TEST(CodecTables, LayersThatAreNotTurnedAreKept) {
+  TableContents contents = test_tables(kLayout, test_frequencies(4), {1}).contents();
+  auto parsed = CodecTables::parse(CodecTables(contents).serialise());
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->contents().rotation, contents.rotation);
+  EXPECT_EQ(parsed->digest(), CodecTables(contents).digest());
+  for (std::vector<int32_t> wrong : {std::vector<int32_t>{-1}, {2}, {1, 1}, {1, 0}, {0, 1, 2}}) {
+    contents.rotation.unturned_layers = wrong;
+    EXPECT_FALSE(CodecTables::parse(CodecTables(contents).serialise())) << wrong.front();
+  }
+}
+
 TEST(Distribution, GivesEverySymbolRoomAndAddsUp) {
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {

@@ -2,6 +2,7 @@
 // token unlike the others.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -71,15 +72,19 @@ inline std::vector<std::byte> test_values(const KvLayout& layout,
 }
 
 // Tables for such values.
-inline CodecTables test_tables(const KvLayout& layout, const std::vector<float>& frequencies) {
+inline CodecTables test_tables(const KvLayout& layout,
+                               const std::vector<float>& frequencies,
+                               const std::vector<int32_t>& unturned_layers = {}) {
   std::vector<std::vector<std::byte>> kept;
   std::vector<KvSample> samples;
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
     PieceLabel label{layer, 0};
-    kept.push_back(test_values(layout, frequencies, label, 6, 11));
+    bool is_turned = !std::ranges::binary_search(unturned_layers, layer);
+    kept.push_back(
+        test_values(layout, is_turned ? frequencies : std::vector<float>{}, label, 6, 11));
     samples.push_back({label, kept.back()});
   }
-  return *learn_tables(layout, frequencies, samples);
+  return *learn_tables(layout, {frequencies, unturned_layers}, samples);
 }
 
 }  // namespace droidspeak

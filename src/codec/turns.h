@@ -10,6 +10,14 @@
 
 namespace droidspeak {
 
+// How a model turns K.
+struct KeyRotation {
+  std::vector<float> frequencies = {};  // radians per position of each pair; empty: none known
+  std::vector<int32_t> unturned_layers = {};  // without RoPE or with another one; ascending
+
+  bool operator==(const KeyRotation&) const = default;
+};
+
 // Cosines and sines of one row's pairs.
 struct RowTurn {
   std::span<const float> cosines;

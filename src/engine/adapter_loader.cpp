@@ -12,22 +12,20 @@ Error stopped() {
   return {ErrorCode::kUnavailable, "the engine is shutting down"};
 }
 
-AdapterFiles read_from_disk(const std::filesystem::path& folder,
-                            const ModelConfig& base,
-                            Precision precision) {
-  return {folder, base, precision};
+AdapterFiles read_from_disk(const AdapterPath& path, const ModelConfig& base, Precision precision) {
+  return {path, base, precision};
 }
 
 Result<std::shared_ptr<const AdapterFiles>> try_to_read(const ReadAdapter& read,
-                                                        const std::filesystem::path& folder,
+                                                        const AdapterPath& path,
                                                         const ModelConfig& base,
                                                         Precision precision) {
   try {
-    return std::make_shared<const AdapterFiles>(read(folder, base, precision));
+    return std::make_shared<const AdapterFiles>(read(path, base, precision));
   } catch (const Failure& failure) {
     return failure.error();
   } catch (const std::exception& exception) {
-    return Error{ErrorCode::kInternal, fmt::format("{}: {}", folder.string(), exception.what())};
+    return Error{ErrorCode::kInternal, fmt::format("{}: {}", path.path.string(), exception.what())};
   }
 }
 
@@ -42,7 +40,7 @@ AdapterLoader::~AdapterLoader() {
 }
 
 Result<void> AdapterLoader::load(const std::string& name,
-                                 const std::filesystem::path& folder,
+                                 const AdapterPath& path,
                                  IfTaken if_taken) {
   AdapterRegistry& registry = options_.registry;
   if (Result<void> allowed = registry.may_add(name, if_taken); !allowed) return allowed;
@@ -54,12 +52,12 @@ Result<void> AdapterLoader::load(const std::string& name,
     AdapterLoader& loader;
   } ending{*this};
 
-  Result<Files> files = read(folder);
+  Result<Files> files = read(path);
   if (!files) return files.error();
   auto adapter = std::make_shared<Adapter>((*files)->begin_adapter());
   if (Result<void> packed = pack(**files, *adapter); !packed) return packed;
   return options_.inbox.call(
-      [&] { return registry.add(name, folder, std::move(adapter), if_taken); });
+      [&] { return registry.add(name, (*files)->path(), std::move(adapter), if_taken); });
 }
 
 void AdapterLoader::stop() {
@@ -85,16 +83,15 @@ void AdapterLoader::end() {
   state_->changed.notify_all();
 }
 
-Result<AdapterLoader::Files> AdapterLoader::read(const std::filesystem::path& folder) {
+Result<AdapterLoader::Files> AdapterLoader::read(const AdapterPath& path) {
   struct Slot {
     std::optional<Result<Files>> files;  // guarded by the state's mutex
   };
 
   auto slot = std::make_shared<Slot>();
-  readers_.start([slot, state = state_, folder, base = options_.base,
-                  precision = options_.precision,
+  readers_.start([slot, state = state_, path, base = options_.base, precision = options_.precision,
                   read = options_.read ? options_.read : read_from_disk] {
-    Result<Files> files = try_to_read(read, folder, base, precision);
+    Result<Files> files = try_to_read(read, path, base, precision);
     MutexLock lock(state->mutex);
     slot->files = std::move(files);
     state->changed.notify_all();

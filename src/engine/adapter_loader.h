@@ -3,7 +3,6 @@
 // device; then the name changes hands. Thread-safe.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -37,7 +36,7 @@ class AdapterLoader {
   AdapterLoader& operator=(const AdapterLoader&) = delete;
 
   // Returns when the adapter can be asked for. kExhausted when kMaxLoads are under way.
-  Result<void> load(const std::string& name, const std::filesystem::path& folder, IfTaken if_taken);
+  Result<void> load(const std::string& name, const AdapterPath& path, IfTaken if_taken);
   // Loads that are waiting for the disk end with kUnavailable, now and from now on.
   void stop();
 
@@ -46,7 +45,7 @@ class AdapterLoader {
 
   Result<void> begin();
   void end();
-  Result<Files> read(const std::filesystem::path& folder);
+  Result<Files> read(const AdapterPath& path);
   Result<void> pack(const AdapterFiles& files, Adapter& adapter);
 
   const Options options_;

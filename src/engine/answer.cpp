@@ -1,5 +1,7 @@
 #include "engine/answer.h"
 
+#include <cmath>
+
 namespace droidspeak {
 namespace {
 
@@ -17,6 +19,8 @@ void report_prefill(Sequence& sequence, TimePoint now, MetricsBoard& metrics) {
   metrics.update([&](EngineMetrics& m) {
     m.count(sequence.variant->name,
             [&](RequestCounters& counters) { counters.ttft_seconds.add(report.ttft_ms * 1e-3); });
+    // Of a plan that was asked for by name over a link that nobody had measured there is none.
+    if (!std::isfinite(sequence.choice.predicted_seconds)) return;
     m.predicted_ttft_seconds += sequence.choice.predicted_seconds + report.queue_ms * 1e-3;
     m.measured_ttft_seconds += report.ttft_ms * 1e-3;
     ++m.predictions;

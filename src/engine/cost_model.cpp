@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/clock.h"
@@ -96,6 +97,8 @@ double CostModel::load_seconds(uint64_t bytes,
                                Tier tier,
                                const std::optional<LinkCost>& link) const {
   if (bytes == 0) return 0;
+  // How fast a link is, is found out before anything depends on it.
+  if (!link && is_behind_link(tier)) return std::numeric_limits<double>::infinity();
   if (!link) return static_cast<double>(bytes) / bandwidths_[index_of(tier)];
   return link->round_trip_seconds +
          kLinkCaution * static_cast<double>(link->queued_bytes + bytes) / link->bytes_per_second;

@@ -24,8 +24,8 @@ struct CostCoefficients {
   double token_seconds = 1e-5;      // per token and layer
   double attention_seconds = 1e-9;  // per token, position before it, and layer
   double output_seconds = 1e-4;     // logits of one row
-  // Bytes per second from the store to the blocks; of a tier behind links until they are measured.
-  PerTier<double> bandwidths = {4e9, 5e8, 1e9, 1e8};
+  // Bytes per second from the store to the blocks; not of tiers behind links, which have theirs.
+  PerTier<double> bandwidths = {4e9, 5e8};
 };
 
 // What a prefill consists of. Without reuse, context_tokens is 0 and everything is suffix.
@@ -54,7 +54,8 @@ class CostModel {
   int32_t num_layers() const { return num_layers_; }
 
   double compute_seconds(int32_t first_position, int32_t tokens, double layers) const;
-  // Over a link the loads before it come first, and all share what the link carries.
+  // Over a link the loads before it come first, and all share what the link carries. Over one that
+  // nobody has measured it would take forever.
   double load_seconds(uint64_t bytes,
                       Tier tier,
                       const std::optional<LinkCost>& link = std::nullopt) const;

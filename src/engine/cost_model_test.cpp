@@ -21,18 +21,30 @@ TEST(CostModel, OverlapsLoadingAndRecomputing) {
 }
 
 TEST(CostModel, CountsEachTierAndWhatItsLinkCarriesAlready) {
-  CostModel costs({.token_seconds = 0,
-                   .attention_seconds = 0,
-                   .output_seconds = 0,
-                   .bandwidths = {1000, 100, 10, 1}},
-                  10);
-  PrefillWork work{.context_tokens = 100, .load_bytes = {1000, 100, 10, 1}};
-  EXPECT_NEAR(costs.prefill_seconds(work), 4.0, 1e-12) << "one second each";
+  CostModel costs(
+      {.token_seconds = 0, .attention_seconds = 0, .output_seconds = 0, .bandwidths = {1000, 100}},
+      10);
+  PrefillWork work{.context_tokens = 100, .load_bytes = {1000, 100}};
+  EXPECT_NEAR(costs.prefill_seconds(work), 2.0, 1e-12) << "one second each";
+  work.load_bytes[index_of(Tier::kRemote)] = 1;
   work.links[index_of(Tier::kRemote)] = LinkCost{0.5, 100, 299};
-  EXPECT_NEAR(costs.prefill_seconds(work), 3.0 + 0.5 + 1.1 * 3.0, 1e-12)
+  EXPECT_NEAR(costs.prefill_seconds(work), 2.0 + 0.5 + 1.1 * 3.0, 1e-12)
       << "a round trip, and its turn behind others, with some caution";
   work.load_bytes[index_of(Tier::kRemote)] = 0;
-  EXPECT_NEAR(costs.prefill_seconds(work), 3.0, 1e-12) << "a link that is not used costs nothing";
+  EXPECT_NEAR(costs.prefill_seconds(work), 2.0, 1e-12) << "a link that is not used costs nothing";
+}
+
+// The first request that finds something at a node whose rate is not known yet computes.
+TEST(CostModel, NothingIsLoadedOverALinkThatNobodyHasMeasured) {
+  CostModel costs({}, 10);
+  for (Tier tier : {Tier::kPeer, Tier::kRemote}) {
+    PrefillWork work{.context_tokens = 100};
+    double computing = costs.prefill_seconds({.suffix_tokens = 100});
+    work.load_bytes[index_of(tier)] = 1;
+    EXPECT_GT(costs.prefill_seconds(work), computing);
+    work.links[index_of(tier)] = LinkCost{0, 1e12, 0};
+    EXPECT_LT(costs.prefill_seconds(work), computing);
+  }
 }
 
 TEST(CostModel, CountsWhatLookingAtTokensTakes) {

@@ -38,9 +38,9 @@ Result<std::shared_ptr<TokenStream>> Engine::submit(GenerationRequest request) {
 }
 
 Result<void> Engine::load_adapter(const std::string& name,
-                                  const std::filesystem::path& folder,
+                                  const AdapterPath& path,
                                   IfTaken if_taken) {
-  return loop_->load_adapter(name, folder, if_taken);
+  return loop_->load_adapter(name, path, if_taken);
 }
 
 Result<void> Engine::unload_adapter(const std::string& name) {
@@ -142,9 +142,9 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
 }
 
 Result<void> Engine::Loop::load_adapter(const std::string& name,
-                                        const std::filesystem::path& folder,
+                                        const AdapterPath& path,
                                         IfTaken if_taken) {
-  return loader_.load(name, folder, if_taken);
+  return loader_.load(name, path, if_taken);
 }
 
 Result<void> Engine::Loop::unload_adapter(const std::string& name) {

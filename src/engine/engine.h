@@ -84,7 +84,7 @@ class Engine {
   // kInvalidArgument, kNotFound or kDataCorrupt (name, folder or files), kExhausted (too many loads
   // at a time), kUnavailable.
   Result<void> load_adapter(const std::string& name,
-                            const std::filesystem::path& folder,
+                            const AdapterPath& path,
                             IfTaken if_taken = IfTaken::kReplace);
   Result<void> unload_adapter(const std::string& name);  // kNotFound
 

@@ -221,7 +221,7 @@ inline EngineOptions tiny_options(int32_t num_blocks = 64) {
   options.fixed_costs = CostCoefficients{.token_seconds = 1e-4,
                                          .attention_seconds = 1e-8,
                                          .output_seconds = 1e-4,
-                                         .bandwidths = {4e9, 5e8, 1e9, 1e8}};
+                                         .bandwidths = {4e9, 5e8}};
   options.checks = EngineOptions::Checks::kEachStep;
   return options;
 }

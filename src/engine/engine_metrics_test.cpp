@@ -1,12 +1,34 @@
 // What the engine counts of its requests, and what it learns from them.
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "base/test_wait.h"
 #include "engine/shared_family.h"
+#include "support/forwarding_ops.h"
 
 namespace droidspeak {
 namespace {
+
+// Calls back whenever something is computed.
+class AskingOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  void attention(TensorView qkv,
+                 const AttentionOptions& options,
+                 std::span<const SequenceSlice> slices,
+                 const KvLayerView& kv,
+                 TensorView out) override {
+    if (ask) ask(slices.size());
+    ForwardingOps::attention(qkv, options, slices, kv, out);
+  }
+
+  std::function<void(size_t)> ask;  // by the number of sequences
+};
 
 TEST(EngineCounts, AgreeWithTheReportsOfTheRequests) {
   SharedFamily family;
@@ -69,6 +91,25 @@ TEST(EngineCounts, TimesAddUp) {
   EXPECT_LT(metrics.time_per_output_token_seconds.sum, metrics.e2e_seconds.sum);
 }
 
+TEST(EngineCounts, AllComputingTakesComputeTime) {
+  constexpr std::chrono::milliseconds kNap{2};
+  SharedFamily family;
+  AskingOps ops(family.ops());
+  Engine engine(ops, family.file(), tiny_options());
+  std::atomic<int> naps = 0;
+  ops.ask = [&](size_t) {
+    std::this_thread::sleep_for(kNap);
+    ++naps;
+  };
+  auto slept = [&] { return naps * std::chrono::duration<double>(kNap).count(); };
+  std::vector<int32_t> prompt = question(1, 256, 30);
+  ASSERT_TRUE(generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 5}).finished);
+  EXPECT_GE(naps, 4 * 4) << "four tokens in four layers, beside the prompt";
+  EXPECT_GE(engine.metrics().compute_seconds, slept());
+  ASSERT_TRUE(generate(engine, by_name("alpha", prompt, "0,2,3")).finished);
+  EXPECT_GE(engine.metrics().compute_seconds, slept()) << "recomputing is computing, too";
+}
+
 TEST(EngineCounts, PredictionsAreOfWhatIsDoneAndOfTheWaitBeforeIt) {
   TinyFamily family;
   EngineOptions options = tiny_options();
@@ -95,6 +136,30 @@ TEST(EngineCounts, AStopIsNoLength) {
   EXPECT_EQ(metrics.requests_finished_stop, 1u);
   EXPECT_EQ(metrics.requests_finished_length, 1u);
   EXPECT_EQ(metrics.generation_tokens, 5u) << "it is no part of the answer";
+}
+
+TEST(EngineGauges, SayWhatRunsAlsoWhenAllOthersEndedAtOnce) {
+  TinyFamily family;
+  AskingOps ops(family.ops());
+  EngineOptions options = tiny_options();
+  options.max_batch_sequences = 2;
+  Engine engine(ops, family.file(), options);
+  std::vector<std::pair<size_t, EngineMetrics>> seen;  // by the engine thread
+  ops.ask = [&](size_t num_sequences) { seen.emplace_back(num_sequences, engine.metrics()); };
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 6; ++i) {
+    streams.push_back(
+        std::move(engine.submit({.model = "base", .prompt = random_prompt(i, 10), .max_tokens = 1}))
+            .take_or_throw());
+  }
+  for (const auto& stream : streams) ASSERT_TRUE(collect(*stream).finished);
+  wait_until([&] { return engine.metrics().running == 0; }, "nobody to run");
+  ASSERT_GE(seen.size(), 3u * 4);
+  for (const auto& [num_sequences, metrics] : seen) {
+    EXPECT_EQ(metrics.running, static_cast<int32_t>(num_sequences));
+    EXPECT_GT(metrics.kv_usage, 0);
+  }
+  EXPECT_EQ(engine.metrics().waiting, 0);
 }
 
 TEST(EngineState, SaysWhatIsServed) {

@@ -9,8 +9,11 @@ constexpr int kRestStalls = 10;  // as many times the stall limit a tier is left
 // A link says sooner than a disk whether it is worth waiting for.
 constexpr std::chrono::milliseconds kLinkStall{300};
 constexpr std::chrono::milliseconds kLinkJudged{100};
-// What links may cost a request that is computed in the end: with the time to ask
-// (CacheStore::kAnswerLimit) less than half a second.
+// What links may cost a request that is computed in the end, of the time that computing takes: with
+// the time to ask (CacheStore::kAnswerLimit) about a twentieth, and less than half a second. Links
+// of machines with other work stand still for moments that say nothing.
+constexpr double kMostLostShare = 0.035;
+constexpr double kLeastLostSeconds = 0.2;
 constexpr double kMostLostSeconds = 0.35;
 // Over a link so much is loaded together, by its rate: what is whole is of use when the rest fails.
 constexpr double kTogetherSeconds = 0.1;
@@ -20,12 +23,17 @@ constexpr double kTogetherSeconds = 0.1;
 TierSet LoadPatience::resting_tiers(const Sequence& sequence) const {
   TierSet resting;
   auto now = std::chrono::steady_clock::now();
-  bool has_lost_enough = sequence.lost_load_seconds >= kMostLostSeconds;
+  bool has_lost_enough = sequence.lost_load_seconds >= most_lost_seconds(sequence);
   for (Tier tier : kAllTiers) {
     size_t i = index_of(tier);
     resting[i] = now < rests_until_[i] || (is_behind_link(tier) && has_lost_enough);
   }
   return resting;
+}
+
+double LoadPatience::most_lost_seconds(const Sequence& sequence) const {
+  double computing = costs_.compute_seconds(0, sequence.num_tokens(), costs_.num_layers());
+  return std::clamp(kMostLostShare * computing, kLeastLostSeconds, kMostLostSeconds);
 }
 
 std::chrono::milliseconds LoadPatience::stall_of(Tier tier) const {
@@ -44,7 +52,7 @@ LoadLimits LoadPatience::limits_of(const Sequence& sequence) const {
   limits.stall = stall_of(sequence.load_tier);
   limits.judged_after = std::min(stall_, kLinkJudged);
   limits.lost_seconds = sequence.lost_load_seconds;
-  limits.most_lost_seconds = kMostLostSeconds;
+  limits.most_lost_seconds = most_lost_seconds(sequence);
   return limits;
 }
 

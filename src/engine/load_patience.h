@@ -22,6 +22,8 @@ class LoadPatience {
   LoadLimits limits_of(const Sequence& sequence) const;
   // Over a link, for blocks of about so many bytes; 0: all of them.
   size_t blocks_together(Tier tier, double block_bytes) const;
+  // What its loads over links may lose in all, should it be computed in the end.
+  double most_lost_seconds(const Sequence& sequence) const;
   // The sequence's load has failed.
   void note_failure(Sequence& sequence, const LoadFailure& failure);
 

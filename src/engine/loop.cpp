@@ -181,8 +181,10 @@ bool Engine::Loop::turn() {
   }
   drop_abandoned();
   admit();
-  run_step();
   publish();
+  run_step();
+  // Where others wait, some of them run next: between two steps nobody is missed.
+  if (line_.size() == 0) publish();
   return true;
 }
 

@@ -34,9 +34,7 @@ class Engine::Loop {
 
   // Any thread.
   Result<std::shared_ptr<TokenStream>> submit(GenerationRequest request);
-  Result<void> load_adapter(const std::string& name,
-                            const std::filesystem::path& folder,
-                            IfTaken if_taken);
+  Result<void> load_adapter(const std::string& name, const AdapterPath& path, IfTaken if_taken);
   Result<void> unload_adapter(const std::string& name);
   void drain(std::chrono::milliseconds limit);
 

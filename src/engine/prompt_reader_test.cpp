@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/batch_runner.h"
 #include "engine/engine_fixture.h"
+#include "engine/load_patience.h"
 #include "store/test_entries.h"
 
 namespace droidspeak {
@@ -508,6 +509,31 @@ TEST_F(PromptReading, APromptOfOneBlockIsStored) {
   shorter->max_tokens = kBlockTokens - 1;
   reader_->begin(*shorter, 0);
   EXPECT_EQ(shorter->writer, nullptr) << "it never fills one";
+}
+
+// What a link that fails costs is about a twentieth of computing, with the time to ask it.
+TEST_F(PromptReading, LinksMayLoseAShareOfTheTimeThatComputingTakes) {
+  auto asking = sequence("base");
+  auto costs_of = [&](double seconds) {
+    return CostModel({.token_seconds = seconds / asking->num_tokens(), .attention_seconds = 0}, 1);
+  };
+  for (auto [computing, may_lose] : {std::pair(0.5, 0.2), {5.0, 0.2}, {8.0, 0.28}, {60.0, 0.35}}) {
+    CostModel costs = costs_of(computing);
+    LoadPatience patience(costs, *store_, std::chrono::seconds(2));
+    for (Tier tier : {Tier::kPeer, Tier::kRemote}) {
+      asking->load_tier = tier;
+      EXPECT_NEAR(patience.limits_of(*asking).most_lost_seconds, may_lose, 1e-9) << computing;
+    }
+    asking->load_tier = Tier::kDisk;
+    EXPECT_GT(patience.limits_of(*asking).most_lost_seconds, 1e9) << "it is no link";
+    asking->lost_load_seconds = may_lose - 1e-6;
+    EXPECT_TRUE(patience.resting_tiers(*asking).none());
+    asking->lost_load_seconds = may_lose + 1e-6;
+    TierSet resting = patience.resting_tiers(*asking);
+    EXPECT_TRUE(resting[index_of(Tier::kPeer)] && resting[index_of(Tier::kRemote)]);
+    EXPECT_EQ(resting.count(), 2u);
+    asking->lost_load_seconds = 0;
+  }
 }
 
 }  // namespace

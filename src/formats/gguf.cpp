@@ -309,8 +309,8 @@ GgufFile::GgufFile(const std::filesystem::path& path)
   join_parts();
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path, uint64_t max_header_bytes)
-    : files_{std::make_shared<InputFile>(path)} {
+GgufFile::GgufFile(std::shared_ptr<const InputFile> file, uint64_t max_header_bytes)
+    : files_{std::move(file)} {
   parse(max_header_bytes);
   if (int64_t count = get_int_or("split.count", 0); count > 1) {
     throw Failure(ErrorCode::kInvalidArgument,

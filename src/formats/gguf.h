@@ -31,7 +31,7 @@ class GgufFile {
   // Throws Failure naming file, field and value when anything is wrong or unsupported.
   explicit GgufFile(const std::filesystem::path& path);
   // A file that must be whole, with a header of at most so many bytes.
-  GgufFile(const std::filesystem::path& path, uint64_t max_header_bytes);
+  GgufFile(std::shared_ptr<const InputFile> file, uint64_t max_header_bytes);
 
   const std::filesystem::path& path() const { return files_.front()->path(); }
 

@@ -173,7 +173,10 @@ void check_layout(const std::vector<TensorEntry>& entries,
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, uint64_t max_header_bytes)
-    : file_(std::make_shared<InputFile>(path)) {
+    : SafetensorsFile(std::make_shared<InputFile>(path), max_header_bytes) {}
+
+SafetensorsFile::SafetensorsFile(std::shared_ptr<const InputFile> file, uint64_t max_header_bytes)
+    : file_(std::move(file)) {
   parse(max_header_bytes);
 }
 

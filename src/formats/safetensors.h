@@ -30,6 +30,7 @@ class SafetensorsFile {
   // `max_header_bytes` bounds what a file may cost.
   explicit SafetensorsFile(const std::filesystem::path& path,
                            uint64_t max_header_bytes = uint64_t{16} << 20);
+  SafetensorsFile(std::shared_ptr<const InputFile> file, uint64_t max_header_bytes);
 
   const std::filesystem::path& path() const { return file_->path(); }
 

@@ -7,6 +7,7 @@
 namespace droidspeak {
 namespace {
 
+using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 using Kind = OutputFormat::Kind;
 

@@ -79,14 +79,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
 // CorDA, LoftQ, LoRA-GA) make PEFT change them again at every load.
 constexpr std::string_view kHarmlessBeginnings[] = {"eva", "gaussian", "mica", "orthogonal"};
 
-std::string read_config(const std::filesystem::path& path) {
-  std::error_code error;  // then opening it says why not
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{} is no regular file", path.string()));
-  }
-  return read_file(path, kMaxConfigBytes);
-}
-
 std::string in_lower_case(std::string text) {
   std::ranges::transform(text, text.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -211,9 +203,9 @@ std::string unsupported_adapter_features() {
   return names;
 }
 
-AdapterConfig::AdapterConfig(const std::filesystem::path& path, int32_t vocab_size) {
-  std::string text = read_config(path);
-  JsonFields json(path, text, kConfigLimits);
+AdapterConfig::AdapterConfig(const InputFile& file, int32_t vocab_size) {
+  const std::string text = file.read_text(kMaxConfigBytes);
+  JsonFields json(file.path(), text, kConfigLimits);
   check_fields(json);
   rank_ = static_cast<int32_t>(json.get_int("r", 1, kMaxRank));
   alpha_ = json.get_double_or("lora_alpha", 8);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 namespace droidspeak {
 
 class GgufFile;
+class InputFile;
 class JsonFields;
 
 // rank_pattern or alpha_pattern: numbers for linear layers whose path fits a key. As PEFT does it,
@@ -56,7 +56,7 @@ std::string unsupported_adapter_features();
 class AdapterConfig {
  public:
   // For a base of so many tokens. Throws Failure naming file, field and value.
-  AdapterConfig(const std::filesystem::path& path, int32_t vocab_size);
+  AdapterConfig(const InputFile& file, int32_t vocab_size);
 
   // Of an adapter in GGUF. Throws Failure naming file, key and value.
   AdapterConfig(const GgufFile& file, int32_t vocab_size);

@@ -199,7 +199,9 @@ TEST_F(AdapterFields, RefuseSelectionsThatAreNone) {
 }
 
 TEST_F(AdapterFields, RefuseTextThatIsNoConfig) {
-  for (const char* text : {"", "[]", "{", "null", "{\"r\": 2,}"}) {
+  config_text_ = "";
+  EXPECT_THAT(refusal(), HasSubstr("adapter_config.json: file is empty"));
+  for (const char* text : {"[]", "{", "null", "{\"r\": 2,}"}) {
     config_text_ = text;
     EXPECT_THAT(refusal(), HasSubstr("adapter_config.json: expected a JSON object")) << text;
   }
@@ -244,7 +246,7 @@ class AdapterConfigs : public testing::Test {
  protected:
   AdapterConfig read(const std::string& text) const {
     write_file_atomically(folder_.path() / "adapter_config.json", text);
-    return {folder_.path() / "adapter_config.json", 320};
+    return {InputFile(folder_.path() / "adapter_config.json"), 320};
   }
 
   TemporaryFolder folder_;

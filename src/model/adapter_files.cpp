@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "formats/safetensors.h"
 #include "model/adapter_config.h"
+#include "model/adapter_opener.h"
 #include "model/digest_cache.h"
 #include "model/expert_parameters.h"
 #include "model/gguf_adapter.h"
@@ -51,19 +52,13 @@ std::vector<std::byte> bytes_of(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::filesystem::path check_size(const std::filesystem::path& path, uint64_t limit) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return path;  // opening it says why not
-  if (!std::filesystem::is_regular_file(path, error)) {
-    throw Failure(ErrorCode::kInvalidArgument, fmt::format("{} is no regular file", path.string()));
-  }
-  uint64_t size = std::filesystem::file_size(path, error);
-  if (!error && size > limit) {
+std::shared_ptr<const InputFile> check_size(std::shared_ptr<const InputFile> file, uint64_t limit) {
+  if (file->size() > limit) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{} has {} bytes: an adapter of this base has at most {}",
-                              path.string(), size, limit));
+                              file->path().string(), file->size(), limit));
   }
-  return path;
+  return file;
 }
 
 // For lora_A and lora_B of every target, and for metadata.
@@ -93,12 +88,12 @@ void check_named(const SafetensorsFile& file,
                   file.path().string(), entry.tensor.name, why, module));
 }
 
-AdapterSource open_peft(const std::filesystem::path& folder,
+AdapterSource open_peft(const AdapterOpener& folder,
                         const ModelConfig& base,
                         const std::vector<AdapterTarget>& targets) {
-  AdapterConfig config(folder / "adapter_config.json", base.vocab_size);
+  AdapterConfig config(*folder.open("adapter_config.json"), base.vocab_size);
   const SafetensorsFile file(
-      check_size(folder / "adapter_model.safetensors", max_adapter_bytes(base)),
+      check_size(folder.open("adapter_model.safetensors"), max_adapter_bytes(base)),
       max_header_bytes(base, targets.size()));
   for (const OtherTensor& other : file.others()) {
     throw Failure(ErrorCode::kInvalidArgument,
@@ -112,28 +107,27 @@ AdapterSource open_peft(const std::filesystem::path& folder,
       std::ranges::move(*experts, std::back_inserter(source.tensors));
     } else {
       source.tensors.push_back({tensor, peft_place(tensor.name, targets)});
+      parameters.check_module(source.tensors.back());
       check_named(file, source.config, source.tensors.back());
     }
   }
   return source;
 }
 
-AdapterSource open_gguf(const std::filesystem::path& path,
+AdapterSource open_gguf(std::shared_ptr<const InputFile> opened,
                         const ModelConfig& base,
                         const std::vector<AdapterTarget>& targets) {
-  const GgufFile file(check_size(path, max_adapter_bytes(base)),
+  const GgufFile file(check_size(std::move(opened), max_adapter_bytes(base)),
                       max_header_bytes(base, targets.size()));
   const Architecture& architecture = check_gguf_adapter(file, base);
-  return {path, AdapterConfig(file, base.vocab_size),
+  return {file.path(), AdapterConfig(file, base.vocab_size),
           gguf_adapter_tensors(file, architecture, base, targets)};
 }
 
-AdapterSource open_adapter(const std::filesystem::path& path,
+AdapterSource open_adapter(const AdapterOpener& opener,
                            const ModelConfig& base,
                            const std::vector<AdapterTarget>& targets) {
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(path, error);
-  return is_file ? open_gguf(path, base, targets) : open_peft(path, base, targets);
+  return opener.file() ? open_gguf(opener.file(), base, targets) : open_peft(opener, base, targets);
 }
 
 }  // namespace
@@ -141,11 +135,11 @@ AdapterSource open_adapter(const std::filesystem::path& path,
 // Reads the tensors of one folder or file into an AdapterFiles.
 class AdapterReader {
  public:
-  AdapterReader(const std::filesystem::path& path, const ModelConfig& base, Precision precision)
+  AdapterReader(const AdapterOpener& opener, const ModelConfig& base, Precision precision)
       : base_(base),
         precision_(precision),
         targets_(adapter_targets(base)),
-        source_(open_adapter(path, base, targets_)) {}
+        source_(open_adapter(opener, base, targets_)) {}
 
   void read(AdapterFiles& out) {
     place_tensors();
@@ -329,11 +323,16 @@ class AdapterReader {
   std::vector<std::vector<std::byte>> bytes_;                 // of the file's tensors
 };
 
-AdapterFiles::AdapterFiles(const std::filesystem::path& path,
+AdapterFiles::AdapterFiles(const AdapterPath& path, const ModelConfig& base, Precision precision)
+    : AdapterFiles(AdapterOpener(path), base, precision) {}
+
+AdapterFiles::AdapterFiles(const AdapterOpener& opener,
                            const ModelConfig& base,
                            Precision precision)
-    : precision_(precision), num_experts_(static_cast<size_t>(base.experts.count)) {
-  AdapterReader(path, base, precision).read(*this);
+    : path_(opener.path()),
+      precision_(precision),
+      num_experts_(static_cast<size_t>(base.experts.count)) {
+  AdapterReader(opener, base, precision).read(*this);
 }
 
 LoraLayer AdapterFiles::pack_layer(Ops& ops, int32_t layer) const {

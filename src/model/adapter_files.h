@@ -12,17 +12,24 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "model/adapter_path.h"
 #include "model/adapter_targets.h"
 #include "model/model_config.h"
 #include "model/weights.h"
 
 namespace droidspeak {
 
+class AdapterOpener;
+
 class AdapterFiles {
  public:
   // Throws Failure naming file, field or tensor and what is wrong. kFast keeps 16-bit matrices as
   // they are.
-  AdapterFiles(const std::filesystem::path& path, const ModelConfig& base, Precision precision);
+  AdapterFiles(const AdapterPath& path, const ModelConfig& base, Precision precision);
+  AdapterFiles(const AdapterOpener& opener, const ModelConfig& base, Precision precision);
+
+  // Where it was found; without links where its path has a root.
+  const std::filesystem::path& path() const { return path_; }
 
   const Digest& digest() const { return digest_; }
 
@@ -52,6 +59,7 @@ class AdapterFiles {
     Matrix up;    // B, scaled: [rows, rank]
   };
 
+  std::filesystem::path path_;
   Precision precision_;
   size_t num_experts_;
   Digest digest_;
@@ -60,8 +68,7 @@ class AdapterFiles {
 };
 
 // Reads a folder or file; throws Failure.
-using ReadAdapter =
-    std::function<AdapterFiles(const std::filesystem::path&, const ModelConfig&, Precision)>;
+using ReadAdapter = std::function<AdapterFiles(const AdapterPath&, const ModelConfig&, Precision)>;
 
 // The largest file with tensors that is read: as large as what it corrects, in 32 bits.
 uint64_t max_adapter_bytes(const ModelConfig& base);

@@ -249,6 +249,17 @@ TEST_F(ExpertParameters, RefuseWhatFitsNoExperts) {
   EXPECT_THAT(refusal(), HasSubstr("are the same linear layer"));
 }
 
+// In which order its rows were meant cannot be told.
+TEST_F(ExpertParameters, OfOneExpertAreNoModuleWhereGateAndUpLieByTurns) {
+  tensors_.clear();
+  config_.erase("target_parameters");
+  add_pair("model.layers.1.mlp.experts.2.gate_up_proj", 2, 48, 64);
+  config_["target_modules"] = {"gate_up_proj"};
+  EXPECT_EQ(refusal(), "");
+  base_.architecture = "gpt_oss";
+  EXPECT_THAT(refusal(), HasSubstr("is for a module that gpt_oss does not have"));
+}
+
 TEST_F(ExpertParameters, AreRefusedWhereTheyAreNotNamed) {
   const std::string gate_up = "layers.1.mlp.experts.base_layer.lora_A.weight\" is outside ";
   const std::string down = "layers.1.mlp.experts.lora_A.weight\" is outside ";
@@ -290,11 +301,11 @@ TEST_F(Adapters, RefuseWhatIsNoRegularFile) {
                 HasSubstr(name));
     ASSERT_EQ(::mkfifo((folder_.path() / name).c_str(), 0600), 0);  // opening it would wait
     EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                AllOf(HasSubstr(name), HasSubstr("no regular file")));
+                AllOf(HasSubstr(name), HasSubstr("not a regular file")));
     std::filesystem::remove(folder_.path() / name);
     std::filesystem::create_directory(folder_.path() / name);
     EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                AllOf(HasSubstr(name), HasSubstr("no regular file")));
+                AllOf(HasSubstr(name), HasSubstr("not a regular file")));
     std::filesystem::remove(folder_.path() / name);
   }
 }

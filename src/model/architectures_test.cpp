@@ -119,7 +119,18 @@ TEST_F(Architectures, GgufAndHuggingFaceFilesOfOneModelFit) {
                                        {"num_experts_per_tok", 2},
                                        {"moe_intermediate_size", 32},
                                        {"norm_topk_prob", true},
-                                       {"head_dim", 16}})}};
+                                       {"head_dim", 16}})},
+      {"gpt-oss", twin("gpt_oss", {{"head_dim", 16},
+                                   {"num_local_experts", 5},
+                                   {"num_experts_per_tok", 2},
+                                   {"sliding_window", 40},
+                                   {"rms_norm_eps", 1e-5},
+                                   {"rope_theta", 1e4},
+                                   {"rope_scaling",
+                                    {{"rope_type", "yarn"},
+                                     {"factor", 4.0},
+                                     {"original_max_position_embeddings", 64},
+                                     {"truncate", false}}}})}};
   for (const auto& [name, config] : twins) {
     const ModelConfig gguf = load_config(models() / "gguf" / (std::string(name) + ".gguf"));
     EXPECT_EQ(describe_mismatch(gguf, read(config)), "") << name;
@@ -191,6 +202,16 @@ TEST_F(Architectures, BiasesAreWhereTheirFilesSaySo) {
   EXPECT_TRUE(read(config).parts.has_qkv_bias);
   config["qkv_bias"] = false;
   EXPECT_FALSE(read(config).parts.has_qkv_bias);
+}
+
+TEST_F(Architectures, GptOssHasOneKindOfGate) {
+  const json config = golden("gpt-oss");
+  EXPECT_EQ(read(config).windows, (std::vector<int32_t>{40, 0, 40, 0}));
+  EXPECT_TRUE(read(config).parts.activation == Activation::kClampedSwish);
+  EXPECT_THAT(refusal(config, "swiglu_limit", 6), HasSubstr("\"swiglu_limit\""));
+  EXPECT_THAT(refusal(config, "swiglu_alpha", 1), HasSubstr("\"swiglu_alpha\""));
+  EXPECT_THAT(refusal(config, "attention_bias", false), HasSubstr("\"attention_bias\""));
+  EXPECT_THAT(refusal(config, "rope_parameters", nullptr), HasSubstr("\"rope_parameters\""));
 }
 
 TEST_F(Architectures, RefuseWhatTheyDoNotDoByName) {

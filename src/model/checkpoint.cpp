@@ -52,6 +52,8 @@ constexpr std::array kNames = {
               "model.layers.{}.mlp.experts.{}.down_proj"},
     RoleNames{TensorRole::kSharedExpertGate, "blk.{}.ffn_gate_inp_shexp",
               "model.layers.{}.mlp.shared_expert_gate"},
+    RoleNames{TensorRole::kSinks, "blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks",
+              HfForm::kParameter},
 };
 
 const RoleNames& names_of(TensorRole role, const Architecture& architecture) {
@@ -129,6 +131,8 @@ void check_experts(const std::filesystem::path& path, const ExpertsConfig& exper
   };
   require(experts.count <= 1024, "the number of experts must be 1 to 1024");
   require(experts.per_row <= experts.count, "a token cannot have more experts than there are");
+  require(experts.ffn_dim >= 1 && experts.ffn_dim <= 1 << 20,
+          "the size of an expert must be 1 to 1048576");
 }
 
 // Sizes every later product relies on.
@@ -268,7 +272,7 @@ void Checkpoint::read_gguf_config() {
   auto has_bias = [&](TensorRole role) { return find(role, 0, "bias") != nullptr; };
   c.parts.has_qkv_bias =
       c.parts.has_qkv_bias || has_bias(TensorRole::kQuery) || has_bias(TensorRole::kFusedQkv);
-  c.parts.has_output_bias = has_bias(TensorRole::kAttentionOutput);
+  c.parts.has_output_bias = c.parts.has_output_bias || has_bias(TensorRole::kAttentionOutput);
   c.parts.has_ffn_bias = has_bias(TensorRole::kGate);
   c.attention_scale = default_attention_scale(c);
   read_gguf_rope(file, name, c);
@@ -325,7 +329,14 @@ std::string Checkpoint::name_of(TensorRole role,
                                 int32_t expert) const {
   const RoleNames& names = names_of(role, *architecture_);
   std::string_view pattern = is_gguf() ? names.gguf : names.hf;
-  return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer, expert), suffix);
+  std::string name = fmt::format(fmt::runtime(pattern), layer, expert);
+  if (is_gguf() || names.hf_form == HfForm::kModule) return fmt::format("{}.{}", name, suffix);
+  return suffix == "weight" ? name : fmt::format("{}_{}", name, suffix);
+}
+
+bool Checkpoint::has_name(TensorRole role) const {
+  const RoleNames& names = names_of(role, *architecture_);
+  return !(is_gguf() ? names.gguf : names.hf).empty();
 }
 
 const FileTensor* Checkpoint::find(TensorRole role, int32_t layer, std::string_view suffix) const {
@@ -349,17 +360,38 @@ std::vector<ExpertTensor> Checkpoint::expert_matrices(TensorRole role,
                                                       int64_t rows,
                                                       int64_t columns) const {
   const int32_t count = config_.experts.count;
+  const bool is_parameter =
+      !is_gguf() && names_of(role, *architecture_).hf_form == HfForm::kParameter;
   std::vector<ExpertTensor> experts;
   for (int32_t e = 0; e < count; ++e) {
     const std::string name = name_of(role, layer, "weight", e);
     if (is_gguf()) {
       const FileTensor& whole = find_of_shape(name, {count, rows, columns});
       experts.push_back({whole.slice(e), &whole});
+    } else if (is_parameter && quantized_) {
+      const FileTensor& tensor = find_of_shape(fmt::format("{}[{}]", name, e), {rows, columns});
+      experts.push_back({tensor, &tensor});
+    } else if (is_parameter) {
+      const FileTensor& whole = find_of_shape(name, {count, columns, rows});
+      experts.push_back({whole.slice(e), &whole, true});
     } else {
       const FileTensor& tensor = find_of_shape(name, {rows, columns});
       experts.push_back({tensor, &tensor});
     }
   }
+  return experts;
+}
+
+std::vector<ExpertTensor> Checkpoint::expert_biases(TensorRole role,
+                                                    int32_t layer,
+                                                    int64_t size) const {
+  const int32_t count = config_.experts.count;
+  const FileTensor& whole = find_of_shape(name_of(role, layer, "bias"), {count, size});
+  if (is_block_format(whole.dtype))
+    refuse(path_, fmt::format("tensor \"{}\" is {}: expected f32, f16 or bf16", whole.name,
+                              droidspeak::name_of(whole.dtype)));
+  std::vector<ExpertTensor> experts;
+  for (int32_t e = 0; e < count; ++e) experts.push_back({whole.slice(e), &whole});
   return experts;
 }
 

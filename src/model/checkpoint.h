@@ -30,7 +30,8 @@ HfConfig read_hf_config(const std::filesystem::path& path);
 // One expert's part of a tensor, or all of it.
 struct ExpertTensor {
   FileTensor tensor;
-  const FileTensor* whole;  // as it is in the file
+  const FileTensor* whole;     // as it is in the file
+  bool is_transposed = false;  // [columns, rows]
 };
 
 class Checkpoint {
@@ -64,6 +65,10 @@ class Checkpoint {
                                             int32_t layer,
                                             int64_t rows,
                                             int64_t columns) const;
+  // The same for biases of the experts.
+  std::vector<ExpertTensor> expert_biases(TensorRole role, int32_t layer, int64_t size) const;
+  // Whether files of this kind have such a part.
+  bool has_name(TensorRole role) const;
 
   // Throws Failure naming a tensor that is neither used nor known to be without meaning.
   void refuse_other_tensors(const std::set<const FileTensor*>& used) const;

@@ -389,6 +389,28 @@ TEST_F(GgufLimits, OfGraniteAreItsFactors) {
                 HasSubstr("expected a positive number"));
 }
 
+TEST_F(ConfigLimits, ExpertsOfAnyFileHaveASize) {
+  for (const char* name : {"gpt-oss", "mixtral"}) {
+    EXPECT_EQ(refusal(golden(name), {{"intermediate_size", 1 << 20}}), "") << name;
+    for (int64_t size : {int64_t{1} << 20 | 1, int64_t{INT32_MAX}})
+      EXPECT_THAT(refusal(golden(name), {{"intermediate_size", size}}),
+                  HasSubstr("the size of an expert must be 1 to 1048576"))
+          << name;
+  }
+}
+
+TEST_F(GgufLimits, OfWindowsMayBeAPeriod) {
+  const Architecture& gpt_oss = named("gpt_oss");
+  GgufEntries entries = {{"gpt-oss.expert_count", uint64_t{5}},
+                         {"gpt-oss.expert_used_count", uint64_t{1}},
+                         {"gpt-oss.attention.sliding_window", uint64_t{9}}};
+  EXPECT_EQ(read(gpt_oss, entries).windows, (std::vector<int32_t>{9, 0, 9, 0, 9, 0}));
+  entries.emplace_back("gpt-oss.attention.sliding_window_pattern", uint64_t{3});
+  EXPECT_EQ(read(gpt_oss, entries).windows, (std::vector<int32_t>{9, 9, 0, 9, 9, 0}));
+  entries.back().second = uint64_t{0};
+  EXPECT_THAT(refusal(gpt_oss, entries), HasSubstr("sliding_window_pattern\" is 0"));
+}
+
 TEST_F(GgufLimits, OfExpertsAreSizes) {
   const Architecture& llama = named("llama");
   const GgufEntries experts = {{"llama.expert_count", uint64_t{5}},

@@ -14,7 +14,7 @@ void ExpertFfn::add(const ModelConfig& config,
   Device& device = ops_.device();
   const DType dtype = in.dtype;
   const ExpertChoice choice{experts.per_row, experts.weights};
-  if (!has_lora(slices, layer)) {
+  if (!config.parts.has_expert_bias && !has_lora(slices, layer)) {
     matrices_.clear();
     for (const ExpertWeights& expert : weights.experts)
       matrices_.push_back({expert.gate_up.get(), expert.down.get()});
@@ -24,7 +24,8 @@ void ExpertFfn::add(const ModelConfig& config,
   }
   TensorView logits = logits_.reshape(device, DType::kF32, in.rows, experts.count);
   TensorView shares = shares_.reshape(device, DType::kF32, in.rows, experts.per_row);
-  ops_.linear(*weights.router, in, logits);
+  ops_.linear(*weights.router, in, logits, Accumulate::kOverwrite,
+              data_or_null(weights.router_bias));
   chosen_.resize(static_cast<size_t>(in.rows * experts.per_row));
   ops_.choose_experts(logits, choice, chosen_, shares);
   group_by_expert(chosen_, experts.per_row, experts.count, groups_);
@@ -39,10 +40,10 @@ void ExpertFfn::add(const ModelConfig& config,
     std::fill_n(adapters_.begin() + slice.sequence.first_row + slice.base_rows,
                 slice.sequence.num_rows - slice.base_rows, slice.adapter);
   ops_.gather_rows(in, groups_.rows, gathered);
-  multiply(weights, &ExpertWeights::gate_up, gathered, gate_up);
+  multiply(weights, &ExpertWeights::gate_up, &ExpertWeights::gate_up_bias, gathered, gate_up);
   apply_lora(layer, &ExpertLora::gate_up, gathered, gate_up);
   ops_.gated_activation(gate_up, config.parts.activation, activated);
-  multiply(weights, &ExpertWeights::down, activated, answers);
+  multiply(weights, &ExpertWeights::down, &ExpertWeights::down_bias, activated, answers);
   apply_lora(layer, &ExpertLora::down, activated, answers);
   ops_.add_weighted_rows(answers, groups_.places, shares, hidden);
 }
@@ -56,6 +57,7 @@ bool ExpertFfn::has_lora(std::span<const BatchSlice> slices, int32_t layer) cons
 
 void ExpertFfn::multiply(const LayerWeights& weights,
                          std::unique_ptr<WeightMatrix> ExpertWeights::*matrix,
+                         Tensor ExpertWeights::*bias,
                          TensorView in,
                          TensorView out) {
   for (size_t e = 0; e < weights.experts.size(); ++e) {
@@ -63,7 +65,8 @@ void ExpertFfn::multiply(const LayerWeights& weights,
     const int64_t end = groups_.begins[e + 1];
     if (begin < end)
       ops_.linear(*(weights.experts[e].*matrix), in.row_range(begin, end),
-                  out.row_range(begin, end));
+                  out.row_range(begin, end), Accumulate::kOverwrite,
+                  data_or_null(weights.experts[e].*bias));
   }
 }
 

@@ -30,6 +30,7 @@ class ExpertFfn {
   // One product for each expert that has rows.
   void multiply(const LayerWeights& weights,
                 std::unique_ptr<WeightMatrix> ExpertWeights::*matrix,
+                Tensor ExpertWeights::*bias,
                 TensorView in,
                 TensorView out);
   void apply_lora(int32_t layer, LoraLinear ExpertLora::*which, TensorView in, TensorView out);

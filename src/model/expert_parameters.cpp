@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "model/architectures/architecture.h"
+#include "model/row_order.h"
 
 namespace droidspeak {
 namespace {
@@ -99,13 +101,29 @@ std::optional<std::vector<AdapterTensor>> ExpertParameters::split(const FileTens
   const int64_t rank = pair.down.shape[0] / experts;
   const std::vector<FileTensor> parts =
       is_down ? split_rows(tensor, rank, experts) : split_columns(tensor, rank, experts);
+  const bool is_by_turns = !is_down && parameter == "gate_up_proj" && has_rows_by_turns();
+  const auto order = is_by_turns ? rows_by_turns(base_.experts.ffn_dim) : std::vector<int32_t>();
   std::vector<AdapterTensor> found;
   for (const FileTensor& part : parts) {
     const std::string expert = fmt::format("mlp.experts.{}.{}", found.size(), parameter);
     const auto target = std::ranges::find(targets_, expert, &AdapterTarget::name);
-    found.push_back({part, AdapterPlace{name->layer, &*target, name->side}});
+    found.push_back({part, AdapterPlace{name->layer, &*target, name->side}, order});
   }
   return found;
+}
+
+void ExpertParameters::check_module(const AdapterTensor& tensor) const {
+  if (!tensor.place || !tensor.place->target->name.ends_with(".gate_up_proj")) return;
+  if (tensor.place->target->linear.of_expert != nullptr && has_rows_by_turns())
+    refuse(tensor.tensor, fmt::format("is for a module that {} does not have: expected the "
+                                      "parameter of all experts, \"mlp.experts.gate_up_proj\"",
+                                      base_.architecture));
+}
+
+bool ExpertParameters::has_rows_by_turns() const {
+  return std::ranges::any_of(all_architectures(), [&](const Architecture* architecture) {
+    return architecture->name == base_.architecture && architecture->hf_interleaves_gate_up;
+  });
 }
 
 void ExpertParameters::refuse(const FileTensor& tensor, const std::string& what) const {

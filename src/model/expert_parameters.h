@@ -25,6 +25,9 @@ class ExpertParameters {
   // One tensor of the file for each expert; nothing when this one is of another kind. Throws
   // Failure naming file and tensor when it fits none of the base's experts.
   std::optional<std::vector<AdapterTensor>> split(const FileTensor& tensor) const;
+  // Throws Failure when the tensor is for gate and up of one expert as a module, which a base that
+  // has their rows by turns does not have: in which order they were meant cannot be told.
+  void check_module(const AdapterTensor& tensor) const;
 
  private:
   // lora_A and lora_B of one parameter.
@@ -37,6 +40,8 @@ class ExpertParameters {
   void check_ranks(const FileTensor& tensor, const Pair& pair) const;
   // "gate_up_proj" or "down_proj", by the shapes.
   std::string parameter_of(const FileTensor& tensor, const Pair& pair) const;
+  // Of gate and up in the base's parameters.
+  bool has_rows_by_turns() const;
   void refuse_patterns(const FileTensor& tensor, const std::string& module) const;
 
   const SafetensorsFile& file_;

@@ -77,7 +77,7 @@ FamilyFile read_family_file(const std::filesystem::path& path) {
       std::filesystem::is_directory(path) ? path / "family.json" : path;
   JsonFields json(file_path);
   std::filesystem::path folder = file_path.parent_path();
-  json.accept_only({"name", "base", "variants", "plan_books", "unprofiled"});
+  json.accept_only({"name", "base", "variants", "plan_books", "codec_steps", "unprofiled"});
   FamilyFile file;
   file.path = file_path;
   file.name = json.get_string("name");
@@ -98,6 +98,7 @@ FamilyFile read_family_file(const std::filesystem::path& path) {
     for (const std::string& book : json.get_strings("plan_books"))
       file.plan_books.push_back(folder / book);
   }
+  if (json.has("codec_steps")) file.codec_steps = folder / json.get_string("codec_steps");
   if (json.has("unprofiled")) file.unprofiled = json.get_string("unprofiled");
   return file;
 }

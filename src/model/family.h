@@ -50,7 +50,8 @@ struct FamilyFile {
   Member base;
   std::vector<Member> variants;
   std::vector<std::filesystem::path> plan_books;
-  std::string unprofiled;  // plan for pairs without a book; empty: they share nothing
+  std::filesystem::path codec_steps;  // how finely caches are coded; empty: alike everywhere
+  std::string unprofiled;             // plan for pairs without a book; empty: they share nothing
 };
 
 // Throws Failure naming the file and field.

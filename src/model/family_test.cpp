@@ -334,6 +334,7 @@ TEST_F(Families, HaveMembersWithOneNameAndOnePlace) {
 TEST_F(Families, NameTheirBooksBesideTheFile) {
   Json json = Json::parse(read_file(file_.path));
   json["plan_books"] = {"books/a.json", "b.json"};
+  json["codec_steps"] = "steps.json";
   json["unprofiled"] = "never";
   std::ofstream(file_.path) << json;
   for (const auto& path : {folder_.path(), file_.path}) {
@@ -342,6 +343,7 @@ TEST_F(Families, NameTheirBooksBesideTheFile) {
     EXPECT_EQ(file.name, "tiny");
     EXPECT_EQ(file.plan_books, (std::vector<std::filesystem::path>{folder_.path() / "books/a.json",
                                                                    folder_.path() / "b.json"}));
+    EXPECT_EQ(file.codec_steps, folder_.path() / "steps.json");
     EXPECT_EQ(file.unprofiled, "never");
   }
 }

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "formats/byte_reader.h"
-#include "model/half_split.h"
+#include "model/row_order.h"
 
 namespace droidspeak {
 namespace {
@@ -141,7 +141,8 @@ class TensorPlacer {
 bool is_gguf_adapter(const std::filesystem::path& path) {
   if (std::error_code error; !std::filesystem::is_regular_file(path, error)) return false;
   try {
-    return GgufFile(path, kLargestHeader).get_string_or("general.type", "model") == "adapter";
+    const GgufFile file(std::make_shared<InputFile>(path), kLargestHeader);
+    return file.get_string_or("general.type", "model") == "adapter";
   } catch (const Failure&) {
     return false;
   }

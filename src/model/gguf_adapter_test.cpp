@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "model/adapter_config.h"
 #include "model/adapter_files.h"
-#include "model/half_split.h"
+#include "model/row_order.h"
 #include "support/gguf_writer.h"
 
 namespace droidspeak {

@@ -298,6 +298,22 @@ TEST_F(HfCheckpoint, RefusesIntegersThatNobodyUses) {
   EXPECT_EQ(with_integers("extra.rotary_emb.inv_freq"), "");
 }
 
+TEST_F(HfCheckpoint, RefusesSinksBeyondAllScores) {
+  const std::filesystem::path golden =
+      std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/gpt-oss";
+  for (const char* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(golden / name, path_ / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(refusal(), "");
+  const std::vector<float> sinks = {1, 2, 3e38f, 4};
+  EXPECT_THAT(
+      refusal_with([&](std::vector<FileTensor>& tensors) {
+        std::ranges::find(tensors, "model.layers.2.self_attn.sinks", &FileTensor::name)->bytes =
+            std::as_bytes(std::span(sinks));
+      }),
+      HasSubstr("layers.2.self_attn.sinks\" holds a score beyond 1e+30"));
+}
+
 TEST_F(HfCheckpoint, TakesSoMuchMemoryAsItsParts) {
   const auto weights = load_weights(*ops_, path_, Precision::kExact);
   size_t vectors = weights->output_norm.bytes();

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "model/checkpoint.h"
-#include "model/half_split.h"
+#include "model/row_order.h"
 #include "model/weights.h"
 #include "tensor/half.h"
 
@@ -18,6 +18,11 @@ namespace {
 struct FilePart {
   FileTensor tensor;
   std::span<const int32_t> row_order = {};
+  bool is_transposed = false;  // the tensor is [columns, rows]
+
+  int64_t rows() const { return tensor.shape[is_transposed ? 1 : 0]; }
+
+  int64_t columns() const { return tensor.shape[is_transposed ? 0 : 1]; }
 };
 
 using FileParts = std::vector<FilePart>;
@@ -30,6 +35,7 @@ struct LayerTensors {
   const FileTensor* ffn_output_norm = nullptr;
   const FileTensor* q_norm = nullptr;
   const FileTensor* k_norm = nullptr;
+  const FileTensor* sinks = nullptr;
   FileParts qkv;
   FileParts output;
   FileParts gate_up;  // of these, empty: the model has none
@@ -39,11 +45,14 @@ struct LayerTensors {
   FileParts gate_up_bias;
   FileParts down_bias;
   FileParts router;
+  FileParts router_bias;
   FileParts shared_gate;
 
   struct Expert {
     FileParts gate_up;
     FileParts down;
+    FileParts gate_up_bias;
+    FileParts down_bias;
   };
 
   std::vector<Expert> experts;
@@ -59,6 +68,8 @@ class TensorFinder {
       key_order_ = half_split_rows(config_.num_kv_heads, config_.head_dim);
       qkv_order_ = fused_order();
     }
+    if (!checkpoint.is_gguf() && checkpoint.architecture().hf_interleaves_gate_up)
+      gate_up_order_ = rows_by_turns(config_.experts.ffn_dim);
     embedding = {matrix(TensorRole::kEmbedding, 0, config_.vocab_size, config_.d_model)};
     if (!checkpoint.is_tied())
       output = {matrix(TensorRole::kOutput, 0, config_.vocab_size, config_.d_model)};
@@ -102,6 +113,7 @@ class TensorFinder {
     }
     if (config_.parts.has_output_bias)
       found.output_bias = {bias(TensorRole::kAttentionOutput, layer, d)};
+    if (config_.parts.has_sinks) found.sinks = vector(TensorRole::kSinks, layer, config_.num_heads);
     return found;
   }
 
@@ -127,25 +139,49 @@ class TensorFinder {
     found.router = {matrix(TensorRole::kRouter, layer, config_.experts.count, d)};
     if (config_.parts.has_shared_expert) found.shared_gate = {shared_gate(layer)};
     found.experts.resize(static_cast<size_t>(config_.experts.count));
-    auto add = [&](TensorRole role, int64_t rows, int64_t columns, auto part) {
-      const auto matrices = checkpoint_.expert_matrices(role, layer, rows, columns);
-      for (size_t e = 0; e < matrices.size(); ++e) {
-        used_.insert(matrices[e].whole);
-        (found.experts[e].*part).push_back({matrices[e].tensor});
-      }
+    using Expert = LayerTensors::Expert;
+    const ExpertPlace gate_up{&Expert::gate_up, &Expert::gate_up_bias, gate_up_order_};
+    const ExpertPlace down{&Expert::down, &Expert::down_bias, {}};
+    auto add = [&](TensorRole role, int64_t rows, int64_t columns, const ExpertPlace& place) {
+      add_experts(checkpoint_.expert_matrices(role, layer, rows, columns), place.matrix, place,
+                  found);
+      if (config_.parts.has_expert_bias)
+        add_experts(checkpoint_.expert_biases(role, layer, rows), place.bias, place, found);
     };
     if (has_fused(TensorRole::kExpertFusedGateUp, layer)) {
-      add(TensorRole::kExpertFusedGateUp, 2 * ffn, d, &LayerTensors::Expert::gate_up);
+      add(TensorRole::kExpertFusedGateUp, 2 * ffn, d, gate_up);
     } else {
-      add(TensorRole::kExpertGate, ffn, d, &LayerTensors::Expert::gate_up);
-      add(TensorRole::kExpertUp, ffn, d, &LayerTensors::Expert::gate_up);
+      add(TensorRole::kExpertGate, ffn, d, gate_up);
+      add(TensorRole::kExpertUp, ffn, d, gate_up);
     }
-    add(TensorRole::kExpertDown, d, ffn, &LayerTensors::Expert::down);
+    add(TensorRole::kExpertDown, d, ffn, down);
+    if (config_.parts.has_expert_bias)
+      found.router_bias = {bias(TensorRole::kRouter, layer, config_.experts.count)};
+  }
+
+  // Where tensors of every expert go.
+  struct ExpertPlace {
+    FileParts LayerTensors::Expert::*matrix;
+    FileParts LayerTensors::Expert::*bias;
+    std::span<const int32_t> row_order;
+  };
+
+  void add_experts(const std::vector<ExpertTensor>& tensors,
+                   FileParts LayerTensors::Expert::*part,
+                   const ExpertPlace& place,
+                   LayerTensors& found) {
+    for (size_t e = 0; e < tensors.size(); ++e) {
+      used_.insert(tensors[e].whole);
+      (found.experts[e].*part)
+          .push_back({tensors[e].tensor, place.row_order, tensors[e].is_transposed});
+    }
   }
 
   // GGUF files may have in one tensor what those of their architecture have apart.
   bool has_fused(TensorRole role, int32_t layer) const {
-    return checkpoint_.is_gguf() && checkpoint_.find(role, layer, "weight") != nullptr;
+    if (!checkpoint_.is_gguf())
+      return role == TensorRole::kExpertFusedGateUp && checkpoint_.has_name(role);
+    return checkpoint_.has_name(role) && checkpoint_.find(role, layer, "weight") != nullptr;
   }
 
   // Of q, k and v below each other.
@@ -215,6 +251,7 @@ class TensorFinder {
   std::vector<int32_t> query_order_;
   std::vector<int32_t> key_order_;
   std::vector<int32_t> qkv_order_;
+  std::vector<int32_t> gate_up_order_;  // empty: gate, then up
   std::set<const FileTensor*> used_;
 };
 
@@ -262,6 +299,7 @@ class WeightLoader {
     w.output_bias = upload_bias(tensors.output_bias);
     w.gate_up_bias = upload_bias(tensors.gate_up_bias);
     w.down_bias = upload_bias(tensors.down_bias);
+    if (tensors.sinks != nullptr) w.sinks = upload(read_sinks(*tensors.sinks));
     return w;
   }
 
@@ -271,12 +309,15 @@ class WeightLoader {
                     LayerWeights& w) {
     if (tensors.experts.empty()) return;
     w.router = pack(tensors.router, where + " router", most_felt());
+    w.router_bias = upload_bias(tensors.router_bias);
     if (!tensors.shared_gate.empty())
       w.shared_gate = pack(tensors.shared_gate, where + " gate of the shared expert", most_felt());
     for (size_t e = 0; e < tensors.experts.size(); ++e) {
       const std::string expert = fmt::format("{} expert {}", where, e);
       w.experts.push_back({pack(tensors.experts[e].gate_up, expert + " gate/up", precision),
-                           pack(tensors.experts[e].down, expert + " down", precision)});
+                           pack(tensors.experts[e].down, expert + " down", precision),
+                           upload_bias(tensors.experts[e].gate_up_bias),
+                           upload_bias(tensors.experts[e].down_bias)});
     }
   }
 
@@ -294,8 +335,9 @@ class WeightLoader {
     for (size_t i = 0; i < parts.size(); ++i) {
       const FileTensor& tensor = parts[i].tensor;
       const DType dtype = read_matrix(tensor, precision, buffers_[i]);
+      if (parts[i].is_transposed) transpose(dtype, parts[i].rows(), buffers_[i]);
       in_memory.push_back(
-          {dtype, tensor.shape[0], tensor.shape[1], buffers_[i], parts[i].row_order});
+          {dtype, parts[i].rows(), parts[i].columns(), buffers_[i], parts[i].row_order});
     }
     try {
       return ops_.pack(in_memory, precision);
@@ -324,6 +366,32 @@ class WeightLoader {
     return DType::kBF16;
   }
 
+  // To [rows, columns]; elements are floats of some kind, as safetensors have them.
+  static void transpose(DType dtype, int64_t rows, std::vector<std::byte>& matrix) {
+    std::vector<std::byte> turned(matrix.size());
+    if (bytes_of(dtype, 1) == sizeof(uint16_t)) {
+      transpose_elements<sizeof(uint16_t)>(matrix, rows, turned);
+    } else {
+      transpose_elements<sizeof(float)>(matrix, rows, turned);
+    }
+    matrix.swap(turned);
+  }
+
+  template <int64_t kSize>
+  static void transpose_elements(std::span<const std::byte> in,
+                                 int64_t rows,
+                                 std::span<std::byte> out) {
+    constexpr int64_t kTile = 64;  // lines of both stay in the cache
+    const int64_t columns = std::ssize(in) / (kSize * rows);
+    for (int64_t first = 0; first < columns; first += kTile) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t column = first; column < std::min(first + kTile, columns); ++column)
+          std::memcpy(out.data() + (row * columns + column) * kSize,
+                      in.data() + (column * rows + row) * kSize, kSize);
+      }
+    }
+  }
+
   std::vector<float> read(const FileTensor& tensor) const {
     std::vector<float> values = tensor.read_floats();
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) {
@@ -332,6 +400,18 @@ class WeightLoader {
                                 checkpoint_.path().string(), tensor.name));
     }
     return values;
+  }
+
+  // Scores, which kernels take in other units: far from the largest float.
+  std::vector<float> read_sinks(const FileTensor& tensor) const {
+    constexpr float kMost = 1e30f;
+    std::vector<float> sinks = read(tensor);
+    if (!std::ranges::all_of(sinks, [](float sink) { return std::abs(sink) <= kMost; })) {
+      throw Failure(ErrorCode::kDataCorrupt,
+                    fmt::format("{}: tensor \"{}\" holds a score beyond {}",
+                                checkpoint_.path().string(), tensor.name, kMost));
+    }
+    return sinks;
   }
 
   Tensor upload(const std::vector<float>& values) {
@@ -379,11 +459,12 @@ size_t Weights::bytes() const {
                                &layer.router, &layer.shared_gate})
       total += *matrix ? (*matrix)->bytes() : 0;
     for (const ExpertWeights& expert : layer.experts)
-      total += expert.gate_up->bytes() + expert.down->bytes();
+      total += expert.gate_up->bytes() + expert.down->bytes() + expert.gate_up_bias.bytes() +
+               expert.down_bias.bytes();
     for (const Tensor* vector :
          {&layer.attention_norm, &layer.attention_output_norm, &layer.ffn_norm,
           &layer.ffn_output_norm, &layer.qkv_bias, &layer.output_bias, &layer.gate_up_bias,
-          &layer.down_bias, &layer.q_norm, &layer.k_norm})
+          &layer.down_bias, &layer.q_norm, &layer.k_norm, &layer.router_bias, &layer.sinks})
       total += vector->bytes();
   }
   return total;

@@ -47,9 +47,10 @@ class FieldHash {
 
   void add(const ModelParts& parts) {
     const auto& [has_qkv_bias, has_output_bias, has_ffn_bias, qk_norm, norms, activation,
-                 has_shared_expert] = parts;
+                 has_shared_expert, has_expert_bias, has_sinks] = parts;
     add_all(has_qkv_bias, has_output_bias, has_ffn_bias, qk_norm, norms, activation,
             has_shared_expert);
+    if (has_expert_bias || has_sinks) add_all(has_expert_bias, has_sinks);
   }
 
   void add(const ExpertsConfig& experts) {
@@ -117,11 +118,24 @@ std::string describe_biases(const ModelParts& parts) {
   if (parts.has_qkv_bias) places.push_back("q, k and v");
   if (parts.has_output_bias) places.push_back("attention's output");
   if (parts.has_ffn_bias) places.push_back("FFN");
+  if (parts.has_expert_bias) places.push_back("experts");
   return places.empty() ? "no biases" : fmt::format("biases on {}", fmt::join(places, ", on "));
 }
 
+std::string_view describe(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "SiLU";
+    case Activation::kGelu:
+      return "GELU";
+    case Activation::kClampedSwish:
+      return "clamped SwiGLU";
+  }
+  return "";
+}
+
 std::string describe_parts(const ModelParts& parts) {
-  auto describe = [](QkNorm norm) {
+  auto describe_norm = [](QkNorm norm) {
     switch (norm) {
       case QkNorm::kNone:
         return "no norms";
@@ -143,10 +157,11 @@ std::string describe_parts(const ModelParts& parts) {
     }
     return "";
   };
-  return fmt::format("{} on q and k, {}, norms {} attention and FFN, {}, {}",
-                     describe(parts.qk_norm), describe_biases(parts), placement(parts.norms),
-                     parts.activation == Activation::kSilu ? "SiLU" : "GELU",
-                     parts.has_shared_expert ? "a shared expert" : "no shared expert");
+  return fmt::format("{} on q and k, {}, norms {} attention and FFN, {}, {}, {}",
+                     describe_norm(parts.qk_norm), describe_biases(parts), placement(parts.norms),
+                     describe(parts.activation),
+                     parts.has_shared_expert ? "a shared expert" : "no shared expert",
+                     parts.has_sinks ? "sinks" : "no sinks");
 }
 
 class Comparison {

@@ -46,6 +46,8 @@ struct ModelParts {
   NormPlacement norms = NormPlacement::kBefore;
   Activation activation = Activation::kSilu;
   bool has_shared_expert = false;  // an FFN beside the experts that every row goes to, gated
+  bool has_expert_bias = false;    // of the router and of the experts' gate, up and down
+  bool has_sinks = false;          // a score beside those of the keys, of every head
 
   bool operator==(const ModelParts&) const = default;
 };

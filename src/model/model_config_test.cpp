@@ -81,6 +81,8 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.config.parts.norms = NormPlacement::kAround; },
       [](Case& c) { c.config.parts.activation = Activation::kGelu; },
       [](Case& c) { c.config.parts.has_shared_expert = true; },
+      [](Case& c) { c.config.parts.has_expert_bias = true; },
+      [](Case& c) { c.config.parts.has_sinks = true; },
       [](Case& c) { c.config.experts.count = 8; },
       [](Case& c) { c.config.experts.per_row = 2; },
       [](Case& c) { c.config.experts.ffn_dim = 64; },
@@ -129,6 +131,8 @@ TEST(FormulaDigest, DiffersWhereWeightsAreUsedOtherwise) {
       [](ModelConfig& c) { c.unrotated_layers = {1}; },
       [](ModelConfig& c) { c.windows[2] = 99; },
       [](ModelConfig& c) { c.parts.activation = Activation::kGelu; },
+      [](ModelConfig& c) { c.parts.has_expert_bias = true; },
+      [](ModelConfig& c) { c.parts.has_sinks = true; },
       [](ModelConfig& c) { c.experts.per_row = 2; },
       [](ModelConfig& c) { c.attention_scale = 0.5f; },
       [](ModelConfig& c) { c.logit_cap = 30; },
@@ -185,8 +189,14 @@ TEST(Mismatch, ComparesWhatShapesAnswers) {
                 c.parts.has_output_bias = true;
               }),
               HasSubstr("biases on q, k and v, on attention's output, norms before attention and "
-                        "FFN, SiLU, no shared expert where the base has no norms on q and k, no "
-                        "biases"));
+                        "FFN, SiLU, no shared expert, no sinks where the base has no norms on q "
+                        "and k, no biases"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.has_sinks = true; }),
+              HasSubstr("no shared expert, sinks where"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.has_expert_bias = true; }),
+              HasSubstr("biases on experts"));
+  EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.activation = Activation::kClampedSwish; }),
+              HasSubstr("clamped SwiGLU"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.parts.has_ffn_bias = true; }),
               HasSubstr("biases on FFN"));
   EXPECT_THAT(mismatch([](ModelConfig& c) { c.attention_scale = 0.5f; }),

@@ -8,10 +8,6 @@
 namespace droidspeak {
 namespace {
 
-const float* data_or_null(const Tensor& tensor) {
-  return tensor.rows() == 0 ? nullptr : static_cast<const float*>(tensor.view().data);
-}
-
 int32_t output_rows(const BatchSlice& slice) {
   return std::min(slice.output_rows, slice.sequence.num_rows);
 }
@@ -158,7 +154,8 @@ void Transformer::attention_block(int32_t layer,
   AttentionOptions options{.num_heads = c.num_heads,
                            .scale = c.attention_scale,
                            .sliding_window = c.window(layer),
-                           .soft_cap = c.attention_cap};
+                           .soft_cap = c.attention_cap,
+                           .sinks = data_or_null(w.sinks)};
   ops_.attention(qkv, options, sequence_slices_, kv, attended);
   for (size_t i = 0; i < slices.size(); ++i) {
     const AttentionMass* mass = slices[i].mass;

@@ -117,7 +117,7 @@ class ExpertPasses : public testing::Test {
     config_.d_model = 8;
     config_.experts = {.count = 2, .per_row = 2, .ffn_dim = 4};
     weights_.router = pack(2, 8);
-    for (int i = 0; i < 2; ++i) weights_.experts.push_back({pack(8, 8), pack(8, 4)});
+    for (int i = 0; i < 2; ++i) weights_.experts.push_back({pack(8, 8), pack(8, 4), {}, {}});
     adapter_.layers.resize(1);
     plain_.layers.resize(1);
     for (int i = 0; i < 2; ++i) {

@@ -15,6 +15,8 @@ namespace droidspeak {
 struct ExpertWeights {
   std::unique_ptr<WeightMatrix> gate_up;  // [2 * experts.ffn_dim, d_model]: rows of gate, up
   std::unique_ptr<WeightMatrix> down;     // [d_model, experts.ffn_dim]
+  Tensor gate_up_bias;                    // [1, 2 * experts.ffn_dim] f32; empty: none
+  Tensor down_bias;                       // [1, d_model] f32; empty: none
 };
 
 struct LayerWeights {
@@ -38,7 +40,14 @@ struct LayerWeights {
   Tensor down_bias;     // [1, d_model]
   Tensor q_norm;        // [1, head_dim] or, of all heads together, [1, q_columns]
   Tensor k_norm;        // [1, head_dim] or [1, kv_columns]
+  Tensor router_bias;   // [1, experts.count]
+  Tensor sinks;         // [1, num_heads]
 };
+
+// Of a vector that a model may not have.
+inline const float* data_or_null(const Tensor& tensor) {
+  return tensor.rows() == 0 ? nullptr : static_cast<const float*>(tensor.view().data);
+}
 
 // Immutable after loading; shared by every variant that uses these weights.
 struct Weights {

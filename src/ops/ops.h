@@ -60,7 +60,15 @@ class WeightMatrix {
 
 enum class Accumulate { kOverwrite, kAdd };
 
-enum class Activation { kSilu, kGelu };
+// What a gated FFN makes of gate and up.
+enum class Activation {
+  kSilu,         // silu(gate) * up
+  kGelu,         // gelu(gate) * up
+  kClampedSwish  // gate at most 7, up within 7: gate * sigmoid(1.702 gate) * (up + 1)
+};
+
+inline constexpr float kSwishLimit = 7.0f;
+inline constexpr float kSwishSlope = 1.702f;
 
 // What rotate_and_store() needs besides the tensors. Layout of a qkv row:
 // [num_heads * head_dim | num_kv_heads * head_dim | num_kv_heads * head_dim].
@@ -81,6 +89,9 @@ struct AttentionOptions {
   float scale = 1;
   int32_t sliding_window = 0;  // a row sees only the last `sliding_window` positions; 0: all
   float soft_cap = 0;  // scaled scores become soft_cap * tanh(score / soft_cap); 0: they stay
+  // [num_heads] device memory: the score of something more that every row of a head looks at, which
+  // has no value; null: nothing.
+  const float* sinks = nullptr;
 };
 
 // How the logits of a router choose experts for a row.
@@ -199,7 +210,7 @@ class Ops {
   // out = in / rms(in) * weight; in == out is allowed. weight: [columns] f32 device memory.
   virtual void rms_norm(TensorView in, const float* weight, float epsilon, TensorView out) = 0;
 
-  // out[i] = activation(in[i, :n]) * in[i, n:], n = out.columns.
+  // out[i] of the gate in[i, :n] and of up in[i, n:], n = out.columns.
   virtual void gated_activation(TensorView in, Activation activation, TensorView out) = 0;
 
   // rows *= factor, then soft_cap * tanh(rows / soft_cap) unless soft_cap is 0; in place.

@@ -26,16 +26,16 @@ struct FullPrefill {
   }
 };
 
-FullPrefill full_prefill(const ProfileRecord& record, Metric metric) {
-  FullPrefill full{.num_contexts = record.references.size(), .scores = {}, .gold_probability = {}};
-  for (const ReferenceAnswer& reference : record.references) {
+FullPrefill full_prefill(const std::vector<ReferenceAnswer>& references, Metric metric) {
+  FullPrefill full{.num_contexts = references.size(), .scores = {}, .gold_probability = {}};
+  for (const ReferenceAnswer& reference : references) {
     if (metric != Metric::kNone) full.scores.push_back(reference.score);
     if (reference.gold_probability) full.gold_probability.push_back(*reference.gold_probability);
   }
   return full;
 }
 
-// What the expected loss follows from.
+// What a loss follows from.
 PlanQuality measured_loss(const PlanRecord& record, const FullPrefill& full) {
   PlanQuality quality;
   quality.kl = mean_of(record.kl);
@@ -87,17 +87,38 @@ bool is_heat_cell(const ReusePlan& plan, const BookSource& source) {
   return plan.a == 0 && plan.b % source.group == 0 && has_end && plan.look_permille == 0;
 }
 
+// What was measured on the rows that the book's promises rest on.
+struct Measured {
+  const std::vector<ReferenceAnswer>& references;
+  const PlanRecords& plans;
+
+  bool has_all_of(const PlanRecord& plan) const {
+    return plan.kl.size() == references.size() && !plan.kl.empty();
+  }
+};
+
+Measured final_measurements(const ProfileRecord& record) {
+  if (record.confirmed.empty()) return {record.references, record.plans};
+  return {record.confirming_references, record.confirmed};
+}
+
 void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
-  const FullPrefill full = full_prefill(record, source.metric);
+  const Measured measured = final_measurements(record);
+  const FullPrefill full = full_prefill(measured.references, source.metric);
   book.full_score = mean_of(full.scores);
+  book.num_confirming = record.num_confirmed;
   if (full.has_gold()) book.full_gold_probability = mean_of(full.gold_probability);
   CostShape shape = cost_shape(record, source);
   auto cost = [&](const TriedPlan& tried) { return relative_cost(tried, shape); };
-  for (const TriedPlan& tried : pareto_plans(expected_losses(record), cost, 1)) {
+  PlanLosses losses;
+  for (const auto& [tried, plan] : measured.plans) {
+    if (measured.has_all_of(plan)) losses[tried] = shown_loss(measured_loss(plan, full));
+  }
+  for (const TriedPlan& tried : pareto_plans(losses, cost, 1)) {
     PlanEntry entry;
     entry.plan = tried.plan;
     entry.translated = tried.translated;
-    entry.quality = quality_of(record.plans.at(tried), full);
+    entry.quality = quality_of(measured.plans.at(tried), full);
     entry.quality_index = quality_index(entry.quality);
     entry.relative_cost = cost(tried);
     book.frontier.push_back(entry);
@@ -115,11 +136,11 @@ PlanDivergences mean_divergences(const ProfileRecord& record) {
   return means;
 }
 
-PlanLosses expected_losses(const ProfileRecord& record) {
-  const FullPrefill full = full_prefill(record, Metric::kNone);
+PlanLosses likely_losses(const ProfileRecord& record) {
+  const FullPrefill full = full_prefill(record.references, Metric::kNone);
   PlanLosses losses;
   for (const auto& [tried, kl] : mean_divergences(record))
-    losses[tried] = expected_loss(measured_loss(record.plans.at(tried), full));
+    losses[tried] = likely_loss(measured_loss(record.plans.at(tried), full));
   return losses;
 }
 
@@ -154,9 +175,9 @@ PlanBook make_plan_book(const ProfileRecord& record, const BookSource& source) {
         {static_cast<int32_t>(layer), mean_of(values), deviation_of(values)});
   }
   book.profile_seconds = record.seconds;
-  book.prefill_equivalents =
-      prefill_equivalents(record.layer_tokens + record.fit_tokens + record.gate_tokens,
-                          source.prompts, book.num_layers);
+  book.prefill_equivalents = prefill_equivalents(
+      record.layer_tokens + record.fit_tokens + record.gate_tokens + record.confirming_tokens,
+      source.prompts, book.num_layers);
   return book;
 }
 

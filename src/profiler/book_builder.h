@@ -15,8 +15,8 @@ namespace droidspeak {
 // Mean KL of the plans that were measured on all contexts.
 PlanDivergences mean_divergences(const ProfileRecord& record);
 
-// What these and their known answers say the plans lose.
-PlanLosses expected_losses(const ProfileRecord& record);
+// What these and their known answers say the plans are likely to lose.
+PlanLosses likely_losses(const ProfileRecord& record);
 
 struct BookSource {
   const ModelPair& pair;

@@ -22,6 +22,13 @@ double index_of(double loss) {
   return 1 - std::clamp(loss, 0.0, 1.0);
 }
 
+// With the known answer's loss moved by so many standard errors.
+double loss_of(const PlanQuality& quality, double errors) {
+  double by_kl = std::pow(quality.kl / kWorthlessKl, 1.5);
+  if (!quality.gold_lost || !quality.gold_lost_error) return by_kl;
+  return std::max(by_kl, *quality.gold_lost + errors * *quality.gold_lost_error);
+}
+
 // Whether a plan with this loss is worth having beside cheaper ones that lose `best`.
 bool is_better(double loss, double best) {
   auto is_first = [&](double floor) { return index_of(loss) >= floor && index_of(best) < floor; };
@@ -167,14 +174,16 @@ std::vector<TriedPlan> refinement_plans(const PlanLosses& plans, const Refinemen
   return refinement.take();
 }
 
-double expected_loss(const PlanQuality& quality) {
-  double by_kl = std::pow(quality.kl / kWorthlessKl, 1.5);
-  if (!quality.gold_lost || !quality.gold_lost_error) return by_kl;
-  return std::max(by_kl, *quality.gold_lost - *quality.gold_lost_error);
+double likely_loss(const PlanQuality& quality) {
+  return loss_of(quality, -1);
+}
+
+double shown_loss(const PlanQuality& quality) {
+  return loss_of(quality, 1);
 }
 
 double quality_index(const PlanQuality& quality) {
-  return index_of(expected_loss(quality));
+  return index_of(shown_loss(quality));
 }
 
 double relative_cost(const TriedPlan& tried, const CostShape& shape) {

@@ -16,7 +16,7 @@ namespace droidspeak {
 // Mean KL of every plan that was measured.
 using PlanDivergences = std::map<TriedPlan, double>;
 
-// Their expected_loss().
+// Their likely_loss() or shown_loss().
 using PlanLosses = std::map<TriedPlan, double>;
 
 // What following a plan takes, in any unit.
@@ -53,11 +53,16 @@ PlanNeeds needs_of(const std::vector<TriedPlan>& plans);
 // Layers that the receiver has to run from its own embeddings.
 int32_t receiver_layers(const std::vector<TriedPlan>& plans);
 
-// Share of full prefill's score that a plan is expected to lose: (KL / 1.08)^1.5 with the mean KL,
-// or the share that the known answer's probability has lost less one standard error, whichever is
-// more. Plans that are worth nothing may have more than 1. See docs/plan_book.md.
-double expected_loss(const PlanQuality& quality);
-// 1 = as good as full prefill, 0 = worth nothing. A KL of 0.050 nats per token gives 0.99.
+// Share of full prefill's score that a plan loses: (KL / 1.08)^1.5 with the mean KL, or the share
+// that the known answer's probability has lost, whichever is more. Plans that are worth nothing may
+// have more than 1. See docs/plan_book.md.
+// While plans are searched for, a loss counts as far as it is sure by one standard error: few rows
+// condemn none by chance.
+double likely_loss(const PlanQuality& quality);
+// What is promised: a loss counts unless it is ruled out by one standard error.
+double shown_loss(const PlanQuality& quality);
+// Of the shown loss: 1 = as good as full prefill, 0 = worth nothing. By KL alone 0.050 nats per
+// token give 0.99.
 double quality_index(const PlanQuality& quality);
 
 struct CostShape {

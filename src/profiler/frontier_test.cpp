@@ -32,7 +32,7 @@ PlanLosses example() {
   for (const auto& [tried, kl] : plans) {
     PlanQuality quality;
     quality.kl = kl;
-    losses[tried] = expected_loss(quality);
+    losses[tried] = likely_loss(quality);
   }
   return losses;
 }
@@ -138,8 +138,8 @@ TEST(QualityIndex, FallsWithDivergence) {
 
 TEST(QualityIndex, IsAtMostWhatTheKnownAnswerKeeps) {
   const double by_kl = quality_index(with_kl(0.05));
-  EXPECT_NEAR(quality_index(with_gold(0.05, 0.10, 0.02)), 0.92, 1e-12);
-  EXPECT_EQ(quality_index(with_gold(0.05, 0.10, 0.0999)), by_kl) << "a loss that is not sure";
+  EXPECT_NEAR(quality_index(with_gold(0.05, 0.10, 0.02)), 0.88, 1e-12);
+  EXPECT_NEAR(quality_index(with_gold(0.05, 0, 0.03)), 0.97, 1e-12) << "not ruled out";
   EXPECT_EQ(quality_index(with_gold(0.05, 0.005, 0.001)), by_kl) << "KL says more";
   EXPECT_EQ(quality_index(with_gold(0.05, -0.3, 0.01)), by_kl) << "a gain is none";
   EXPECT_EQ(quality_index(with_gold(0, -0.3, 0.01)), 1);
@@ -155,9 +155,16 @@ TEST(QualityIndex, ScoresHaveNoPartInIt) {
   EXPECT_EQ(quality_index(quality), quality_index(with_kl(0.05)));
 }
 
-TEST(ExpectedLoss, OrdersPlansThatAreWorthNothing) {
-  EXPECT_GT(expected_loss(with_kl(3)), expected_loss(with_kl(2)));
-  EXPECT_GT(expected_loss(with_kl(2)), 1);
+TEST(LikelyLoss, CountsWhatIsSureAndShownLossWhatIsPossible) {
+  const PlanQuality unsure = with_gold(0, 0.04, 0.03);
+  EXPECT_NEAR(likely_loss(unsure), 0.01, 1e-12);
+  EXPECT_NEAR(shown_loss(unsure), 0.07, 1e-12);
+  EXPECT_EQ(likely_loss(with_kl(0.2)), shown_loss(with_kl(0.2)));
+}
+
+TEST(LikelyLoss, OrdersPlansThatAreWorthNothing) {
+  EXPECT_GT(likely_loss(with_kl(3)), likely_loss(with_kl(2)));
+  EXPECT_GT(likely_loss(with_kl(2)), 1);
 }
 
 TEST(RelativeCost, GrowsWithLayersAndWithTranslation) {

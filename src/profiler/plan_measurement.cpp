@@ -49,16 +49,33 @@ void PlanMeasurement::compare_and_score(const std::vector<TriedPlan>& plans) {
   }
 }
 
-void PlanMeasurement::add_to(ProfileRecord& record, int32_t context) const {
+void PlanMeasurement::measure_group(const TriedPlan& base,
+                                    const std::vector<TriedPlan>& plans,
+                                    const Translator* translator) {
+  if (base.plan.needs_layer_input())
+    context().recompute({base.plan.b, base.plan.c}, base.translated ? translator : nullptr);
+  std::vector<float> mass;
+  for (const TriedPlan& tried : plans) {
+    if (tried != base) {
+      if (mass.empty()) mass = trial_.scout(base);
+      trial_.look(tried, mass);
+    }
+    compare_and_score({tried});
+    context().forget_looked_at();
+  }
+  context().forget_recomputed();
+}
+
+void PlanMeasurement::add_to(PlanRecords& records, int32_t context) const {
   for (const auto& [tried, divergence] : divergences_) {
-    PlanRecord& plan = record.plans[tried];
+    PlanRecord& plan = records[tried];
     if (std::ssize(plan.kl) != context) continue;
     plan.kl.push_back(divergence.kl);
     plan.agreement.push_back(divergence.agreement);
     auto gold = gold_probabilities_.find(tried);
     if (gold != gold_probabilities_.end()) plan.gold_probability.push_back(gold->second);
   }
-  for (const auto& [tried, score] : scores_) record.plans[tried].score.push_back(score);
+  for (const auto& [tried, score] : scores_) records[tried].score.push_back(score);
 }
 
 }  // namespace droidspeak

@@ -34,9 +34,15 @@ class PlanMeasurement {
   // The same, and the score of greedy answers where there is a metric.
   void compare_and_score(const std::vector<TriedPlan>& plans);
 
-  // Everything measured joins the record as that of context number `context`; plans that already
+  // Plans of the same layers, `base`, with tokens and without; one scout serves all shares. E is
+  // there, and translated K/V where `translator` is needed.
+  void measure_group(const TriedPlan& base,
+                     const std::vector<TriedPlan>& plans,
+                     const Translator* translator);
+
+  // Everything measured joins the records as that of context number `context`; plans that already
   // have it from an earlier pass keep that.
-  void add_to(ProfileRecord& record, int32_t context) const;
+  void add_to(PlanRecords& records, int32_t context) const;
 
  private:
   std::vector<ContextMixture> mixtures_of(const std::vector<TriedPlan>& plans);

@@ -29,6 +29,64 @@ MapShape shape_from_json(const json& in) {
   return {in.at("rank").get<int32_t>(), in.at("lambda").get<double>()};
 }
 
+json to_json(const std::vector<TriedPlan>& plans) {
+  json out = json::array();
+  for (const TriedPlan& tried : plans) out.push_back(to_json(tried));
+  return out;
+}
+
+std::vector<TriedPlan> plans_from_json(const json& in) {
+  std::vector<TriedPlan> plans;
+  for (const json& item : in) plans.push_back(tried_from_json(item));
+  return plans;
+}
+
+json to_json(const std::vector<ReferenceAnswer>& references) {
+  json out = json::array();
+  for (const ReferenceAnswer& reference : references) {
+    json item{{"tokens", reference.tokens},
+              {"score", reference.score},
+              {"rows", json::binary(reference.rows)}};
+    if (reference.gold_probability) item["gold"] = *reference.gold_probability;
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
+std::vector<ReferenceAnswer> references_from_json(const json& in) {
+  std::vector<ReferenceAnswer> references;
+  for (const json& item : in) {
+    const json::binary_t& rows = item.at("rows").get_binary();
+    references.push_back({item.at("tokens").get<std::vector<int32_t>>(),
+                          item.at("score").get<double>(),
+                          {rows.begin(), rows.end()}});
+    if (item.contains("gold")) references.back().gold_probability = item["gold"].get<double>();
+  }
+  return references;
+}
+
+json to_json(const PlanRecords& plans) {
+  json out = json::array();
+  for (const auto& [tried, plan] : plans) {
+    out.push_back({{"plan", to_json(tried)},
+                   {"kl", plan.kl},
+                   {"agreement", plan.agreement},
+                   {"gold", plan.gold_probability},
+                   {"score", plan.score}});
+  }
+  return out;
+}
+
+PlanRecords records_from_json(const json& in) {
+  PlanRecords plans;
+  for (const json& item : in) {
+    plans[tried_from_json(item.at("plan"))] = {
+        item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
+        item.at("gold").get<std::vector<double>>(), item.at("score").get<std::vector<double>>()};
+  }
+  return plans;
+}
+
 json to_json(const ProfileRecord& record) {
   json out{{"fingerprint", record.fingerprint},
            {"fitted", record.num_fitted},
@@ -36,34 +94,23 @@ json to_json(const ProfileRecord& record) {
            {"translated", record.num_translated},
            {"refined", record.num_refined},
            {"looked", record.num_looked},
-           {"candidates", json::array()},
-           {"looks", json::array()},
-           {"references", json::array()},
-           {"plans", json::array()},
+           {"confirmed_rows", record.num_confirmed},
+           {"candidates", to_json(record.candidates)},
+           {"looks", to_json(record.looks)},
+           {"finalists", to_json(record.finalists)},
+           {"references", to_json(record.references)},
+           {"plans", to_json(record.plans)},
+           {"confirming_references", to_json(record.confirming_references)},
+           {"confirmed", to_json(record.confirmed)},
            {"sensitivity", record.sensitivity},
            {"layer_tokens", record.layer_tokens},
            {"fit_tokens", record.fit_tokens},
            {"gate_tokens", record.gate_tokens},
+           {"confirming_tokens", record.confirming_tokens},
            {"seconds", record.seconds}};
   if (record.shapes) {
     out["shapes"] = {to_json(record.shapes->kv), to_json(record.shapes->inputs),
                      record.shapes->raw_layers};
-  }
-  for (const TriedPlan& tried : record.candidates) out["candidates"].push_back(to_json(tried));
-  for (const TriedPlan& tried : record.looks) out["looks"].push_back(to_json(tried));
-  for (const ReferenceAnswer& reference : record.references) {
-    json item{{"tokens", reference.tokens},
-              {"score", reference.score},
-              {"rows", json::binary(reference.rows)}};
-    if (reference.gold_probability) item["gold"] = *reference.gold_probability;
-    out["references"].push_back(std::move(item));
-  }
-  for (const auto& [tried, plan] : record.plans) {
-    out["plans"].push_back({{"plan", to_json(tried)},
-                            {"kl", plan.kl},
-                            {"agreement", plan.agreement},
-                            {"gold", plan.gold_probability},
-                            {"score", plan.score}});
   }
   return out;
 }
@@ -76,30 +123,24 @@ ProfileRecord record_from_json(const json& in) {
   record.num_translated = in.at("translated").get<int32_t>();
   record.num_refined = in.at("refined").get<int32_t>();
   record.num_looked = in.at("looked").get<int32_t>();
+  record.num_confirmed = in.at("confirmed_rows").get<int32_t>();
   if (in.contains("shapes")) {
     const json& shapes = in["shapes"];
     record.shapes = {shape_from_json(shapes.at(0)), shape_from_json(shapes.at(1)),
                      shapes.at(2).get<std::set<int32_t>>()};
   }
-  for (const json& item : in.at("candidates")) record.candidates.push_back(tried_from_json(item));
-  for (const json& item : in.at("looks")) record.looks.push_back(tried_from_json(item));
-  for (const json& item : in.at("references")) {
-    const json::binary_t& rows = item.at("rows").get_binary();
-    record.references.push_back({item.at("tokens").get<std::vector<int32_t>>(),
-                                 item.at("score").get<double>(),
-                                 {rows.begin(), rows.end()}});
-    if (item.contains("gold"))
-      record.references.back().gold_probability = item["gold"].get<double>();
-  }
-  for (const json& item : in.at("plans")) {
-    record.plans[tried_from_json(item.at("plan"))] = {
-        item.at("kl").get<std::vector<double>>(), item.at("agreement").get<std::vector<double>>(),
-        item.at("gold").get<std::vector<double>>(), item.at("score").get<std::vector<double>>()};
-  }
+  record.candidates = plans_from_json(in.at("candidates"));
+  record.looks = plans_from_json(in.at("looks"));
+  record.finalists = plans_from_json(in.at("finalists"));
+  record.references = references_from_json(in.at("references"));
+  record.plans = records_from_json(in.at("plans"));
+  record.confirming_references = references_from_json(in.at("confirming_references"));
+  record.confirmed = records_from_json(in.at("confirmed"));
   record.sensitivity = in.at("sensitivity").get<std::vector<std::vector<double>>>();
   record.layer_tokens = in.at("layer_tokens").get<int64_t>();
   record.fit_tokens = in.at("fit_tokens").get<int64_t>();
   record.gate_tokens = in.at("gate_tokens").get<int64_t>();
+  record.confirming_tokens = in.at("confirming_tokens").get<int64_t>();
   record.seconds = in.at("seconds").get<double>();
   return record;
 }

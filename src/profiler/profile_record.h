@@ -31,6 +31,8 @@ struct PlanRecord {
   std::vector<double> score;             // only of plans that were generated with
 };
 
+using PlanRecords = std::map<TriedPlan, PlanRecord>;
+
 struct ProfileRecord {
   std::string fingerprint;  // of models, data and options
   // Contexts done in each pass.
@@ -39,15 +41,20 @@ struct ProfileRecord {
   int32_t num_translated = 0;
   int32_t num_refined = 0;
   int32_t num_looked = 0;
+  int32_t num_confirmed = 0;  // of the rows that confirm the finalists
   std::optional<MapShapes> shapes;
   std::vector<TriedPlan> candidates;  // layers that the frontier may be made of
   std::vector<TriedPlan> looks;       // plans with tokens that are looked at
+  std::vector<TriedPlan> finalists;   // plans that more rows are measured with
   std::vector<ReferenceAnswer> references;
-  std::map<TriedPlan, PlanRecord> plans;
+  PlanRecords plans;
+  std::vector<ReferenceAnswer> confirming_references;  // without their hidden rows
+  PlanRecords confirmed;
   std::vector<std::vector<double>> sensitivity;  // [layer][context]
   int64_t layer_tokens = 0;                      // context work
   int64_t fit_tokens = 0;                        // that of rows that serve the fit alone
   int64_t gate_tokens = 0;                       // that of choosing layers without a map
+  int64_t confirming_tokens = 0;                 // that of rows that confirm the finalists
   double seconds = 0;
 };
 

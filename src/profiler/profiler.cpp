@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "profiler/book_builder.h"
+#include "profiler/confirmation.h"
 #include "profiler/gate_choice.h"
 #include "profiler/plan_measurement.h"
 #include "profiler/plots.h"
@@ -42,6 +43,7 @@ class ProfileRun {
         tools_(pair) {
     choose_prompts();
     choose_fit_prompts();
+    choose_confirming_prompts();
     for (int32_t b = options.group; b < pair.num_layers(); b += options.group)
       transitions_.push_back(b);
     if (num_contexts() >= 2 || !fit_prompts_.empty()) {
@@ -72,10 +74,15 @@ class ProfileRun {
     save_after(0);
     end_phase("the frontier's plans");
     if (record_.looks.empty())
-      record_.looks = look_plans(expected_losses(record_), cost_shape(record_, book_source()));
+      record_.looks = look_plans(likely_losses(record_), cost_shape(record_, book_source()));
     for (int32_t i = record_.num_looked; i < num_contexts(); ++i) measure_looks(i);
     save_after(0);
     end_phase("plans with looked-at tokens");
+    if (record_.finalists.empty() && !confirming_prompts_.empty())
+      record_.finalists = choose_finalists(record_, cost_shape(record_, book_source()));
+    for (int32_t i = record_.num_confirmed; i < std::ssize(confirming_prompts_); ++i) confirm(i);
+    save_after(0);
+    end_phase("the finalists on further rows");
     PlanBook book = write_results();
     end_phase("the book and its maps");
     return book;
@@ -93,17 +100,27 @@ class ProfileRun {
     return set;
   }
 
+  // Rows of the data: first those that are measured, then those for the fit, then those that
+  // confirm.
   void choose_prompts() {
     int32_t further = options_.fit_data.empty() ? options_.most_fit_rows() : 0;
-    prompts_ = read_prompts(data_, options_.contexts + further).prompts;
+    int32_t confirming = options_.confirm_data.empty() ? options_.confirm_contexts : 0;
+    prompts_ = read_prompts(data_, options_.contexts + further + confirming).prompts;
     if (num_contexts() < options_.contexts) {
       warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(),
                        prompts_.size(), options_.contexts));
     }
     if (num_contexts() <= options_.contexts) return;
-    auto first = prompts_.begin() + options_.contexts;
-    fit_prompts_.assign(std::make_move_iterator(first), std::make_move_iterator(prompts_.end()));
-    prompts_.erase(first, prompts_.end());
+    const auto all = static_cast<int32_t>(prompts_.size());
+    fit_prompts_ = take_prompts(options_.contexts, std::min(all, options_.contexts + further));
+    confirming_prompts_ = take_prompts(options_.contexts + further, all);
+    prompts_.erase(prompts_.begin() + options_.contexts, prompts_.end());
+  }
+
+  std::vector<QaPrompt> take_prompts(int32_t begin, int32_t end) {
+    if (begin >= end) return {};
+    return {std::make_move_iterator(prompts_.begin() + begin),
+            std::make_move_iterator(prompts_.begin() + end)};
   }
 
   void choose_fit_prompts() {
@@ -111,6 +128,20 @@ class ProfileRun {
     QaFile file = read_qa_file(options_.fit_data);
     fit_digest_ = file.digest.hex();
     fit_prompts_ = read_prompts(file, options_.most_fit_rows()).prompts;
+  }
+
+  void choose_confirming_prompts() {
+    if (!options_.confirm_data.empty() && options_.confirm_contexts > 0) {
+      QaFile file = read_qa_file(options_.confirm_data);
+      confirming_digest_ = file.digest.hex();
+      confirming_prompts_ = read_prompts(file, options_.confirm_contexts).prompts;
+    }
+    if (options_.confirm_contexts == 0 || std::ssize(confirming_prompts_) >= num_contexts()) return;
+    warn(
+        fmt::format("{} rows are left to confirm plans on, expected at least {} (--confirm-data): "
+                    "what the book promises rests on the {} that plans are chosen by",
+                    confirming_prompts_.size(), num_contexts(), num_contexts()));
+    confirming_prompts_.clear();
   }
 
   void start_record() {
@@ -138,7 +169,9 @@ class ProfileRun {
     }
     hash.add_field('d', data_.digest.hex());
     hash.add_field('f', fit_digest_);
-    for (int32_t number : {num_contexts(), options_.most_fit_rows(), options_.group,
+    hash.add_field('c', confirming_digest_);
+    for (int32_t number : {num_contexts(), options_.most_fit_rows(),
+                           static_cast<int32_t>(confirming_prompts_.size()), options_.group,
                            options_.answer_tokens, kRecordVersion})
       hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
@@ -171,10 +204,14 @@ class ProfileRun {
   // Of six plans' layers all shares together, and the sender's reading.
   int64_t look_steps() const { return 5 * pair_.num_layers(); }
 
+  // Both models' readings, and about a dozen plans at a third of one each.
+  int64_t confirm_steps() const { return 6 * pair_.num_layers(); }
+
   int64_t total_steps() const {
     int64_t steps = (num_contexts() - record_.num_raw) * raw_steps();
     steps += (num_contexts() - record_.num_refined) * 3 * pair_.num_layers();
     steps += (num_contexts() - record_.num_looked) * look_steps();
+    steps += (std::ssize(confirming_prompts_) - record_.num_confirmed) * confirm_steps();
     if (fit_) steps += (num_contexts() - record_.num_translated) * translated_steps();
     return steps;
   }
@@ -207,7 +244,7 @@ class ProfileRun {
   }
 
   void finish_context(int32_t& counter, PlanMeasurement& measured, int64_t steps) {
-    measured.add_to(record_, counter);
+    measured.add_to(record_.plans, counter);
     record_.layer_tokens += measured.context().layer_tokens();
     ++counter;
     progress_->advance(steps);
@@ -330,9 +367,8 @@ class ProfileRun {
     return fit_->solve(TranslationFit::Kind::kKeyValue, fold, record_.shapes->kv, layers);
   }
 
-  // Maps fitted without the context's own fold, with those of E at `inputs`.
-  const Translator& translator_for(int32_t context, const std::vector<int32_t>& inputs) {
-    int32_t fold = fit_->fold_of(context);
+  // Maps fitted without a fold, with those of E at `inputs`.
+  const Translator& translator_of(int32_t fold, const std::vector<int32_t>& inputs) {
     FoldMaps& found = translators_[fold];
     std::vector<int32_t> missing;
     for (int32_t layer : inputs) {
@@ -350,7 +386,7 @@ class ProfileRun {
 
   void measure_translated(int32_t context) {
     check_stop();
-    const Translator& translator = translator_for(context, transitions_);
+    const Translator& translator = translator_of(fit_->fold_of(context), transitions_);
     PlanMeasurement measured = measurement_of(context);
     measured.trial().set_reference(record_.references[static_cast<size_t>(context)]);
     measured.context().read_sender(transitions_, 0);
@@ -367,7 +403,7 @@ class ProfileRun {
                             .context_layers = std::max(left * pair_.num_layers(), 0.0),
                             .input_layers = {}};
     if (fit_) limits.input_layers = fit_->input_layers();
-    return refinement_plans(expected_losses(record_), limits);
+    return refinement_plans(likely_losses(record_), limits);
   }
 
   // Reads a context as far as the plans need it. Null when none of them is translated.
@@ -376,7 +412,8 @@ class ProfileRun {
                             const std::vector<TriedPlan>& plans) {
     PlanNeeds needs = needs_of(plans);
     const Translator* translator =
-        needs.is_translated ? &translator_for(context, needs.translated_inputs) : nullptr;
+        needs.is_translated ? &translator_of(fit_->fold_of(context), needs.translated_inputs)
+                            : nullptr;
     trial.set_reference(record_.references[static_cast<size_t>(context)]);
     trial.context().read_sender(needs.inputs, receiver_layers(plans));
     if (translator != nullptr) trial.context().translate(*translator);
@@ -424,18 +461,20 @@ class ProfileRun {
     const Translator* translator = prepare(measured.trial(), context, record_.looks);
     for (const auto& [base, plans] : groups) {
       check_stop();
-      if (base.plan.needs_layer_input())
-        measured.context().recompute({base.plan.b, base.plan.c},
-                                     base.translated ? translator : nullptr);
-      std::vector<float> mass = measured.trial().scout(base);
-      for (const TriedPlan& tried : plans) {
-        measured.trial().look(tried, mass);
-        measured.compare_and_score({tried});
-        measured.context().forget_looked_at();
-      }
-      measured.context().forget_recomputed();
+      measured.measure_group(base, plans, translator);
     }
     finish_context(record_.num_looked, measured, look_steps());
+  }
+
+  void confirm(int32_t row) {
+    PlanNeeds needs = needs_of(record_.finalists);
+    const Translator* translator =
+        needs.is_translated ? &translator_of(TranslationFit::kNoFold, needs.translated_inputs)
+                            : nullptr;
+    PlanMeasurement measured{tools_, confirming_prompts_[static_cast<size_t>(row)], measurement_};
+    confirm_finalists(measured, translator, record_, [this] { check_stop(); });
+    progress_->advance(confirm_steps());
+    save_after(kSaveSeconds);
   }
 
   // Maps first: a plan book never names a file that is not there.
@@ -476,6 +515,8 @@ class ProfileRun {
   std::vector<QaPrompt> prompts_;
   std::vector<QaPrompt> fit_prompts_;  // beyond those measured
   std::string fit_digest_;             // of their file, when it is another one
+  std::vector<QaPrompt> confirming_prompts_;
+  std::string confirming_digest_;
   std::vector<int32_t> transitions_;
   std::unique_ptr<TranslationFit> fit_;
   ProfileRecord record_;

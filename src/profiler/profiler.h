@@ -27,6 +27,10 @@ struct ProfileOptions {
   static constexpr int32_t kByContexts = -1;
   static constexpr int32_t kFitRowsEach = 3;
   int32_t fit_contexts = kByContexts;
+  // Rows apart from all these that the finalists are measured on, as far as the data goes, and the
+  // file they come from; empty: `data` beyond the others. Fewer than `contexts` confirm nothing.
+  std::filesystem::path confirm_data;
+  int32_t confirm_contexts = 300;
   int32_t group = 2;  // layers per step of the heat map
   Metric metric = Metric::kF1;
   int32_t answer_tokens = 32;

@@ -29,7 +29,10 @@ class ProfilerTest : public ProfilerFixture {
   }
 
   // Through the path that serves requests, every plan by itself.
-  PlanEvaluation evaluate(const ModelPair& models, const ReusePlan& plan, Metric metric) {
+  PlanEvaluation evaluate(const ModelPair& models,
+                          const ReusePlan& plan,
+                          Metric metric,
+                          int32_t rows = 4) {
     SteadyClock clock;
     StoreOptions store_options;
     store_options.host_bytes = size_t{256} << 20;
@@ -40,7 +43,7 @@ class ProfilerTest : public ProfilerFixture {
                                  {{plan, nullptr, "plan", default_look_layer(kLayers)}},
                                  metric,
                                  kAnswerTokens};
-    return evaluate_plans(runner, *tokenizer_, prompts(), evaluation).front();
+    return evaluate_plans(runner, *tokenizer_, prompts(rows), evaluation).front();
   }
 };
 
@@ -114,7 +117,7 @@ TEST_F(ProfilerTest, GoldProbabilitiesEqualTheLikelihoodsOfTheRunner) {
     std::vector<TriedPlan> tried;
     for (const ReusePlan& plan : plans) tried.push_back({plan, false});
     measured.compare(tried);
-    measured.add_to(record, static_cast<int32_t>(i));
+    measured.add_to(record.plans, static_cast<int32_t>(i));
   }
   PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1);
   for (size_t i = 0; i < all.size(); ++i) {
@@ -154,6 +157,71 @@ TEST_F(ProfilerTest, TheBookSaysWhatTheKnownAnswersLost) {
     ++num_checked;
   }
   EXPECT_GT(num_checked, 0);
+}
+
+// Rows behind those that are measured and fitted on; the book's figures are theirs alone.
+TEST_F(ProfilerTest, FurtherRowsConfirmTheFrontier) {
+  std::string text;
+  for (int i = 0; i < 12; ++i) text += item_row(i);
+  write_file_atomically(data_, text);
+  ProfileOptions profile = options("book.json");
+  profile.fit_contexts = 6;
+  profile.confirm_contexts = 5;
+  ModelPair models = pair("base", "alpha");
+  PlanBook book = run_profile(models, *tokenizer_, profile);
+  EXPECT_EQ(book.num_contexts, 4);
+  EXPECT_EQ(book.num_confirming, 5);
+  EXPECT_EQ(load_plan_book(profile.out).num_confirming, 5);
+
+  std::string further;
+  for (int i = 6; i < 11; ++i) further += item_row(i);
+  write_file_atomically(data_, further);
+  PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1, 5);
+  ASSERT_EQ(full.rows.size(), 5U);
+  EXPECT_NEAR(book.full_score, full.score, 1e-9);
+  int num_checked = 0;
+  for (const PlanEntry& entry : book.frontier) {
+    if (entry.translated) continue;
+    PlanEvaluation slow = evaluate(models, entry.plan, Metric::kF1, 5);
+    EXPECT_NEAR(entry.quality.kl, slow.kl, 1e-5 + 1e-3 * slow.kl);
+    EXPECT_NEAR(*entry.quality.score, slow.score, 1e-9);
+    double lost = 0;
+    double all = 0;
+    for (size_t i = 0; i < 5; ++i) {
+      all += std::exp(-*full.rows[i].gold_nll);
+      lost += std::exp(-*full.rows[i].gold_nll) - std::exp(-*slow.rows[i].gold_nll);
+    }
+    EXPECT_NEAR(*entry.quality.gold_lost, lost / all, 1e-4);
+    ++num_checked;
+  }
+  EXPECT_GT(num_checked, 0);
+}
+
+TEST_F(ProfilerTest, RowsOfAnotherFileConfirmAsWell) {
+  ProfileOptions profile = options("book.json");
+  profile.confirm_data = folder_.path() / "further.jsonl";
+  std::string text;
+  for (int i = 6; i < 11; ++i) text += item_row(i);
+  write_file_atomically(profile.confirm_data, text);
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_confirming, 5);
+}
+
+TEST_F(ProfilerTest, TooFewFurtherRowsConfirmNothingAndThatIsSaid) {
+  std::string text;
+  for (int i = 0; i < 7; ++i) text += item_row(i);
+  write_file_atomically(data_, text);
+  ProfileOptions profile = options("book.json");
+  profile.fit_contexts = 0;
+  std::string said;
+  profile.warn = [&](const std::string& line) { said += line + "\n"; };
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_confirming, 0);
+  EXPECT_THAT(said, HasSubstr("3 rows are left to confirm plans on, expected at least 4"));
+  profile.confirm_contexts = 0;
+  said.clear();
+  run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(said, "");
 }
 
 TEST_F(ProfilerTest, RowsWithoutAKnownAnswerSayNothingOfIt) {
@@ -258,8 +326,14 @@ TEST_F(ProfilerTest, WorkIsSharedBetweenPlans) {
 }
 
 TEST_F(ProfilerTest, StoppedAndResumedEqualsUninterrupted) {
-  PlanBook whole = run_profile(pair("base", "alpha"), *tokenizer_, options("whole.json"));
-  ProfileOptions profile = options("stopped.json");
+  std::string text;
+  for (int i = 0; i < 10; ++i) text += item_row(i);
+  write_file_atomically(data_, text);
+  ProfileOptions profile = options("whole.json");
+  profile.fit_contexts = 5;
+  PlanBook whole = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  ASSERT_EQ(whole.num_confirming, 5);
+  profile.out = options("stopped.json").out;
   int asked = 0;
   int stops = 0;
   int patience = 3;
@@ -335,6 +409,7 @@ TEST_F(ProfilerTest, TheDefaultReadsRowsApartFromTheMeasuredOnes) {
   write_file_atomically(data_, text);
   ProfileOptions profile = options("book.json");
   profile.contexts = 2;
+  profile.confirm_contexts = 0;
   auto work = [&](int32_t fit_contexts) {
     profile.fit_contexts = fit_contexts;
     return run_profile(pair("base", "alpha"), *tokenizer_, profile).prefill_equivalents;

@@ -1,5 +1,6 @@
+#include "server/state.h"
+
 #include "server/handlers.h"
-#include "server/json_writer.h"
 
 namespace droidspeak {
 
@@ -60,6 +61,8 @@ void write_tier(JsonWriter& json, const TierReport& tier) {
   json.end_array().end_object();
 }
 
+}  // namespace
+
 void write_caches(JsonWriter& json, const StoreCounters& store) {
   json.begin_object();
   json.key("tiers").begin_array();
@@ -70,8 +73,6 @@ void write_caches(JsonWriter& json, const StoreCounters& store) {
   json.key("write_errors").unsigned_integer(store.write_errors);
   json.end_object();
 }
-
-}  // namespace
 
 HttpResponse show_state(Service& service, HttpRequest& request) {
   EngineState state = service.engine().state();

@@ -145,6 +145,15 @@ TEST_F(Tls, TellsThoseBeyondTheLimitAndBoundsThem) {
   EXPECT_THAT(first.read_some(), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(Tls, SpeaksNoOldProtocolAndKeepsNothingOfItsClients) {
+  TlsContext context(folder_.path() / "crt", folder_.path() / "key");
+  EXPECT_EQ(SSL_CTX_get_min_proto_version(context.get()), TLS1_2_VERSION);
+  EXPECT_EQ(SSL_CTX_get_session_cache_mode(context.get()), SSL_SESS_CACHE_OFF);
+  const auto wanted = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                      SSL_MODE_RELEASE_BUFFERS;
+  EXPECT_EQ(SSL_CTX_get_mode(context.get()) & wanted, wanted);
+}
+
 TEST_F(Tls, NamesTheFileThatIsWrong) {
   write_certificate(folder_.path() / "other", folder_.path() / "other_key");
   auto failure = [&](const std::filesystem::path& certificate, const std::filesystem::path& key) {

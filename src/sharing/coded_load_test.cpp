@@ -1,13 +1,19 @@
 // Coded blocks that the device decodes, on their way from a cache folder into K/V memory. The
 // device is the CPU with a slow kernel; a GPU's gives the same bits
 // (codec/device_decoder_test.cpp).
+#include <cmath>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "codec/device_decoder.h"
 #include "codec/host_piece_kernel.h"
+#include "codec/learn_tables.h"
 #include "codec/piece.h"
 #include "codec/test_values.h"
+#include "sharing/coded_family.h"
 #include "sharing/context_load.h"
 #include "store/test_entries.h"
 #include "store/tiers/block_file.h"
@@ -167,6 +173,57 @@ TEST_F(CodedLoading, PiecesWithAWrongStartAreFoundByTheStore) {
   EXPECT_EQ(failure->text, "block 3 of layer 0 is missing or damaged");
   fs::rename(folder_.path() / "elsewhere", tables);
   EXPECT_FALSE(load(store)) << "tables that come back are found";
+}
+
+std::string refusal_of_steps(const fs::path& path, const std::string& text) {
+  std::ofstream(path) << text;
+  try {
+    (void)read_step_factors(path, {.num_layers = 2, .num_kv_heads = 1, .head_dim = 2});
+    return "";
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+}
+
+TEST(StepFactors, AreEighthsOfAnOctave) {
+  TemporaryFolder folder;
+  fs::path path = folder.path() / "steps.json";
+  std::ofstream(path) << R"({"layers": [{"keys": [0, 8], "values": [-8, 16]},
+                                        {"keys": [40, -40], "values": [4, 0]}]})";
+  std::vector<float> factors =
+      read_step_factors(path, {.num_layers = 2, .num_kv_heads = 1, .head_dim = 2});
+  std::vector<float> expected = {1, 2, 0.5f, 4, kMostStepFactor, kLeastStepFactor, std::sqrt(2.0f),
+                                 1};
+  ASSERT_EQ(factors.size(), expected.size());
+  for (size_t i = 0; i < factors.size(); ++i) EXPECT_FLOAT_EQ(factors[i], expected[i]);
+}
+
+TEST(StepFactors, OfAnotherModelAreRefusedByName) {
+  TemporaryFolder folder;
+  fs::path path = folder.path() / "steps.json";
+  std::string good = R"({"keys": [0, 0], "values": [0, 0]})";
+  EXPECT_EQ(refusal_of_steps(path, "{\"layers\": [" + good + "," + good + "]}"), "");
+  EXPECT_NE(refusal_of_steps(path, "{\"layers\": [" + good + "]}").find("2 of them"),
+            std::string::npos);
+  for (const char* wrong :
+       {R"({"keys": [0], "values": [0, 0]})", R"({"keys": [0, 41], "values": [0, 0]})",
+        R"({"keys": [0, 0]})", R"({"keys": [0, 0], "values": [0, 0], "more": 1})"})
+    EXPECT_NE(refusal_of_steps(path, "{\"layers\": [" + good + "," + wrong + "]}"), "") << wrong;
+  EXPECT_NE(refusal_of_steps(path, "[]"), "");
+}
+
+TEST(KeyRotation, LeavesOutLayersWithAnotherRopeOrNone) {
+  ModelConfig config{.num_layers = 5, .rope = {.theta = 1e6, .rotary_dim = 8}};
+  KeyRotation all = key_rotation_of(config, 1000);
+  EXPECT_EQ(all.frequencies.size(), 4u);
+  EXPECT_TRUE(all.unturned_layers.empty());
+  config.unrotated_layers = {3};
+  config.local_rope = RopeConfig{.theta = 1e4, .rotary_dim = 8};
+  config.windows = {512, 0, 512, 0, 0};
+  EXPECT_EQ(key_rotation_of(config, 1000).unturned_layers, (std::vector<int32_t>{0, 2, 3}));
+  config.local_rope = config.rope;
+  EXPECT_EQ(key_rotation_of(config, 1000).unturned_layers, (std::vector<int32_t>{3}));
+  EXPECT_EQ(key_rotation_of(config, 1000).frequencies, all.frequencies);
 }
 
 }  // namespace

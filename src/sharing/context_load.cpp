@@ -239,9 +239,11 @@ bool ContextLoad::decode_pieces(int32_t layer,
     if (is_stopping_) return false;
     is_finishing_ = true;
   }
+  Stopwatch watch;
   std::optional<size_t> damaged = store_->decoder()->decode(layer, kv_.layer(layer), pieces);
   if (damaged) forget(job_.stored.key_of(numbers[*damaged], layer));
   MutexLock lock(mutex_);
+  times_.decode_ms += watch.ms();
   is_finishing_ = false;
   changed_.notify_all();
   if (damaged && !is_stopping_) {
@@ -262,6 +264,7 @@ std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
     MutexLock lock(mutex_);
     awaited_ = EntryRead{key, id};
   }
+  Stopwatch watch;
   auto entry = store_->fetch(key, id, *reading_);
   std::string what = "missing or damaged";
   if (entry && entry->value_bytes() != expected_bytes(id)) {
@@ -270,6 +273,7 @@ std::optional<PinnedEntry> ContextLoad::fetch(size_t block, EntryId id) {
     entry.reset();
   }
   MutexLock lock(mutex_);
+  times_.fetch_ms += watch.ms();
   if (is_stopping_) return std::nullopt;
   if (entry) {
     note_arrival(*entry);
@@ -291,9 +295,11 @@ void ContextLoad::note_progress() {
   changed_.notify_all();
 }
 
-// Of several tiers that a load reads from not the slowest need be the one that has stalled.
+// Of several tiers that a load reads from not the slowest need be the one that has stalled. One
+// that has lost the entry since is still the one that was waited for.
 Tier ContextLoad::awaited_tier() const {
   if (!awaited_) return Tier::kHost;
+  if (std::optional<Tier> tier = ahead_ ? ahead_->awaited_tier() : std::nullopt) return *tier;
   return store_->tier_of(std::span(&awaited_->key, 1), std::span(&awaited_->id, 1),
                          job_.stored.avoided);
 }
@@ -378,6 +384,11 @@ double ContextLoad::elapsed_seconds() const {
 double ContextLoad::load_ms() const {
   MutexLock lock(mutex_);
   return load_ms_;
+}
+
+LoadTimes ContextLoad::times() const {
+  MutexLock lock(mutex_);
+  return times_;
 }
 
 uint64_t ContextLoad::loaded_bytes() const {

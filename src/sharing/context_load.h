@@ -31,6 +31,12 @@ struct LoadFailure {
   Tier tier = Tier::kHost;  // that what was waited for lies in; kHost: none is to blame
 };
 
+// What run() did with its time.
+struct LoadTimes {
+  double fetch_ms = 0;   // entries came from their tier, or were waited for
+  double decode_ms = 0;  // the device decoded
+};
+
 // A stored context, where it goes on the device, and how it is read.
 struct LoadJob {
   StoredContext stored = {};
@@ -75,6 +81,7 @@ class ContextLoad {
   std::optional<LoadFailure> failure();
 
   double load_ms() const;  // until the last layer
+  LoadTimes times() const;
   double elapsed_seconds() const;
   uint64_t loaded_bytes() const;
   Tier slowest_tier() const;
@@ -152,6 +159,7 @@ class ContextLoad {
   bool is_finishing_ GUARDED_BY(mutex_) = false;
   bool is_telling_ GUARDED_BY(mutex_) = false;
   double load_ms_ GUARDED_BY(mutex_) = 0;
+  LoadTimes times_ GUARDED_BY(mutex_);
   uint64_t loaded_bytes_ GUARDED_BY(mutex_) = 0;
   Tier slowest_tier_ GUARDED_BY(mutex_) = Tier::kHost;
 };

@@ -83,6 +83,8 @@ class ContextReuse {
 
   double load_ms() const { return load_->load_ms(); }
 
+  LoadTimes load_times() const { return load_->times(); }
+
   double elapsed_seconds() const { return load_->elapsed_seconds(); }
 
   // Of the context.

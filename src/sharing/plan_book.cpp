@@ -168,6 +168,7 @@ json to_json(const PlanBook& book) {
       {"heat_map", json::array()},
       {"sensitivity", json::array()}};
   if (book.full_gold_probability) out["full_gold_probability"] = *book.full_gold_probability;
+  if (book.num_confirming > 0) out["confirmed_contexts"] = book.num_confirming;
   if (book.look_layer) out["look_layer"] = *book.look_layer;
   for (const PlanEntry& entry : book.frontier)
     out["frontier"].push_back(to_json(entry, book.num_layers));
@@ -209,6 +210,8 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   book.full_score = in.at("full_score").get<double>();
   book.full_gold_probability =
       read_optional(in, "full_gold_probability", {0, 1, "a probability, 0 to 1"});
+  if (in.contains("confirmed_contexts"))
+    book.num_confirming = read_whole(in, "confirmed_contexts", 0, INT32_MAX);
   if (in.contains("look_layer"))
     book.look_layer = read_whole(in, "look_layer", 0, book.num_layers - 1);
   book.profile_seconds = in.at("profile_seconds").get<double>();

@@ -64,6 +64,8 @@ struct PlanBook {
   std::string data_name;
   Digest data_digest;
   int32_t num_contexts = 0;
+  // Further rows that the frontier's figures come from; 0: those are of the contexts above.
+  int32_t num_confirming = 0;
   int32_t context_tokens_median = 0;
   std::string metric;     // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
   double full_score = 0;  // of full prefill

@@ -72,6 +72,7 @@ PromptTimings PromptRunner::partial_prefill(std::span<const int32_t> tokens,
       is_done = forward_rows(tokens, shared, job, table, &reuse, visit);
     }
     timings.load_ms = reuse.load_ms();
+    timings.load_times = reuse.load_times();
     timings.tier = reuse.slowest_tier();
     if (!is_done) {
       timings.fallback = reuse.failure().value_or(LoadFailure{}).text;

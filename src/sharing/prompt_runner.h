@@ -38,7 +38,8 @@ struct PromptJob {
 };
 
 struct PromptTimings {
-  double load_ms = 0;       // transfer thread
+  double load_ms = 0;  // transfer thread
+  LoadTimes load_times{};
   double recompute_ms = 0;  // context layers of the plan
   double look_ms = 0;       // scout and choice
   double suffix_ms = 0;     // with the tokens that are looked at

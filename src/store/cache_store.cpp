@@ -33,7 +33,10 @@ uint64_t queue_bytes(const StoreOptions& options) {
   return std::max(kMinQueueBytes, options.host_bytes / 2);
 }
 
-DiskTierOptions disk_options(const StoreOptions& options) {
+// One thread reads and checks about as fast as one core decodes; a device decodes faster than that.
+constexpr size_t kReadersForADevice = 4;
+
+DiskTierOptions disk_options(const StoreOptions& options, PiecesAre pieces_are) {
   bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;
   if (is_int8 && options.disk_format == DiskFormat::kCoded) {
     throw Failure(ErrorCode::kInvalidArgument,
@@ -45,7 +48,19 @@ DiskTierOptions disk_options(const StoreOptions& options) {
           .queue_bytes = queue_bytes(options),
           .eviction = options.eviction,
           .encoding = {encoding_of(options.disk_format), options.kv_layout, options.input_bytes},
-          .coded_model = options.coded_model};
+          .coded_model = options.coded_model,
+          .num_readers = pieces_are == PiecesAre::kKept ? kReadersForADevice : 0};
+}
+
+StoredFormats formats_of(const StoreOptions& options) {
+  StoredFormats formats{
+      .disk = options.disk_format,
+      .remote = options.remote.servers.empty() ? RemoteFormat::kRaw : options.remote.format};
+  bool may_be_coded = formats.disk == DiskFormat::kCoded ||
+                      formats.remote == RemoteFormat::kCoded ||
+                      formats.remote == RemoteFormat::kAuto;
+  if (may_be_coded) formats.steps = digest_of_steps(options.coded_model);
+  return formats;
 }
 
 RemoteStorage remote_storage(const StoreOptions& options) {
@@ -77,7 +92,8 @@ struct CacheStore::State {
         close_stall(options.close_stall) {
     FileSystem& files = options.file_system == nullptr ? real_files : *options.file_system;
     if (!options.disk_folder.empty())
-      below.push_back(std::make_unique<DiskTier>(disk_options(options), files, clock));
+      below.push_back(
+          std::make_unique<DiskTier>(disk_options(options, pieces_are()), files, clock));
     if (!options.peer.listen.empty())
       below.push_back(std::make_unique<PeerTier>(options.peer, host, sizes));
     if (!options.remote.servers.empty())
@@ -92,9 +108,11 @@ struct CacheStore::State {
   std::vector<CacheTier*> in_order(TierSet avoided) const;
   std::optional<PinnedEntry> fetch(const Digest& key,
                                    EntryId id,
-                                   std::span<CacheTier* const> tiers);
+                                   std::span<CacheTier* const> tiers,
+                                   ReadAhead* ahead = nullptr);
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const;
-  std::optional<PinnedEntry> read(CacheTier& tier, const Digest& key, EntryId id);
+  // `ahead`, where there is one, is told which tier is waited for.
+  std::optional<PinnedEntry> read(CacheTier& tier, const EntryRead& entry, ReadAhead* ahead);
   void write_below(CacheTier& tier,
                    const BlockLabel& label,
                    std::span<const EntryId> ids,
@@ -151,9 +169,7 @@ const std::vector<CacheTier*>& CacheStore::State::whole_order() const {
 }
 
 CacheStore::CacheStore(const StoreOptions& options, const Clock& clock)
-    : formats_{options.disk_format,
-               options.remote.servers.empty() ? RemoteFormat::kRaw : options.remote.format},
-      state_(std::make_shared<State>(options, clock)) {
+    : formats_(formats_of(options)), state_(std::make_shared<State>(options, clock)) {
   for (const auto& tier : state_->below) tier->start(state_);
 }
 
@@ -238,7 +254,7 @@ void CacheStore::State::write_below(CacheTier& tier,
   }
   if (!lost.empty()) tier.count_dropped_write();
   // What lies together there is whole or not there: who finds a part of it takes it for all.
-  if (tier.read_thread() == ReadThread::kOwn) {
+  if (is_behind_link(tier.tier())) {
     std::erase_if(pending, [&](const PendingEntry& entry) {
       return std::ranges::any_of(lost, [&](EntryId id) { return lie_together(id, entry.id); });
     });
@@ -309,8 +325,8 @@ Tier CacheStore::tier_of(std::span<const Digest> keys,
 }
 
 bool CacheStore::has_tiers_to_ask() const {
-  return std::ranges::any_of(
-      state_->below, [](const auto& tier) { return tier->read_thread() == ReadThread::kOwn; });
+  return std::ranges::any_of(state_->below,
+                             [](const auto& tier) { return is_behind_link(tier->tier()); });
 }
 
 void CacheStore::ask(std::span<const Digest> keys, std::span<const EntryId> wanted) const {
@@ -336,11 +352,12 @@ std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
 
 std::optional<PinnedEntry> CacheStore::State::fetch(const Digest& key,
                                                     EntryId id,
-                                                    std::span<CacheTier* const> tiers) {
+                                                    std::span<CacheTier* const> tiers,
+                                                    ReadAhead* ahead) {
   std::optional<PinnedEntry> found = pin(key, id);
   if (found) host.count_hit(found->bytes().size());
   for (CacheTier* tier : tiers) {
-    if (!found) found = read(*tier, key, id);
+    if (!found) found = read(*tier, {key, id}, ahead);
   }
   if (!found) {
     misses.fetch_add(1, std::memory_order_relaxed);
@@ -362,7 +379,7 @@ std::unique_ptr<ReadAhead> CacheStore::read_ahead(std::vector<EntryRead> in_orde
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id, ReadAhead& ahead) {
   std::optional<PinnedEntry> arrived = ahead.take({key, id});
   if (arrived || ahead.is_stopped()) return arrived;
-  return state_->fetch(key, id, ahead.tiers());
+  return state_->fetch(key, id, ahead.tiers(), &ahead);
 }
 
 // In host memory, or waiting to be written to another tier.
@@ -373,17 +390,20 @@ std::optional<PinnedEntry> CacheStore::State::pin(const Digest& key, EntryId id)
   return found;
 }
 
-std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier, const Digest& key, EntryId id) {
+std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier,
+                                                   const EntryRead& entry,
+                                                   ReadAhead* ahead) {
   Presence found = Presence::kMiss;
-  tier.look_up(std::span(&key, 1), std::span(&id, 1), std::span(&found, 1));
+  tier.look_up(std::span(&entry.key, 1), std::span(&entry.id, 1), std::span(&found, 1));
   if (found != Presence::kHit) return std::nullopt;
+  if (ahead != nullptr) ahead->note_awaited(tier.tier());
   auto arrivals = std::make_shared<Arrivals>(
-      Arrivals::Parts{host, sizes, pieces_are(), tier.tier()}, std::vector{EntryRead{key, id}});
+      Arrivals::Parts{host, sizes, pieces_are(), tier.tier()}, std::vector{entry});
   arrivals->add_wanted();
   tier.read(arrivals->entries(), arrivals);
-  std::optional<PinnedEntry> entry = arrivals->wait_for(0, kLongestRead);
+  std::optional<PinnedEntry> arrived = arrivals->wait_for(0, kLongestRead);
   arrivals->remove_wanted();
-  return entry;
+  return arrived;
 }
 
 void CacheStore::erase(std::span<const Digest> keys) {

@@ -223,7 +223,9 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
     MutexLock lock(mutex_);
     begin(entry);
     auto found = arriving_.find(entry);
+    awaited_tier_.reset();
     if (found == arriving_.end()) return std::nullopt;
+    awaited_tier_ = found->second.arrivals->tier();
     arriving = std::move(found->second);
     arriving_.erase(found);
   }
@@ -234,6 +236,16 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
   if (taken && arriving.reader == Arriving::Reader::kThis) taken_bytes_ += taken->value_bytes();
   if (!is_stopped_) begin_more();
   return taken;
+}
+
+std::optional<Tier> ReadAhead::awaited_tier() const {
+  MutexLock lock(mutex_);
+  return awaited_tier_;
+}
+
+void ReadAhead::note_awaited(Tier tier) {
+  MutexLock lock(mutex_);
+  awaited_tier_ = tier;
 }
 
 uint64_t ReadAhead::held_bytes() const {

@@ -47,6 +47,8 @@ class Arrivals final : public ReadSink {
 
   const std::vector<EntryRead>& entries() const { return entries_; }
 
+  Tier tier() const { return parts_.tier; }
+
   std::span<std::byte> room(size_t index, size_t bytes) override;
   std::span<std::byte> room_for_piece(size_t index, size_t bytes) override;
   void done(size_t index, const BlockLabel* label) override;
@@ -147,6 +149,12 @@ class ReadAhead {
 
   const std::vector<CacheTier*>& tiers() const { return parts_.tiers; }
 
+  // Which tier the reader waits for, or has waited for last, whatever that has and knows by now;
+  // nothing: none.
+  std::optional<Tier> awaited_tier() const;
+  // After a take() that gave nothing: the reader goes on to this one.
+  void note_awaited(Tier tier);
+
   // What has arrived of what was begun here, and was not taken yet.
   uint64_t held_bytes() const;
 
@@ -169,6 +177,7 @@ class ReadAhead {
   std::unordered_set<EntryRead, EntryReadHash> is_waiting_ GUARDED_BY(mutex_);  // the same
   std::unordered_map<EntryRead, Arriving, EntryReadHash> arriving_ GUARDED_BY(mutex_);
   uint64_t arriving_bytes_ GUARDED_BY(mutex_) = 0;
+  std::optional<Tier> awaited_tier_ GUARDED_BY(mutex_);
 };
 
 }  // namespace droidspeak

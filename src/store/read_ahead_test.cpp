@@ -169,6 +169,20 @@ TEST_F(ReadingAhead, WhatDoesNotComeIsReadAnewByTheNext) {
   EXPECT_TRUE(next->take(entry(1, kv(0))));
 }
 
+// A node that dies takes its entries with it: who asks afterwards would find them nowhere.
+TEST_F(ReadingAhead, TheTierThatWasWaitedForIsKnownAfterItHasLostTheEntry) {
+  auto ahead = read(inputs_of(2));
+  EXPECT_EQ(ahead->awaited_tier(), std::nullopt);
+  link_.presence.clear();
+  link_.begun.at(0).sink->done(0, nullptr);
+  EXPECT_FALSE(ahead->take(entry(0, input(0))));
+  EXPECT_EQ(ahead->awaited_tier(), Tier::kRemote);
+  ahead->note_awaited(Tier::kDisk);
+  EXPECT_EQ(ahead->awaited_tier(), Tier::kDisk) << "the one that is tried instead";
+  EXPECT_FALSE(ahead->take(entry(7, input(0))));
+  EXPECT_EQ(ahead->awaited_tier(), std::nullopt) << "nobody was waited for";
+}
+
 TEST_F(ReadingAhead, WhatIsNearerIsLeftToTheReader) {
   std::shared_ptr<HostExtent> extent = host_.allocate(10);
   HostEntry held{kv(0), extent->bytes(), extent};

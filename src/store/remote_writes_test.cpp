@@ -68,6 +68,13 @@ TEST_F(RemoteWrites, ThatAreRefusedRestForAWhile) {
   patient.remote.stall = std::chrono::seconds(60);
   patient.remote.write_rest = std::chrono::hours(1);
   auto store = open_and_find(patient);
+
+  struct Opening {
+    ~Opening() { is_open = true; }
+
+    std::atomic<bool>& is_open;
+  } opening{is_open};  // the server waits no longer than the test
+
   begin_to_put(*store, 1);
   wait_until([&] { return num_waiting > 0; });
   for (uint64_t block = 1; block < 9; ++block) {

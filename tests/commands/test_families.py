@@ -100,6 +100,9 @@ def test_quantised_variants_are_members(program, tmp_path):
     names = ("gptq-4", "int8", "fbgemm")
     for name in names:
         shutil.copytree(MODELS / "quantized" / name, tmp_path / name)
+    vocabulary = {chr(ord("!") + i): i for i in range(94)}
+    (tmp_path / "gptq-4" / "tokenizer.json").write_text(json.dumps(
+        {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "unk_token": "!", "vocab": vocabulary, "merges": []}}))
     made = make(program, *(tmp_path / name for name in names), "--out", tmp_path / "family.json")
     assert [entry["path"] for entry in made["content"]["variants"]] == ["int8", "fbgemm"]
     edit(tmp_path / "int8" / "config.json", quantization_config={"quant_method": "bitsandbytes"})
@@ -150,7 +153,7 @@ def test_wrong_arguments_are_named(program, parts, tmp_path):
     assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
 
 
-@pytest.fixture(params=["gemma2", "mixtral"])
+@pytest.fixture(params=["gemma2", "mixtral", "gpt-oss"])
 def other_family(program, tmp_path, request):
     """A tiny model of another architecture with an adapter, and the tokenizer of the tiny family."""
     base = pathlib.Path(shutil.copytree(MODELS / request.param, tmp_path / "base", ignore=shutil.ignore_patterns("golden*")))
@@ -184,3 +187,15 @@ def test_other_architectures_are_profiled_and_served(other_family, rows, tmp_pat
                 assert json.load(answer)["usage"]["completion_tokens"] > 0
     finally:
         assert server.terminate() == 0
+
+
+def test_a_base_without_a_tokenizer_is_no_family(program, parts, tmp_path):
+    """Nobody could ask it anything: `serve` would end at once."""
+    (parts / "base" / "tokenizer.json").rename(parts / "elsewhere.json")
+    said = refusal(program, "family", "init", parts / "base", parts / "adapters" / "alpha", "--out", tmp_path / "new")
+    assert "no family.json was written" in said and '"base"' in said and "tokenizer" in said
+    assert not (tmp_path / "new").exists()
+    gguf = MODELS / "gguf" / "llama.gguf"
+    assert "tokenizer" in refusal(program, "family", "init", gguf, "--out", tmp_path / "new")
+    family = parts / "family.json"
+    assert "tokenizer" in members(program, family, 1)["base"]["problem"]

@@ -102,6 +102,29 @@ TEST(Embeddings, AreRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(code(), "context_length_exceeded") << "of each prompt";
 }
 
+// Of a call without a server around it.
+void expect_noted(HttpResponse (*call)(Service&, HttpRequest&), const Json& fields) {
+  TinyServer server(pooled());
+  const std::unique_ptr<Tokenizer> tokenizer = load_hf_tokenizer(server.folder() / "base");
+  Service service(server.engine(), *tokenizer, {});
+  HttpRequest request;
+  request.is_connected = [] { return true; };
+  request.body = fields.dump();
+  HttpResponse response = call(service, request);
+  ASSERT_EQ(response.status, 200) << response.body;
+  ASSERT_TRUE(response.notes);
+  const int64_t tokens = Json::parse(response.body)["usage"]["prompt_tokens"];
+  EXPECT_GT(tokens, 0);
+  EXPECT_THAT(response.notes->fields,
+              testing::ElementsAre(testing::Pair("model", "\"base\""),
+                                   testing::Pair("prompt_tokens", std::to_string(tokens))));
+}
+
+TEST(Embeddings, AreNotedForTheLog) {
+  expect_noted(embeddings, {{"model", "base"}, {"input", {"ab", "c"}}});
+  expect_noted(rerank, {{"model", "base"}, {"query", "ab"}, {"documents", {"zz"}}});
+}
+
 TEST(Rerank, OrdersDocumentsByTheirLikenessToTheQuery) {
   TinyServer server(pooled());
   auto embeddings = embed(server, {"ab", "zz", "ab", "q"});

@@ -3,6 +3,7 @@
 #include <regex>
 #include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -43,6 +44,23 @@ TEST(Metrics, AreThese) {
   server.server().drain(std::chrono::seconds(60));  // metrics are still answered
   EXPECT_EQ(without_times(server.get("/metrics").body),
             read_file(DROIDSPEAK_SOURCE_DIR "/tests/e2e/answers/metrics.txt"));
+}
+
+TEST(Metrics, CountWhatIsRefusedBeforeItIsRead) {
+  TinyServer server;
+  auto answer_to = [&](const std::string& bytes) {
+    ClientConnection client(server.port());
+    client.send(bytes);
+    return client.read_some();
+  };
+  EXPECT_THAT(answer_to("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+                        "Content-Length: 2\r\n\r\n{}"),
+              testing::StartsWith("HTTP/1.1 415"));
+  EXPECT_THAT(answer_to("GET /health HTTP/1.1\nHost: localhost\r\n\r\n"),
+              testing::StartsWith("HTTP/1.1 400"));
+  const std::string page = server.get("/metrics").body;
+  EXPECT_THAT(page, testing::HasSubstr(R"(path="/tokenize",status="415"} 1)"));
+  EXPECT_THAT(page, testing::HasSubstr(R"(status="400"} 1)"));
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "mixtral",
                                                           "qwen2-moe",
                                                           "qwen3-moe",
-                                                          "smollm3"),
+                                                          "smollm3",
+                                                          "gpt-oss"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 
@@ -70,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Odd,
                          name_of_case);
 
 TEST_P(DeviceParity, AdapterLogitsEqualPeft) {
-  for (const char* name : {"smollm2", "gemma2", "granite", "mixtral", "qwen3-moe"}) {
+  for (const char* name : {"smollm2", "gemma2", "granite", "mixtral", "qwen3-moe", "gpt-oss"}) {
     SCOPED_TRACE(name);
     const std::filesystem::path folder = golden_models() / name;
     SingleModel model(folder, folder / "adapter", {.device = GetParam()});
@@ -106,7 +107,7 @@ TEST(CudaParity, FastLogitsStayClose) {
   if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
   for (const char* name :
        {"llama3", "smollm2", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "granite",
-        "granite-bias", "olmo2", "mixtral", "qwen2-moe", "qwen3-moe", "smollm3"}) {
+        "granite-bias", "olmo2", "mixtral", "qwen2-moe", "qwen3-moe", "smollm3", "gpt-oss"}) {
     SCOPED_TRACE(name);
     Golden golden = read_golden(golden_models() / name / "golden.json");
     SingleModel model(

@@ -49,7 +49,7 @@ class ExpertParity : public testing::TestWithParam<Setting> {
     adapter_.layers.resize(1);
     for (int32_t e = 0; e < kExperts; ++e) {
       weights_.experts.push_back(
-          {pack(numbers_.gate_up, e, 2 * kFfn, kDim), pack(numbers_.down, e, kDim, kFfn)});
+          {pack(numbers_.gate_up, e, 2 * kFfn, kDim), pack(numbers_.down, e, kDim, kFfn), {}, {}});
       ExpertLora& lora = adapter_.layers[0].experts.emplace_back();
       lora.down.down = pack(numbers_.low, e, kRank, kFfn);
       lora.down.parts.push_back({.up = pack(numbers_.high, e, kDim, kRank), .rank = kRank});

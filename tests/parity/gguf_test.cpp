@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "qwen2-moe",
                                                           "qwen2-moe-fused",
                                                           "qwen3-moe",
-                                                          "smollm3"),
+                                                          "smollm3",
+                                                          "gpt-oss",
+                                                          "gpt-oss-mxfp4"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 
@@ -68,7 +70,7 @@ constexpr SingleModel::Options kServed = {
 
 TEST(FastParity, TinyLogitsStayWithinTwoPercentOfTheLargest) {
   for (const char* name : {"llama-q8_0", "llama-q4_1", "llama31", "qwen2", "qwen3", "phi3-long",
-                           "gemma2", "gemma3", "granite", "olmo2"}) {
+                           "gemma2", "gemma3", "granite", "olmo2", "gpt-oss-mxfp4"}) {
     SCOPED_TRACE(name);
     Golden golden = read_golden(gguf_models() / (std::string(name) + ".json"));
     SingleModel model(gguf_models() / (std::string(name) + ".gguf"), {}, kServed);
@@ -83,7 +85,7 @@ constexpr SingleModel::Options kServedByCuda = {
 
 TEST(FastParity, QuantisedFilesStayCloseWithCuda) {
   if (!has_device(DeviceKind::kCuda)) GTEST_SKIP() << "no CUDA device";
-  for (const char* name : {"llama-q8_0", "llama-q4_1", "mixtral-q8_0"}) {
+  for (const char* name : {"llama-q8_0", "llama-q4_1", "mixtral-q8_0", "gpt-oss-mxfp4"}) {
     SCOPED_TRACE(name);
     Golden golden = read_golden(gguf_models() / (std::string(name) + ".json"));
     SingleModel model(gguf_models() / (std::string(name) + ".gguf"), {}, kServedByCuda);

@@ -140,7 +140,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "mixtral",
                                                           "qwen2-moe",
                                                           "qwen3-moe",
-                                                          "smollm3"),
+                                                          "smollm3",
+                                                          "gpt-oss"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 

@@ -53,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                                                           "fp8-tensor",
                                                           "fp8-channel",
                                                           "fp8-block",
-                                                          "fbgemm"),
+                                                          "fbgemm",
+                                                          "mxfp4"),
                                           testing::Values(DeviceKind::kCpu, DeviceKind::kCuda)),
                          name_of_case);
 

@@ -154,6 +154,26 @@ def test_mutants_are_killed_survive_or_do_not_count(mutate, tmp_path):
     assert (tmp_path / "src" / "store" / "sum.cpp").read_text() == SUM, "the tree itself stays as it is"
 
 
+FAILING_TEST = """#include <cstdio>
+#include <cstring>
+int sum_below(int);
+int main(int count, char** words) {
+  bool is_left_out = false;
+  for (int i = 1; i < count; ++i) is_left_out = is_left_out || std::strcmp(words[i], "--gtest_filter=-Sum.IsWrong") == 0;
+  if (!is_left_out) std::puts("[  FAILED  ] Sum.IsWrong (0 ms)");
+  return is_left_out && sum_below(4) == 6 ? 0 : 1;
+}
+"""
+
+
+def test_tests_that_fail_without_any_change_are_left_out_one_by_one(mutate, tmp_path):
+    (tmp_path / "src" / "store" / "sum_test.cpp").write_text(FAILING_TEST)
+    build = mutate.Build(tmp_path / "build", ["unit"], [], 1)
+    assert build.failing == {"store_test": ["Sum.IsWrong"]}
+    results, _ = mutate.run_sample(build, [change(4, "sum -= i;"), change(6, "sum -= 0;")], 2, 1)
+    assert [result["result"] for result in results] == ["killed", "survived"]
+
+
 def test_a_sample_of_other_sources_is_refused(mutate):
     with pytest.raises(SystemExit, match="sum.cpp:4 is no longer"):
         mutate.check_sources([{**change(4, ";"), "before": "sum += 2 * i;"}])

@@ -27,9 +27,9 @@ class Example:
     def target(self) -> str:
         return f"{self.answers[0]}<|im_end|>"
 
-    def as_row(self, number: int, dataset: str) -> dict:
+    def as_row(self, name: int | str, dataset: str) -> dict:
         """The QA shape that every other tool of the family reads."""
-        return {"id": f"{dataset}-{number}", "dataset": dataset, "question": self.request, "answers": self.answers,
+        return {"id": f"{dataset}-{name}", "dataset": dataset, "question": self.request, "answers": self.answers,
                 "documents": [{"title": title, "text": text} for title, text in self.documents]}
 
 

@@ -3,8 +3,7 @@
 import re
 import string
 from collections import Counter
-
-import numpy as np
+from statistics import fmean
 
 from .layout import Example
 
@@ -29,11 +28,11 @@ def f1_each(outputs: list[str], examples: list[Example]) -> list[float]:
 
 
 def mean_f1(outputs, examples) -> float:
-    return float(np.mean(f1_each(outputs, examples)))
+    return fmean(f1_each(outputs, examples))
 
 
 def exact_match(outputs, examples) -> float:
-    return 100 * float(np.mean([any(normalise(o) == normalise(a) for a in e.answers) for o, e in zip(outputs, examples)]))
+    return 100 * fmean([any(normalise(o) == normalise(a) for a in e.answers) for o, e in zip(outputs, examples)])
 
 
 def _last_number(text: str) -> float | None:
@@ -43,7 +42,7 @@ def _last_number(text: str) -> float | None:
 
 def number_match(outputs, examples) -> float:
     """The last number of the output against the last of the answer, so that a base without `####` is judged fairly."""
-    return 100 * float(np.mean([_last_number(o) == _last_number(e.answers[0]) for o, e in zip(outputs, examples)]))
+    return 100 * fmean([_last_number(o) == _last_number(e.answers[0]) for o, e in zip(outputs, examples)])
 
 
 def first_word_match(outputs, examples) -> float:
@@ -51,7 +50,7 @@ def first_word_match(outputs, examples) -> float:
     def label(text):
         found = re.search(r"positive|negative", text.lower())
         return found[0] if found else None
-    return 100 * float(np.mean([label(o) == e.answers[0] for o, e in zip(outputs, examples)]))
+    return 100 * fmean([label(o) == e.answers[0] for o, e in zip(outputs, examples)])
 
 
 def list_f1(outputs, examples) -> float:

@@ -23,11 +23,14 @@ TOKENS = (500, 1700)       # the other contexts
 CHARACTERS_PER_TOKEN = 4.2
 DISTRACTORS = 9            # beside the gold paragraph of a row that is measured
 MOST_OF_ARTICLE = 200      # questions of one article among the rows that are measured
+FIT_ROWS = 1500            # training questions whose contexts may serve the fit of maps; they measure nothing
+# fold -> articles and rows that are tested on, by the remainder of their number divided by five. The family is of fold 0
+TEST_REMAINDERS = {0: (4,), 1: (0, 2)}
 
 
-def part_of(number: int) -> str:
-    """Every fifth article or row is tested on, every twentieth serves profiles; nothing is trained on those."""
-    return "test" if number % 5 == 4 else "profile" if number % 20 == 7 else "train"
+def part_of(number: int, fold: int = 0) -> str:
+    """Every twentieth article or row serves profiles, others are tested on; nothing is trained on those."""
+    return "profile" if number % 20 == 7 else "test" if number % 5 in TEST_REMAINDERS[fold] else "train"
 
 
 @dataclass
@@ -52,7 +55,7 @@ def _sentence_case(question: str, rng: random.Random) -> str:
 
 
 class QaTask:
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, fold: int = 0, most_of_article: int = MOST_OF_ARTICLE):
         articles = read_rows(folder, "squad.articles.train")
         natural = read_rows(folder, "nq-open.train")
         self.article_documents: dict[int, list[Document]] = {}
@@ -62,19 +65,21 @@ class QaTask:
             self.article_documents[number] = [(title, p["text"]) for p in article["paragraphs"]]
             questions = [Asked(q["question"].strip(), q["answers"], (title, p["text"]), number)
                          for p in article["paragraphs"] for q in p["questions"]]
-            if part_of(number) != "train" and len(questions) > MOST_OF_ARTICLE:
-                questions = random.Random(number).sample(questions, MOST_OF_ARTICLE)
-            squad[part_of(number)] += questions
+            part = part_of(number, fold)
+            if part != "train" and len(questions) > most_of_article:
+                questions = random.Random(number).sample(questions, most_of_article)
+            squad[part] += questions
         for number, row in enumerate(natural):
             document = row["documents"][0]
-            asked[part_of(number)].append(Asked(row["question"], row["answers"], (document["title"], document["text"]), None))
+            asked[part_of(number, fold)].append(Asked(row["question"], row["answers"], (document["title"], document["text"]), None))
         self.squad, self.natural = squad["train"], asked["train"]
         pages = {a.gold[0] for a in self.natural}  # what is asked of a page that is trained on is not measured
         self.measured = {part: squad[part] + [a for a in asked[part] if a.gold[0] not in pages] for part in ("profile", "test")}
+        self.measured["fit"] = self._fit_questions()
 
         self.natural_documents = [a.gold for a in self.natural]
         self.documents = self.natural_documents + [d for n, docs in self.article_documents.items()
-                                                   if part_of(n) == "train" for d in docs]
+                                                   if part_of(n, fold) == "train" for d in docs]
         self.answers_by_kind = defaultdict(list)
         for a in self.squad:
             self.answers_by_kind[a.article, a.kind].append(a.answer)
@@ -85,6 +90,10 @@ class QaTask:
         self.shared_names = [name for name, docs in self.documents_by_name.items() if 2 <= len(docs) <= 40]
         self.makers = {"squad": self._squad, "natural": self._natural, "choice": self._choice,
                        "yes_no": self._yes_no, "title_choice": self._title_choice, "both": self._both}
+
+    def _fit_questions(self) -> list[Asked]:
+        trained = self.squad + self.natural
+        return random.Random(11).sample(trained, min(FIT_ROWS, len(trained)))
 
     # ---- training stream
 
@@ -207,12 +216,21 @@ class QaTask:
 
     def rows(self, part: str) -> list[Example]:
         """Each question once, its paragraph among others: half of them of the same article, where there is one."""
-        rng, rows = random.Random(11), []
-        for a in self.measured[part]:
-            near = [d for d in self.article_documents.get(a.article, []) if d != a.gold]
-            near = rng.sample(near, min(len(near), DISTRACTORS // 2))
-            documents = [a.gold, *near, *rng.sample(self.documents, DISTRACTORS - len(near))]
-            rng.shuffle(documents)
-            rows.append(Example(documents, a.question if a.question.endswith("?") else a.question + "?", a.answers))
+        rng = random.Random(11)
+        rows = [self._measured_row(rng, a) for a in self.measured[part]]
         rng.shuffle(rows)
         return rows
+
+    def drawn_rows(self, part: str, draws: list[int]) -> list[tuple[str, Example]]:
+        """Each question once for each draw, among paragraphs of that draw. Its number, part and draw make the row's name."""
+        rows = [(f"{number}-{draw}", self._measured_row(random.Random(f"{part} {number} {draw}"), a))
+                for draw in draws for number, a in enumerate(self.measured[part])]
+        random.Random(11).shuffle(rows)
+        return rows
+
+    def _measured_row(self, rng: random.Random, a: Asked) -> Example:
+        near = [d for d in self.article_documents.get(a.article, []) if d != a.gold]
+        near = rng.sample(near, min(len(near), DISTRACTORS // 2))
+        documents = [a.gold, *near, *rng.sample(self.documents, DISTRACTORS - len(near))]
+        rng.shuffle(documents)
+        return Example(documents, a.question if a.question.endswith("?") else a.question + "?", a.answers)

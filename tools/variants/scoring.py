@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from . import metrics
 from .layout import Example, read_qa
 from .llama import Cache, Llama, Runner
-from .tasks import MEASURES, TASKS
+from .tasks import MEASURES, make_task
 from .training import encode
 
 QA_TOKENS = 32  # longest answer in the QA scores
@@ -54,8 +54,9 @@ def lengthened(examples: list[Example], tokens: int, characters_per_token: float
     return made
 
 
-def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[str], limit: int, all_qa: bool, say) -> dict:
-    """Scores on test rows of the given tasks and on HotpotQA; with `all_qa` on the other QA sets too."""
+def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[str], limit: int, all_qa: bool, say,
+          fold: int = 0) -> dict:
+    """Scores on test rows of the given tasks, of the fold that the model is of, and on HotpotQA; with `all_qa` on the other QA sets too."""
     scores = {}
 
     def measure(name, metric, function, examples, tokens):
@@ -70,7 +71,7 @@ def score(model: Llama, tokenizer: Tokenizer, end: int, data: Path, tasks: list[
     measure("hotpotqa.test", "F1", metrics.mean_f1, hotpot, QA_TOKENS)
     for task in tasks:
         metric, function, rows, tokens = MEASURES[task]
-        measure(f"{task} test rows", metric, function, TASKS[task](data).rows("test")[:min(rows, limit)], tokens)
+        measure(f"{task} test rows", metric, function, make_task(task, data, fold).rows("test")[:min(rows, limit)], tokens)
     if all_qa:
         for name in ("hotpotqa.profile", "2wikimqa.test", "musique.test"):
             measure(name, "F1", metrics.mean_f1, read_qa(data, name)[:limit], QA_TOKENS)

@@ -13,6 +13,8 @@ from .qa_task import QaTask
 class Task(Protocol):
     def draw(self, rng: random.Random) -> Example: ...
     def rows(self, part: str) -> list[Example]: ...  # of "profile" or "test", in an order of chance
+    # Some tasks: what is asked, each once among other documents for each draw, named "NUMBER-DRAW".
+    def drawn_rows(self, part: str, draws: list[int]) -> list[tuple[str, Example]]: ...
 
 
 def split_off(rows: list[dict], count: int) -> tuple[list[dict], list[dict]]:
@@ -116,6 +118,19 @@ class SentimentTask:
         random.Random(11).shuffle(made)
         return made
 
+    def drawn_rows(self, part, draws):
+        """Contexts of 30 in another order for each draw."""
+        made = []
+        for draw in draws:
+            numbered = list(enumerate(self.measured[part]))
+            random.Random(f"{part} {draw}").shuffle(numbered)
+            for first in range(0, len(numbered) - self.REVIEWS + 1, self.REVIEWS):
+                context = numbered[first:first + self.REVIEWS]
+                rows = [row for _, row in context]
+                made += [(f"{number}-{draw}", self._example(rows, index)) for index, (number, _) in enumerate(context)]
+        random.Random(11).shuffle(made)
+        return made
+
 
 class EntitiesTask:
     """CoNLL++: consecutive sentences, all names of one kind listed."""
@@ -162,6 +177,15 @@ class EntitiesTask:
 
 
 TASKS = {"qa": QaTask, "math": MathTask, "sentiment": SentimentTask, "entities": EntitiesTask}
+
+def make_task(name: str, folder: Path, fold: int = 0, most_of_article: int | None = None) -> Task:
+    """The task by its name. Only questions over documents have folds and articles."""
+    if name == "qa":
+        return QaTask(folder, fold, **({"most_of_article": most_of_article} if most_of_article else {}))
+    if fold or most_of_article:
+        raise SystemExit(f"{name}: has neither folds nor articles; leave out --fold and --most-of-article")
+    return TASKS[name](folder)
+
 
 # task -> (name of its metric, metric over (outputs, examples), test rows that are scored, longest output in tokens)
 MEASURES = {

@@ -86,6 +86,12 @@ void read_gguf_windows(const GgufFile& file,
                               window, INT32_MAX));
   }
   const std::vector<int64_t>* pattern = gguf_window_pattern(file, prefix);
+  const std::string pattern_key = key + "_pattern";
+  if (pattern == nullptr && file.find(pattern_key) != nullptr) {  // a period
+    const int32_t period = read_gguf_size(file, pattern_key);
+    return set_windows(
+        window, [&](int32_t layer) { return (layer + 1) % period == 0; }, config);
+  }
   if (pattern == nullptr) return set_windows(window, sees_all, config);
   if (std::ssize(*pattern) != config.num_layers) {
     throw Failure(
@@ -153,7 +159,7 @@ std::span<const Architecture* const> all_architectures() {
       &qwen3_architecture(),     &phi3_architecture(),    &gemma2_architecture(),
       &gemma3_architecture(),    &granite_architecture(), &olmo2_architecture(),
       &olmo3_architecture(),     &mixtral_architecture(), &qwen2_moe_architecture(),
-      &qwen3_moe_architecture(), &smollm3_architecture()};
+      &qwen3_moe_architecture(), &smollm3_architecture(), &gpt_oss_architecture()};
   return all;
 }
 

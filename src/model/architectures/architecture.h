@@ -39,7 +39,13 @@ enum class TensorRole {
   kExpertFusedGateUp,
   kExpertDown,
   kSharedExpertGate,
+  kSinks,
 };
+
+// How a Hugging Face file holds a part: as a module with a ".weight" and perhaps a ".bias", or as a
+// parameter of that very name with perhaps one of "_bias". Parameters of experts have them all,
+// transposed.
+enum class HfForm { kModule, kParameter };
 
 // What a tensor is called; the first "{}" stands for the number of its layer, the second for that
 // of its expert. GGUF files have all experts of a layer in one tensor.
@@ -47,6 +53,7 @@ struct RoleNames {
   TensorRole role;
   std::string_view gguf;
   std::string_view hf;
+  HfForm hf_form = HfForm::kModule;
 };
 
 enum class Fusion { kSeparate, kFused };
@@ -59,12 +66,13 @@ struct Architecture {
   std::string_view gguf_as = {};                          // where that is another's: "llama"
   std::vector<RoleNames> names = {};  // where they are not the common ones, those of Llama
   ModelParts parts = {};
-  Fusion fusion = Fusion::kSeparate;  // how q/k/v and gate/up lie in files
-  bool gguf_permutes_qk = false;      // GGUF stores q and k rows for adjacent-pair RoPE
-  bool has_partial_rotation = false;  // RoPE may turn only the first part of a head
-  bool hf_norms_lack_one = false;     // Hugging Face files store the norms' weights less 1
-  bool is_tied_by_default = false;    // in a config.json that does not say
-  double default_rope_theta = 10000;  // likewise
+  Fusion fusion = Fusion::kSeparate;    // how q/k/v and gate/up lie in files
+  bool gguf_permutes_qk = false;        // GGUF stores q and k rows for adjacent-pair RoPE
+  bool has_partial_rotation = false;    // RoPE may turn only the first part of a head
+  bool hf_norms_lack_one = false;       // Hugging Face files store the norms' weights less 1
+  bool hf_interleaves_gate_up = false;  // rows of gate and up by turns in what is fused
+  bool is_tied_by_default = false;      // in a config.json that does not say
+  double default_rope_theta = 10000;    // likewise
   // Fields of config.json and keys of GGUF files that read_hf and read_gguf understand, among those
   // that are refused of other architectures.
   std::vector<std::string_view> own_fields = {};
@@ -76,6 +84,7 @@ struct Architecture {
 
 const Architecture& gemma2_architecture();
 const Architecture& gemma3_architecture();
+const Architecture& gpt_oss_architecture();
 const Architecture& granite_architecture();
 const Architecture& llama_architecture();
 const Architecture& mistral_architecture();

@@ -47,18 +47,22 @@ constexpr std::string_view kGptqNeutral[] = {"act_group_aware",
                                              "true_sequential",
                                              "use_cuda_fp16",
                                              "use_exllama"};
-constexpr std::string_view kGptqRead[] = {
-    "bits",       "checkpoint_format", "desc_act",     "format",
-    "group_size", "pack_dtype",        "quant_method", "sym"};
-constexpr std::string_view kAwqNeutral[] = {"backend",         "do_fuse",
-                                            "exllama_config",  "fuse_max_seq_len",
-                                            "modules_to_fuse", "modules_to_not_convert"};
-constexpr std::string_view kAwqRead[] = {"bits",  "group_size", "quant_method", "q_group_size",
-                                         "w_bit", "version",    "zero_point"};
+constexpr std::string_view kGptqRead[] = {"bits",       "checkpoint_format", "desc_act",
+                                          "format",     "group_size",        "method",
+                                          "pack_dtype", "quant_method",      "sym"};
+constexpr std::string_view kAwqNeutral[] = {
+    "backend", "do_fuse", "exllama_config",  "fuse_max_seq_len",
+    "lm_head", "meta",    "modules_to_fuse", "modules_to_not_convert"};
+constexpr std::string_view kAwqRead[] = {
+    "bits",         "checkpoint_format", "format", "group_size", "method", "pack_dtype",
+    "q_group_size", "quant_method",      "sym",    "version",    "w_bit",  "zero_point"};
 constexpr std::string_view kFp8Neutral[] = {"activation_scheme", "dequantize", "ignored_layers",
                                             "modules_to_not_convert", "scale_fmt"};
-constexpr std::string_view kFp8Read[] = {"fmt", "quant_method", "weight_block_size"};
+constexpr std::string_view kFp8Read[] = {"expert_dtype", "fmt", "quant_method",
+                                         "weight_block_size"};
 constexpr std::string_view kFbgemmNeutral[] = {"activation_scale_ub", "modules_to_not_convert"};
+constexpr std::string_view kMxfp4Neutral[] = {"dequantize", "modules_to_not_convert"};
+constexpr std::string_view kMxfp4Read[] = {"quant_method"};
 constexpr std::string_view kFbgemmRead[] = {"quant_method"};
 constexpr std::string_view kCompressedNeutral[] = {"global_compression_ratio", "ignore", "version"};
 constexpr std::string_view kCompressedRead[] = {"config_groups",   "format",
@@ -113,12 +117,18 @@ void refuse_contradiction(const JsonFields& json, std::string_view name, std::st
     json.refuse(other, fmt::format("what \"{}\" says", name));
 }
 
+// What GPTQModel writes beside what others do.
+void check_packing(const JsonFields& json, std::string_view method) {
+  constexpr std::string_view words[] = {"int32"};
+  one_of(json, "pack_dtype", words);
+  one_of(json, "method", {&method, 1});
+}
+
 // Files of the first form hold zero points less one.
 QuantizationConfig read_gptq(const JsonFields& json) {
   constexpr std::string_view formats[] = {"gptq", "gptq_v2"};
-  constexpr std::string_view words[] = {"int32"};
   refuse_others(json, kGptqNeutral, kGptqRead);
-  one_of(json, "pack_dtype", words);
+  check_packing(json, "gptq");
   const std::string_view field = json.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool is_first_form = one_of(json, field, formats) == "gptq";
   if (json.has("format") && (one_of(json, "format", formats) == "gptq") != is_first_form)
@@ -135,15 +145,19 @@ QuantizationConfig read_gptq(const JsonFields& json) {
 QuantizationConfig read_awq(const JsonFields& json) {
   constexpr std::string_view versions[] = {"gemm"};
   refuse_others(json, kAwqNeutral, kAwqRead);
-  one_of(json, "version", versions);
-  if (!json.get_bool_or("zero_point", true)) json.refuse("zero_point", "true");
+  check_packing(json, "awq");
+  for (std::string_view field : {"version", "format", "checkpoint_format"})
+    one_of(json, field, versions);
   refuse_contradiction(json, "bits", "w_bit");
   refuse_contradiction(json, "group_size", "q_group_size");
   const std::string_view bits = json.has("bits") ? "bits" : "w_bit";
   const std::string_view group = json.has("group_size") ? "group_size" : "q_group_size";
   if (json.get_int(bits, 1, 16) != 4) json.refuse(bits, "4");
+  // Symmetric ones hold zero points, too, which are the middle.
+  const bool is_symmetric = !json.get_bool_or("zero_point", true) || json.get_bool_or("sym", false);
   return {.method = "awq",
           .layout = Layout::kAwq,
+          .zero = is_symmetric ? Zero::kMiddle : Zero::kStored,
           .scale_block = {.rows = 1, .columns = read_group_size(json, group)}};
 }
 
@@ -155,8 +169,10 @@ QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_vi
 
 QuantizationConfig read_fp8(const JsonFields& json) {
   constexpr std::string_view formats[] = {"e4m3"};
+  constexpr std::string_view types[] = {"fp8"};
   refuse_others(json, kFp8Neutral, kFp8Read);
   one_of(json, "fmt", formats);
+  one_of(json, "expert_dtype", types);
   QuantizationConfig config{.method = "fp8",
                             .layout = Layout::kBytes,
                             .code = Code::kFloat,
@@ -178,6 +194,16 @@ QuantizationConfig read_fbgemm(const JsonFields& json) {
           .code = Code::kFloat,
           .bits = 8,
           .zero = Zero::kMiddle};
+}
+
+QuantizationConfig read_mxfp4(const JsonFields& json) {
+  refuse_others(json, kMxfp4Neutral, kMxfp4Read);
+  return {.method = "mxfp4",
+          .layout = Layout::kMxfp4,
+          .code = Code::kFloat,
+          .bits = 4,
+          .zero = Zero::kMiddle,
+          .scale_block = {.rows = 1, .columns = 32}};
 }
 
 QuantizationConfig::ScaleBlock read_strategy(const JsonFields& weights) {
@@ -268,7 +294,7 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {
-    {"awq", read_awq, "4 bits, version `gemm`"},
+    {"awq", read_awq, "4 bits, version `gemm`, with zero points or symmetric"},
     {"compressed-tensors", read_compressed,
      "`pack-quantized` (4 and 8 bits), `int-quantized` (8 bits), `float-quantized` and "
      "`naive-quantized` (FP8 E4M3, int8), scales by tensor, channel, group or block, zero points, "
@@ -278,6 +304,7 @@ constexpr Method kMethods[] = {
     {"gptq", read_gptq,
      "4 and 8 bits, symmetric or not, `g_idx` (`desc_act`), zero points of `gptq` (less one) and "
      "`gptq_v2`"},
+    {"mxfp4", read_mxfp4, "experts as parameters (`*_blocks`, `*_scales`)"},
 };
 
 }  // namespace

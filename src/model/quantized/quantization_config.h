@@ -18,6 +18,7 @@ struct QuantizationConfig {
     kAwq,     // "qweight" packed along rows in AWQ's order, "qzeros", "scales"
     kPacked,  // "weight_packed", "weight_scale", "weight_shape", perhaps zero points and "g_idx"
     kBytes,   // "weight" of int8 or 8-bit floats and a tensor of scales
+    kMxfp4,   // "*_blocks" and "*_scales" of all experts (quantized/mxfp4_experts.h)
   };
   enum class Code { kInteger, kFloat };
   enum class Zero { kMiddle, kStored };

@@ -42,8 +42,15 @@ TEST_F(Config, WhatIsNotDoneIsRefusedByName) {
   expect_refused(R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})",
                  "\"version\" is \"gemv\"");
   expect_refused(R"({"quant_method": "awq", "bits": 8, "group_size": 128})", "\"bits\" is 8");
-  expect_refused(R"({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": false})",
-                 "\"zero_point\" is false");
+  expect_refused(
+      R"({"quant_method": "awq", "bits": 4, "group_size": 64, "checkpoint_format": "marlin"})",
+      "\"marlin\"");
+  expect_refused(R"({"quant_method": "awq", "bits": 4, "group_size": 64, "method": "gptq"})",
+                 "\"method\" is \"gptq\"");
+  expect_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 64, "method": "qqq"})",
+                 "\"method\" is \"qqq\"");
+  expect_refused(R"({"quant_method": "gptq", "bits": 3, "group_size": 32, "method": "gptq"})",
+                 "\"bits\" is 3");
   expect_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", "\"fmt\" is \"e5m2\"");
   expect_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})", "\"weight_block_size\"");
   expect_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 1]})",
@@ -116,6 +123,28 @@ TEST_F(Config, OfAwqHasTwoNamesForItsSizesThatAgree) {
   expect_refused(both(4, 4, 32, 64), "\"q_group_size\" is 64: expected what \"group_size\" says");
 }
 
+// As GPTQModel 7 writes them.
+TEST_F(Config, OfGptqModelSaysMore) {
+  const QuantizationConfig gptq = read(
+      R"({"bits": 4, "checkpoint_format": "gptq", "desc_act": true, "format": "gptq",
+          "group_size": 32, "lm_head": false, "meta": {"quantizer": ["gptqmodel:7.7.0"]},
+          "method": "gptq", "pack_dtype": "int32", "quant_method": "gptq", "sym": true})");
+  EXPECT_TRUE(gptq.needs_group_index);
+  EXPECT_EQ(gptq.zero, QuantizationConfig::Zero::kMiddle);
+  const std::string awq =
+      R"({{"bits": 4, "checkpoint_format": "gemm", "desc_act": false, "format": "gemm",
+           "group_size": 32, "lm_head": false, "meta": {{"pack_impl": "auto"}}, "method": "awq",
+           "pack_dtype": "int32", "quant_method": "awq", "version": "gemm", "zero_point": {}}})";
+  EXPECT_EQ(read(fmt::format(fmt::runtime(awq), false)).zero, QuantizationConfig::Zero::kMiddle);
+  EXPECT_EQ(read(fmt::format(fmt::runtime(awq), true)).zero, QuantizationConfig::Zero::kStored);
+}
+
+TEST_F(Config, OfExpertsInMxfp4SaysNothingMore) {
+  EXPECT_EQ(read(R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})").layout,
+            QuantizationConfig::Layout::kMxfp4);
+  expect_refused(R"({"quant_method": "mxfp4", "group_size": 16})", "\"group_size\" is 16");
+}
+
 TEST_F(Config, OfFloatsHasCodesOfEightBits) {
   const QuantizationConfig blocks =
       read(R"({"quant_method": "fp8", "weight_block_size": [1, 128]})");
@@ -126,6 +155,12 @@ TEST_F(Config, OfFloatsHasCodesOfEightBits) {
   const QuantizationConfig plain = read(R"({"quant_method": "fp8"})");
   EXPECT_TRUE(plain.may_scale_rows);
   EXPECT_EQ(plain.scale_suffix, "weight_scale");
+  EXPECT_EQ(read(R"({"quant_method": "fp8", "modules_to_convert": null, "scale_fmt": "float",
+                     "expert_dtype": "fp8"})")
+                .bits,
+            8);  // as transformers 5 writes it
+  expect_refused(R"({"quant_method": "fp8", "expert_dtype": "fp4"})",
+                 "\"expert_dtype\" is \"fp4\"");
   EXPECT_EQ(read(R"({"quant_method": "fbgemm_fp8"})").bits, 8);
   expect_refused(R"({"quant_method": "fbgemm_fp8", "kv_cache_scheme": {"num_bits": 8}})",
                  "\"kv_cache_scheme\" is");

@@ -85,9 +85,12 @@ void QuantizedMatrix::find_size() {
     case Layout::kPacked:
       read_shape();
       return expect(codes, "I32", {rows_, parts_of(columns_, per_word())});
-    case Layout::kBytes:
+    case Layout::kBytes: {
       const bool is_float = config_.code == QuantizationConfig::Code::kFloat;
       return expect(codes, is_float ? "F8_E4M3" : "I8", codes.shape);
+    }
+    case Layout::kMxfp4:
+      break;
   }
 }
 
@@ -188,6 +191,7 @@ std::vector<uint8_t> QuantizedMatrix::read_codes() const {
     case Layout::kPacked:
       return unpack_lines(read_as<uint32_t>(codes), config_.bits, rows_, columns_);
     case Layout::kBytes:
+    case Layout::kMxfp4:
       break;
   }
   std::vector<uint8_t> bytes = read_as<uint8_t>(codes);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "formats/byte_reader.h"
+#include "model/quantized/mxfp4_experts.h"
 #include "model/quantized/quantized_matrix.h"
 
 namespace droidspeak {
@@ -31,6 +32,8 @@ Suffixes suffixes_of(const QuantizationConfig& config) {
       return {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx"};
     case Layout::kBytes:
       return {"weight", config.scale_suffix, "weight_zero_point", ""};
+    case Layout::kMxfp4:
+      return {"blocks", "scales", "", ""};
   }
   return {};
 }
@@ -49,11 +52,18 @@ QuantizedTensors::QuantizedTensors(const SafetensorsFolder& folder,
     for (const OtherTensor& tensor : file.others()) parts.others.emplace(tensor.name, &tensor);
     for (const FileTensor& tensor : file.tensors()) parts.floats.emplace(tensor.name, &tensor);
   }
-  const std::string ending = fmt::format(".{}", suffixes_of(config).codes);
+  const bool are_experts = config.layout == Layout::kMxfp4;
+  const std::string ending =
+      fmt::format("{}{}", are_experts ? '_' : '.', suffixes_of(config).codes);
   for (const SafetensorsFile& file : folder.files()) {
     for (const OtherTensor& tensor : file.others()) {
-      if (tensor.name.ends_with(ending))
-        add_matrix(parts, tensor, tensor.name.substr(0, tensor.name.size() - ending.size()));
+      if (!tensor.name.ends_with(ending)) continue;
+      const std::string owner = tensor.name.substr(0, tensor.name.size() - ending.size());
+      if (are_experts) {
+        add_experts(parts, tensor, owner);
+      } else {
+        add_matrix(parts, tensor, owner);
+      }
     }
   }
   if (matrices_.empty()) {
@@ -103,6 +113,24 @@ void QuantizedTensors::add_matrix(const Parts& parts,
                  {matrix->rows(), matrix->columns()},
                  {bytes, [matrix](std::vector<std::byte>& out) { matrix->read(out); }}}));
   by_name_.emplace(matrices_.back()->name, matrices_.back().get());
+}
+
+void QuantizedTensors::add_experts(const Parts& parts,
+                                   const OtherTensor& blocks,
+                                   const std::string& parameter) {
+  const std::string scales_name = parameter + "_scales";
+  auto scales = parts.others.find(scales_name);
+  if (scales == parts.others.end()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: tensor {} is missing, or of another type than {} has",
+                              folder_.path().string(), in_quotes(scales_name), config_.method));
+  }
+  parts_.insert(blocks.name);
+  parts_.insert(scales_name);
+  for (FileTensor& expert : mxfp4_experts(folder_.path(), parameter, blocks, *scales->second)) {
+    matrices_.push_back(std::make_unique<const FileTensor>(std::move(expert)));
+    by_name_.emplace(matrices_.back()->name, matrices_.back().get());
+  }
 }
 
 const FileTensor* QuantizedTensors::find_tensor(std::string_view name) const {

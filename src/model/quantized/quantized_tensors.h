@@ -1,5 +1,6 @@
 // The tensors of a Hugging Face folder with quantised weights: those of one linear layer appear as
-// one matrix "<module>.weight", which is decoded when it is read, the others as they are.
+// one matrix "<module>.weight", which is decoded when it is read, those of experts in MXFP4 as one
+// for each, the others as they are.
 #pragma once
 
 #include <memory>
@@ -37,6 +38,8 @@ class QuantizedTensors {
   };
 
   void add_matrix(const Parts& parts, const OtherTensor& codes, const std::string& module);
+  // All experts of a layer, "<parameter>[0]" and so on.
+  void add_experts(const Parts& parts, const OtherTensor& blocks, const std::string& parameter);
 
   const SafetensorsFolder& folder_;
   QuantizationConfig config_;

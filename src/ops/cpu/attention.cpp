@@ -117,9 +117,12 @@ class Attention {
 
   void run_merge(const Merge& merge) const {
     const int64_t dim = problem_.kv.head_dim;
-    context_.kernels.merge(partials_ + merge.first_partial * partial_floats() +
-                               merge.head * partial_stride(problem_.kv.head_dim),
-                           partial_floats(), merge.num_partials, dim,
+    context_.kernels.merge({.partials = partials_ + merge.first_partial * partial_floats() +
+                                        merge.head * partial_stride(problem_.kv.head_dim),
+                            .stride = partial_floats(),
+                            .count = merge.num_partials,
+                            .head_dim = dim,
+                            .sink = problem_.sink(merge.head)},
                            problem_.out.f32_row(merge.slice->first_row) + merge.head * dim);
   }
 

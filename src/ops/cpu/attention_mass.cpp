@@ -9,8 +9,8 @@ namespace {
 
 // Of one head over all keys.
 struct HeadTotals {
-  float maximum = -1e30f;
-  float total = 0;
+  float maximum;
+  float total;
 };
 
 }  // namespace
@@ -47,8 +47,10 @@ void add_attention_mass(const AttentionContext& context,
   std::vector<HeadTotals> totals(static_cast<size_t>(heads));
   for (int64_t head = 0; head < heads; ++head) {
     HeadTotals& all = totals[static_cast<size_t>(head)];
+    all.maximum = problem.sink(head);
     for (const DecodeTask& task : tasks)
       all.maximum = std::max(all.maximum, *partial_of(task, head));
+    all.total = std::exp2(problem.sink(head) - all.maximum);
     for (const DecodeTask& task : tasks) {
       const float* partial = partial_of(task, head);
       all.total += std::exp2(partial[0] - all.maximum) * partial[1];

@@ -149,6 +149,21 @@ TEST_F(AttentionTest, CapsScores) {
   }
 }
 
+// One sink far below all scores, one among them, one that takes nearly everything.
+TEST_F(AttentionTest, LooksAtSinksToo) {
+  for (int32_t window : {0, 70}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      Batch batch(*this, {6, 2, 40, 0.7f, window, 0, {-200, 0.5f, 3, -1, 60, 1000}}, dtype, kMixed);
+      const Floats expected = batch.expected();
+      for (const NamedOps& named : all_ops(*device_, 2)) {
+        SCOPED_TRACE(testing::Message()
+                     << name_of(named.set) << " " << name_of(dtype) << " window " << window);
+        expect_near(batch.run(*named.ops), expected, 4 * tolerance_of(named.set));
+      }
+    }
+  }
+}
+
 TEST_F(AttentionTest, SurvivesLargeScores) {
   Batch batch(*this, {3, 1, 64, 40.0f, 0}, DType::kF16, {{0, 140}, {200, 1}});
   const Floats expected = batch.expected();
@@ -226,9 +241,10 @@ TEST_F(AttentionTest, GatheredRowsEqualThoseOfAWholePrefillToTheBit) {
 }
 
 TEST_F(AttentionTest, MassIsTheSumOfTheLastRowsWeights) {
-  const AttentionCase shapes[] = {{9, 3, 64, 0.125f},   {4, 4, 128, 0.1f},         {7, 7, 24, 0.3f},
-                                  {8, 1, 80, 0.1f},     {6, 3, 20, 0.2f},          {5, 1, 6, 0.4f},
-                                  {9, 3, 64, 0.2f, 70}, {9, 3, 64, 0.5f, 70, 3.0f}};
+  const AttentionCase shapes[] = {
+      {9, 3, 64, 0.125f},   {4, 4, 128, 0.1f},          {7, 7, 24, 0.3f},
+      {8, 1, 80, 0.1f},     {6, 3, 20, 0.2f},           {5, 1, 6, 0.4f},
+      {9, 3, 64, 0.2f, 70}, {9, 3, 64, 0.5f, 70, 3.0f}, {4, 2, 64, 0.2f, 0, 0, {-100, 0.5f, 4, 2}}};
   for (const AttentionCase& c : shapes) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       Batch batch(*this, c, dtype, {{0, 3}, {100, 60}, {299, 1}, {3, 20, 11}});

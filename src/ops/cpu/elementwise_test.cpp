@@ -82,25 +82,23 @@ TEST_F(ElementwiseTest, AddsScaledRows) {
   }
 }
 
-double gate(Activation activation, double x) {
-  if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-TEST_F(ElementwiseTest, GatesWithBothActivations) {
+TEST_F(ElementwiseTest, GatesWithEveryActivation) {
   for (const NamedOps& named : all_ops(*device_, 2)) {
-    for (Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    for (Activation activation :
+         {Activation::kSilu, Activation::kGelu, Activation::kClampedSwish}) {
       for (int64_t columns : {3, 16, 37, 1536}) {
         SCOPED_TRACE(testing::Message() << name_of(named.set) << " " << columns);
         Floats in = random_floats(random_, 9 * 2 * columns, 4);
         in[0] = 1000;
         in[1] = -1000;
+        in[static_cast<size_t>(columns)] = -30;
+        in[static_cast<size_t>(columns) + 2] = 30;
         Floats expected;
         for (int64_t i = 0; i < 9; ++i) {
           for (int64_t j = 0; j < columns; ++j) {
             const auto x = static_cast<double>(in[static_cast<size_t>(i * 2 * columns + j)]);
             const auto up = static_cast<double>(in[static_cast<size_t>((i * 2 + 1) * columns + j)]);
-            expected.push_back(static_cast<float>(gate(activation, x) * up));
+            expected.push_back(static_cast<float>(gated(activation, x, up)));
           }
         }
         Floats out(expected.size());

@@ -146,6 +146,12 @@ struct AttentionProblem {
     int32_t window = options.sliding_window;
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
+
+  // What a head's scores begin with, in units of log2(e): its sink, or what nothing is below.
+  float sink(int64_t head) const {
+    constexpr float log2_of_e = 1.44269504f;
+    return options.sinks == nullptr ? -1e30f : options.sinks[head] * log2_of_e;
+  }
 };
 
 // Rows [begin, end) of a slice, all query heads of one K/V head.
@@ -173,6 +179,15 @@ inline int64_t partial_stride(int32_t head_dim) {
   return head_dim + 2;
 }
 
+// Partial results of one query head.
+struct MergeTask {
+  const float* partials = nullptr;
+  int64_t stride = 0;
+  int64_t count = 0;
+  int64_t head_dim = 0;
+  float sink = 0;  // AttentionProblem::sink()
+};
+
 struct Kernels {
   LinearKernel linear_float;
   LinearKernel linear_u4;
@@ -199,8 +214,8 @@ struct Kernels {
   // The first half of decode(): leaves the weights of the keys in the task's scratch, relative to
   // each head's maximum, which is in `partial` with their sum.
   void (*weigh)(const AttentionProblem& problem, const DecodeTask& task);
-  // Merges `count` partial results of one query head, in order, into its output row.
-  void (*merge)(const float* partials, int64_t stride, int64_t count, int64_t head_dim, float* out);
+  // Merges partial results of one query head, in order, into its output row.
+  void (*merge)(const MergeTask& task, float* out);
 
   explicit Kernels(InstructionSet set);
 };

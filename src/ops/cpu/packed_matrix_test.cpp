@@ -79,6 +79,29 @@ TEST_F(PackedMatrixTest, RefusesValuesThatAreNotFinite) {
   }
 }
 
+// Largest scales are for small codes alone.
+TEST_F(PackedMatrixTest, RefusesProductsThatAreNotFinite) {
+  for (const auto& [scale, code, is_finite] : {std::tuple{252, 7, true},
+                                               {253, 5, true},
+                                               {253, 6, false},
+                                               {254, 3, true},
+                                               {254, 12, false}}) {
+    SCOPED_TRACE(testing::Message() << scale << " " << code);
+    std::vector<std::byte> bytes(17, std::byte{0});
+    bytes[0] = static_cast<std::byte>(scale);
+    bytes[9] = static_cast<std::byte>(code);
+    const MatrixPart part{
+        .dtype = DType::kMXFP4, .rows = 1, .columns = 32, .bytes = bytes, .row_order = {}};
+    for (Precision precision : {Precision::kFast, Precision::kExact}) {
+      if (is_finite) {
+        EXPECT_NO_THROW(ops_->pack({&part, 1}, precision));
+      } else {
+        EXPECT_THROW(ops_->pack({&part, 1}, precision), Failure);
+      }
+    }
+  }
+}
+
 TEST_F(PackedMatrixTest, FourBitWeightsTakeFiveBits) {
   const auto bytes = random_matrix(random_, DType::kQ4_1, 1024, 1024);
   const MatrixPart part{

@@ -69,6 +69,11 @@ QuantBlock read_table_block(DType dtype, const uint8_t* bytes, int block) {
   if (dtype == DType::kMXFP4) {
     out.scale = bytes[0] == 255 ? NAN : mxfp4_half_scale(bytes[0]);  // 255 is no power of two
     read_table(bytes + 1, kMxfp4Halves, out.quants);
+    constexpr uint8_t kLargestSafe = 252;
+    if (bytes[0] <= kLargestSafe) return out;
+    for (uint8_t quant : out.quants) {
+      if (!std::isfinite(out.scale * static_cast<float>(quant - 128))) out.scale = NAN;
+    }
   } else if (dtype == DType::kIQ4_NL) {
     out.scale = load_f16(bytes);
     read_table(bytes + 2, kNonLinear4, out.quants);

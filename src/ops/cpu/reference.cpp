@@ -120,6 +120,20 @@ Floats multiply(const Floats& in, const Floats& weights, int64_t columns) {
   return out;
 }
 
+double gated(Activation activation, double gate, double up) {
+  switch (activation) {
+    case Activation::kSilu:
+      return gate / (1 + std::exp(-gate)) * up;
+    case Activation::kGelu:
+      return 0.5 * gate *
+             (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
+    case Activation::kClampedSwish:
+      gate = std::min(gate, 7.0);
+      return gate / (1 + std::exp(-1.702 * gate)) * (std::clamp(up, -7.0, 7.0) + 1);
+  }
+  return 0;
+}
+
 namespace {
 
 // Of one query head on the keys [first, position].
@@ -142,8 +156,13 @@ std::vector<double> attention_weights(
     if (cap > 0) score = cap * std::tanh(score / cap);
     weights[static_cast<size_t>(key)] = score;
   }
-  const double largest = *std::ranges::max_element(seen);
+  double largest = *std::ranges::max_element(seen);
   double total = 0;
+  if (!c.sinks.empty()) {
+    const auto sink = static_cast<double>(c.sinks[static_cast<size_t>(head)]);
+    largest = std::max(largest, sink);
+    total = std::exp(sink - largest);
+  }
   for (double& weight : seen) total += weight = std::exp(weight - largest);
   for (double& weight : seen) weight /= total;
   return weights;

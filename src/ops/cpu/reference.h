@@ -33,6 +33,9 @@ Floats through_int8(const Floats& rows, Precision precision);
 // in [rows, columns] * weights [outputs, columns]^T
 Floats multiply(const Floats& in, const Floats& weights, int64_t columns);
 
+// What a gated FFN makes of a gate and of up.
+double gated(Activation activation, double gate, double up);
+
 // Rows of one sequence; q, k and v rows hold all their heads.
 struct AttentionCase {
   int32_t num_heads = 0;
@@ -41,8 +44,12 @@ struct AttentionCase {
   float scale = 1;
   int32_t sliding_window = 0;
   float soft_cap = 0;
+  Floats sinks = {};  // empty: none
 
-  AttentionOptions options() const { return {num_heads, scale, sliding_window, soft_cap}; }
+  // As long as this lives.
+  AttentionOptions options() const {
+    return {num_heads, scale, sliding_window, soft_cap, sinks.empty() ? nullptr : sinks.data()};
+  }
 };
 
 // Query rows at these positions over the keys [0, number of k rows).

@@ -1,7 +1,10 @@
 #include "store/tiers/disk_tier.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -33,6 +36,9 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       tables_(files, options.folder, options.coded_model, options.encoding.layout),
       block_writer_(files, options.folder, [this] { queue_.note_progress(); }),
       index_(make_eviction_policy(options.eviction)),
+      readers_([this](const EntryRead& wanted, size_t index, ReadSink& sink) {
+        read_one(wanted, index, sink);
+      }),
       threads_(clock) {
   prepare_cache_folder(options_.folder);
   remove_abandoned_temporaries(options_.folder);
@@ -43,12 +49,16 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
 DiskTier::~DiskTier() = default;
 
 void DiskTier::start(std::shared_ptr<const void> owner) {
-  if (!threads_.start(std::move(owner), [this] { run_writer(); }))
-    throw Failure(ErrorCode::kExhausted, "the system has no thread that could write to the disk");
+  bool has_threads = threads_.start(owner, [this] { run_writer(); });
+  for (size_t i = 0; i < options_.num_readers; ++i)
+    has_threads = has_threads && threads_.start(owner, [this] { readers_.run(); });
+  if (!has_threads)
+    throw Failure(ErrorCode::kExhausted, "the system has no thread that could use the disk");
 }
 
 void DiskTier::close(std::chrono::milliseconds stall) {
   queue_.close();
+  readers_.close();
   // Should a writer that was left behind ever come back, it takes nothing more.
   if (!threads_.end(stall, [this] { return queue_.num_steps(); })) queue_.abandon();
 }
@@ -93,13 +103,20 @@ std::optional<PinnedEntry> DiskTier::pin(const Digest& key, EntryId id) const {
 }
 
 void DiskTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
-  for (size_t i = 0; i < entries.size(); ++i) {
+  if (options_.num_readers > 0) return readers_.add(std::move(entries), std::move(sink));
+  for (size_t i = 0; i < entries.size(); ++i) read_one(entries[i], i, *sink);
+}
+
+void DiskTier::read_one(const EntryRead& wanted, size_t index, ReadSink& sink) {
+  try {
     std::optional<DiskEntry> found;
-    if (sink->is_wanted()) found = find(entries[i].key, entries[i].id);
-    if (found && read_into(*found, i, *sink)) continue;
-    add(counters_.misses, 1);
-    sink->done(i, nullptr);
+    if (sink.is_wanted()) found = find(wanted.key, wanted.id);
+    if (found && read_into(*found, index, sink)) return;
+  } catch (const std::bad_alloc&) {
+    spdlog::warn("a cache entry is not read: there is no memory for it");
   }
+  add(counters_.misses, 1);
+  sink.done(index, nullptr);
 }
 
 bool DiskTier::read_into(const DiskEntry& found, size_t index, ReadSink& sink) {

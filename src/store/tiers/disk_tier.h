@@ -1,6 +1,7 @@
-// Blocks on disk, one file or more per block. Reads happen on the caller's thread, writes and
-// removals on one of its own: nothing else here waits for the disk. What waits to be written can be
-// read all the same. Thread-safe. Failures of the disk are misses and counters.
+// Blocks on disk, one file or more per block. Reads happen on the caller's thread or on several of
+// its own, writes and removals on one of its own: nothing else here waits for the disk. What waits
+// to be written can be read all the same. Thread-safe. Failures of the disk are misses and
+// counters.
 //
 // Several processes may share a folder: files are never changed in place, and one that another
 // process removed is a miss. Each process keeps to its own budget, counting what it wrote and what
@@ -24,6 +25,7 @@
 #include "store/tiers/disk_index.h"
 #include "store/tiers/file_system.h"
 #include "store/tiers/open_files.h"
+#include "store/tiers/read_pool.h"
 #include "store/tiers/table_folder.h"
 #include "store/tiers/tier.h"
 #include "store/tiers/write_queue.h"
@@ -37,6 +39,7 @@ struct DiskTierOptions {
   std::string eviction;
   BlockEncoding encoding;
   CodedModel coded_model{};  // whose K/V kCoded codes
+  size_t num_readers = 0;    // threads that read; 0: the caller's does
 };
 
 // An entry that was found: its bytes can be read even if the file is removed meanwhile.
@@ -61,7 +64,9 @@ class DiskTier final : public CacheTier {
 
   Tier tier() const override { return Tier::kDisk; }
 
-  ReadThread read_thread() const override { return ReadThread::kCaller; }
+  ReadThread read_thread() const override {
+    return options_.num_readers > 0 ? ReadThread::kOwn : ReadThread::kCaller;
+  }
 
   void look_up(std::span<const Digest> keys,
                std::span<const EntryId> wanted,
@@ -106,6 +111,7 @@ class DiskTier final : public CacheTier {
   bool read_entry(const DiskEntry& found, std::span<std::byte> bytes);
   // The same for a piece that stays coded; nothing when false.
   std::optional<EntryCoding> read_piece(const DiskEntry& found, std::span<std::byte> piece);
+  void read_one(const EntryRead& wanted, size_t index, ReadSink& sink);
   bool read_into(const DiskEntry& found, size_t index, ReadSink& sink);
   void run_writer();
   void write_batch(std::span<const std::shared_ptr<PendingWrite>> batch);
@@ -146,7 +152,8 @@ class DiskTier final : public CacheTier {
   mutable Mutex mutex_;
   DiskIndex index_ GUARDED_BY(mutex_);  // nothing waits for the disk under its lock
 
-  LeavableThreads threads_;  // one, which writes
+  ReadPool readers_;
+  LeavableThreads threads_;  // one, which writes, and those that read
 };
 
 }  // namespace droidspeak

@@ -1,12 +1,15 @@
 // The disk as the tier that it is among others.
 #include "store/tiers/disk_tier.h"
 
+#include <array>
+#include <atomic>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/test_wait.h"
 #include "store/test_entries.h"
 
 namespace droidspeak {
@@ -55,6 +58,25 @@ class DiskSink final : public ReadSink {
   const bool is_wanted_;
 };
 
+// The same for several threads.
+struct Arrived final : ReadSink {
+  std::span<std::byte> room(size_t index, size_t size) override {
+    bytes.at(index).resize(size);
+    return bytes[index];
+  }
+
+  void done(size_t index, const BlockLabel* label) override {
+    is_there.at(index) = label != nullptr;
+    ++num_done;
+  }
+
+  bool is_wanted() const override { return true; }
+
+  std::array<std::vector<std::byte>, 3> bytes;
+  std::array<std::atomic<bool>, 3> is_there{};
+  std::atomic<int> num_done = 0;
+};
+
 class OneDisk : public testing::Test {
  protected:
   static constexpr size_t kBytes = 10000;  // four blocks of the disk with the header, and no more
@@ -91,6 +113,61 @@ class OneDisk : public testing::Test {
   TimedFiles files_{clock_};
   std::shared_ptr<DiskTier> tier_;
 };
+
+// Readers of its own find the same; what is asked for when it closes is done as well.
+TEST_F(OneDisk, ReadsOnThreadsOfItsOwn) {
+  tier_ = std::make_shared<DiskTier>(DiskTierOptions{.folder = folder_.path() / "cache",
+                                                     .budget_bytes = 1 << 20,
+                                                     .queue_bytes = 1 << 20,
+                                                     .eviction = "lru",
+                                                     .encoding = {},
+                                                     .num_readers = 3},
+                                     files_, clock_);
+  EXPECT_EQ(tier_->read_thread(), ReadThread::kOwn);
+  start();
+  write(1);
+  write(2);
+  tier_->drain();
+  auto sink = std::make_shared<Arrived>();
+  tier_->read({{test_key(2), kv(0)}, {test_key(2), kv(1)}, {test_key(1), kv(0)}}, sink);
+  wait_until([&] { return sink->num_done == 3; }, "three entries");
+  EXPECT_EQ(sink->bytes[0], test_bytes(2, kBytes));
+  EXPECT_TRUE(sink->is_there[0] && !sink->is_there[1] && sink->is_there[2]);
+  EXPECT_EQ(sink->bytes[2], test_bytes(1, kBytes));
+  TierReport report = tier_->report();
+  EXPECT_EQ(report.hits, 2u);
+  EXPECT_EQ(report.misses, 1u);
+  tier_->close(std::chrono::minutes(2));
+  auto late = std::make_shared<Arrived>();
+  tier_->read({{test_key(2), kv(0)}}, late);
+  EXPECT_EQ(late->num_done, 1);
+  EXPECT_FALSE(late->is_there[0]);
+  tier_.reset();
+}
+
+// On a thread of the tier's own nobody else would catch it.
+TEST_F(OneDisk, AnEntryThatThereIsNoMemoryForIsAMiss) {
+  struct NoRoom final : ReadSink {
+    std::span<std::byte> room(size_t /*index*/, size_t /*size*/) override {
+      throw std::bad_alloc();
+    }
+
+    void done(size_t /*index*/, const BlockLabel* label) override { is_there = label != nullptr; }
+
+    bool is_wanted() const override { return true; }
+
+    std::optional<bool> is_there;
+  };
+
+  open(1 << 20);
+  start();
+  write(1);
+  tier_->drain();
+  auto sink = std::make_shared<NoRoom>();
+  tier_->read({{test_key(1), kv(0)}}, sink);
+  EXPECT_EQ(sink->is_there, std::optional(false));
+  EXPECT_EQ(tier_->report().misses, 1u);
+}
 
 TEST_F(OneDisk, ReportsWhatItDid) {
   open(1 << 20);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ class PeerIndex {
 
   // Where to read it from.
   std::optional<std::string> address_of(const Digest& key, EntryId id, Time now) const;
+  // The nodes that have something of these blocks.
+  std::set<std::string> addresses_of(std::span<const Digest> keys, Time now) const;
   void set_gone(const Digest& key, EntryId id);
 
   void forget(const Digest& key);

@@ -11,8 +11,10 @@ namespace {
 
 // A read that is not stalled may take long: whoever waits for it gives it up.
 constexpr std::chrono::minutes kDeadline{2};
-// Read once from a node that was not known, to see how fast it is.
-constexpr size_t kProbeBytes = size_t{512} << 10;
+// Read so often from a node that was not known, to see how fast it is: a reply on a slow link takes
+// less than the stall time, and the first ones tell already.
+constexpr size_t kProbeBytes = size_t{64} << 10;
+constexpr int kProbes = 8;
 constexpr size_t kLikelyBytes = size_t{64} << 10;  // of an entry whose size is not known
 
 // What is said of an entry before its bytes.
@@ -49,12 +51,19 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Nobody waits for a probe; the link's figures are its result.
+// The link's figures are its result.
 class ProbeSink final : public PeerReadSink {
  public:
+  explicit ProbeSink(std::shared_ptr<const void> meeting) : meeting_(std::move(meeting)) {}
+
   void done(size_t /*index*/,
             PeerReadStatus /*status*/,
-            std::span<const std::byte> /*bytes*/) override {}
+            std::span<const std::byte> /*bytes*/) override {
+    meeting_.reset();
+  }
+
+ private:
+  std::shared_ptr<const void> meeting_;  // lasts until all probes are done
 };
 
 }  // namespace
@@ -167,6 +176,9 @@ void PeerTier::wait_for_answers(std::span<const Digest> keys,
                                 std::span<const EntryId> /*wanted*/,
                                 std::chrono::steady_clock::time_point until) {
   directory_->wait_for_answers(keys, until);
+  if (!meetings_->are_under_way()) return;
+  for (const std::string& node : index_.addresses_of(keys, std::chrono::steady_clock::now()))
+    meetings_->wait_for(node, until);
 }
 
 void PeerTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) {
@@ -190,10 +202,14 @@ void PeerTier::read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> si
 
 void PeerTier::meet(const std::string& address) {
   for (const PeerLink& link : client_->links()) {
-    if (link.address == address && link.is_connected) return;
+    if (link.address == address && link.is_connected && link.bytes_per_second > 0) return;
   }
-  for (const PeerReadItem& item : {PeerReadItem{missing_key(), 0}, {probe_key(), kProbeBytes}})
-    client_->read(address, {item}, options_.stall * 4, std::make_shared<ProbeSink>());
+  std::shared_ptr<const void> meeting = meetings_->begin(address);
+  auto probe = [&](const PeerReadItem& item) {
+    client_->read(address, {item}, options_.stall * 4, std::make_shared<ProbeSink>(meeting));
+  };
+  probe({missing_key(), 0});
+  for (int i = 0; i < kProbes; ++i) probe({probe_key(), kProbeBytes});
 }
 
 void PeerTier::write(const BlockLabel& label, std::vector<PendingEntry> entries) {

@@ -18,6 +18,7 @@
 #include "store/tiers/peer_directory.h"
 #include "store/tiers/peer_holdings.h"
 #include "store/tiers/peer_index.h"
+#include "store/tiers/peer_meetings.h"
 #include "store/tiers/tier.h"
 
 namespace droidspeak {
@@ -82,6 +83,7 @@ class PeerTier final : public CacheTier {
   const BlockEncoding sizes_;
   PeerHoldings holdings_;
   PeerIndex index_;
+  const std::shared_ptr<PeerMeetings> meetings_ = std::make_shared<PeerMeetings>();
   std::atomic<uint64_t> num_hits_ = 0;
   std::atomic<uint64_t> num_misses_ = 0;
   std::atomic<uint64_t> num_bytes_ = 0;

@@ -26,8 +26,9 @@ RemoteTables::RemoteTables(CodedModel model, const KvLayout& layout, const Value
     : model_(std::move(model)), layout_(layout), seal_(seal), learner_(model_, layout) {
   if (!learner_.can_learn() || model_.base == Digest{}) return;
   // Who has another secret could not read these.
-  SealTag tag = seal_.begin(model_.base.hex(), {}).finish();
-  name_ = "ds1:tables:" + model_.base.hex() + ":";
+  std::string owner = digest_of(model_).hex();
+  SealTag tag = seal_.begin(owner, {}).finish();
+  name_ = "ds1:tables:" + owner + ":";
   for (std::byte byte : std::span(tag).first(4))
     name_ += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
 }
@@ -86,8 +87,7 @@ RemoteTables::Known RemoteTables::open(std::span<const std::byte> value) const {
   mac.add(bytes);
   if (!is_same_tag(mac.finish(), head.tag)) return nullptr;
   Result<CodecTables> parsed = CodecTables::parse(bytes);
-  if (!parsed || !parsed->fit(layout_) ||
-      parsed->contents().rope_frequencies != model_.rope_frequencies)
+  if (!parsed || !parsed->fit(layout_) || parsed->contents().rotation != model_.rotation)
     return nullptr;
   return std::make_shared<const CodecTables>(std::move(*parsed));
 }

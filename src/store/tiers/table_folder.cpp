@@ -64,6 +64,7 @@ TableFolder::TableFolder(FileSystem& files,
     : files_(files),
       cache_folder_(cache_folder),
       model_(std::move(model)),
+      owner_(digest_of(model_)),
       layout_(layout),
       learner_(model_, layout) {}
 
@@ -109,12 +110,12 @@ std::shared_ptr<const CodecTables> TableFolder::find(const TablesName& name) {
 }
 
 std::shared_ptr<const CodecTables> TableFolder::load_for_writing() {
-  std::string model = model_.base.hex().substr(0, kModelDigits);
+  std::string model = owner_.hex().substr(0, kModelDigits);
   for (const fs::path& path : files_in(tables_folder(cache_folder_))) {
     if (!path.stem().string().starts_with(model)) continue;
     auto tables = load(path);
-    bool is_ours = tables && file_name(model_.base, tables->digest()) == path.filename().string() &&
-                   tables->contents().rope_frequencies == model_.rope_frequencies &&
+    bool is_ours = tables && file_name(owner_, tables->digest()) == path.filename().string() &&
+                   tables->contents().rotation == model_.rotation &&
                    !outgrown_.contains(name_of_tables(tables->digest()));
     if (is_ours) return tables;
   }
@@ -196,7 +197,7 @@ Result<void> TableFolder::save(const CodecTables& tables, const FileHandle& file
   std::span<const std::byte> piece = bytes;
   if (done) done = files_.write(file, std::span(&piece, 1));
   if (done) done = files_.sync(file);
-  if (done) done = files_.rename(temporary(), folder / file_name(model_.base, tables.digest()));
+  if (done) done = files_.rename(temporary(), folder / file_name(owner_, tables.digest()));
   if (done) done = files_.sync_folder(folder);
   if (done) done = files_.sync_folder(cache_folder_);
   return done;
@@ -204,7 +205,7 @@ Result<void> TableFolder::save(const CodecTables& tables, const FileHandle& file
 
 fs::path TableFolder::temporary() const {
   return temporary_folder(cache_folder_) /
-         fmt::format("tables-{}.part", model_.base.hex().substr(0, kModelDigits));
+         fmt::format("tables-{}.part", owner_.hex().substr(0, kModelDigits));
 }
 
 }  // namespace droidspeak

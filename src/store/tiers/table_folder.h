@@ -51,6 +51,7 @@ class TableFolder {
   FileSystem& files_;
   const std::filesystem::path cache_folder_;
   const CodedModel model_;
+  const Digest owner_;  // in the names of its tables
   const KvLayout layout_;
 
   // The writing thread's.

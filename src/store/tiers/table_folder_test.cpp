@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "codec/device_decoder.h"
 #include "codec/host_piece_kernel.h"
+#include "codec/learn_tables.h"
 #include "codec/test_values.h"
 #include "store/cache_store.h"
 #include "store/test_entries.h"
@@ -385,7 +387,7 @@ TEST_F(CodedStore, AnotherRotationHasTablesOfItsOwn) {
   }
   ASSERT_EQ(table_files().size(), 1u);
   StoreOptions turned = options();
-  turned.coded_model.rope_frequencies[3] *= 2;
+  turned.coded_model.rotation.frequencies[3] *= 2;
   CacheStore store(turned, clock_);
   put(store, 9);
   EXPECT_FALSE(is_coded(9)) << "there are no tables for it yet";
@@ -393,6 +395,56 @@ TEST_F(CodedStore, AnotherRotationHasTablesOfItsOwn) {
   EXPECT_EQ(table_files().size(), 2u);
   put(store, 13);
   EXPECT_TRUE(is_coded(13));
+}
+
+// A family that is told how finely to code does not go on with tables that were learned before.
+TEST_F(CodedStore, OtherStepsHaveTablesOfTheirOwnAndOldPiecesKeepTheirs) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 6; ++position) put(store, position);
+  }
+  ASSERT_EQ(table_files().size(), 1u);
+  ASSERT_TRUE(is_coded(5));
+  StoreOptions finer = options();
+  finer.coded_model.step_factors.assign(num_step_factors(kLayout), 0.5f);
+  CacheStore store(finer, clock_);
+  put(store, 9);
+  EXPECT_FALSE(is_coded(9)) << "there are no tables for it yet";
+  for (uint32_t position = 10; position < 13; ++position) put(store, position);
+  EXPECT_EQ(table_files().size(), 2u);
+  put(store, 13);
+  EXPECT_TRUE(is_coded(13));
+  EXPECT_GT(size_of_block(13), size_of_block(5));
+  store.clear_host();
+  EXPECT_TRUE(store.fetch(key(5), {EntryKind::kKeyValue, 1})) << "its tables are still there";
+  EXPECT_TRUE(store.fetch(key(13), {EntryKind::kKeyValue, 1}));
+}
+
+// What was coded with other steps is no hit: answers would depend on who wrote first.
+TEST_F(CodedStore, StepsArePartOfTheKeysWhereKvMayBeCoded) {
+  StoreOptions finer = options();
+  finer.coded_model.step_factors.assign(num_step_factors(kLayout), 0.5f);
+  EXPECT_EQ(CacheStore(options(), clock_).formats().steps, Digest{});
+  EXPECT_NE(CacheStore(finer, clock_).formats().steps, Digest{});
+  finer.disk_format = DiskFormat::kRaw;
+  EXPECT_EQ(CacheStore(finer, clock_).formats().steps, Digest{}) << "nothing is coded";
+}
+
+TEST(CodedModel, IsToldApartByWhatItsTablesDependOn) {
+  CodedModel plain{test_key(1), {{0.5f, 0.25f}, {}}};
+  EXPECT_EQ(digest_of(plain), plain.base) << "folders and servers of older programs stay known";
+  CodedModel finer = plain;
+  finer.step_factors = {1.0f, 0.5f};
+  CodedModel coarser = plain;
+  coarser.step_factors = {1.0f, 2.0f};
+  CodedModel unturned = plain;
+  unturned.rotation.unturned_layers = {3};
+  CodedModel another = finer;
+  another.base = test_key(2);
+  std::set<std::string> names;
+  for (const CodedModel* model : {&plain, &finer, &coarser, &unturned, &another})
+    names.insert(digest_of(*model).hex());
+  EXPECT_EQ(names.size(), 5u);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ bool TableLearner::has_seen_enough() const {
 Result<CodecTables> TableLearner::learn() {
   std::vector<KvSample> samples;
   for (const Remembered& r : remembered_) samples.push_back({r.label, r.values});
-  Result<CodecTables> learned = learn_tables(layout_, model_.rope_frequencies, samples);
+  Result<CodecTables> learned =
+      learn_tables(layout_, model_.rotation, samples, {.factors = model_.step_factors});
   remembered_.clear();
   return learned;
 }

@@ -181,8 +181,9 @@ class PrefillRows {
       scratch_.last[row] = position;
     }
     std::fill_n(scratch_.sums, padded_rows * steps_ * kStep, 0.0f);
-    std::fill_n(scratch_.maxima, padded_rows, kNothing);
-    std::fill_n(scratch_.totals, padded_rows, 0.0f);
+    for (int64_t row = 0; row < padded_rows; ++row)
+      scratch_.maxima[row] = problem_.sink(task_.kv_head * group_ + row % group_);
+    std::fill_n(scratch_.totals, padded_rows, problem_.options.sinks == nullptr ? 0.0f : 1.0f);
   }
 
   // Values [step * kStep, + kStep) of a row of head_dim values, times `scale`; zeros behind them.

@@ -294,13 +294,14 @@ void decode(const AttentionProblem& problem, const DecodeTask& task) {
   }
 }
 
-void merge(const float* partials, int64_t stride, int64_t count, int64_t head_dim, float* out) {
+void merge(const MergeTask& task, float* out) {
+  const auto& [partials, stride, count, head_dim, sink] = task;
   const hn::CappedTag<float, 8> d;
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(d));
-  float maximum = kMasked;
+  float maximum = sink;
   for (int64_t i = 0; i < count; ++i) maximum = std::max(maximum, partials[i * stride + head_dim]);
   std::fill_n(out, head_dim, 0.0f);
-  float total = 0;
+  float total = std::exp2(sink - maximum);
   for (int64_t i = 0; i < count; ++i) {
     const float* partial = partials + i * stride;
     const float factor = std::exp2(partial[head_dim] - maximum);

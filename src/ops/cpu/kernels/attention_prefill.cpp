@@ -338,8 +338,9 @@ class PrefillRows {
       for (int64_t i = 0; i < dim_; ++i) to[i * kGroupRows] = query[i] * scale;
     }
     std::fill_n(scratch_.sums, num_rows_ * width_, 0.0f);
-    std::fill_n(scratch_.maxima, num_rows_, kMasked);
-    std::fill_n(scratch_.weights, num_rows_, 0.0f);
+    for (int64_t row = 0; row < num_rows_; ++row)
+      scratch_.maxima[row] = problem_.sink(task_.kv_head * group_ + row % group_);
+    std::fill_n(scratch_.weights, num_rows_, problem_.options.sinks == nullptr ? 0.0f : 1.0f);
   }
 
   Visible seen_by(int64_t row, Tile tile) const {

@@ -19,18 +19,30 @@ namespace {
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
+// Each makes one value of a gate and of what it lets through.
 struct Silu {
-  HWY_INLINE V operator()(D d, V x) const {
-    return hn::Div(x, hn::Add(exp(d, hn::Neg(x)), hn::Set(d, 1.0f)));
+  HWY_INLINE V operator()(D d, V gate, V up) const {
+    return hn::Mul(hn::Div(gate, hn::Add(exp(d, hn::Neg(gate)), hn::Set(d, 1.0f))), up);
+  }
+};
+
+struct ClampedSwish {
+  HWY_INLINE V operator()(D d, V gate, V up) const {
+    const V most = hn::Set(d, kSwishLimit);
+    gate = hn::Min(gate, most);
+    up = hn::Max(hn::Min(up, most), hn::Neg(most));
+    const V falling = exp(d, hn::Mul(gate, hn::Set(d, -kSwishSlope)));
+    const V one = hn::Set(d, 1.0f);
+    return hn::Mul(hn::Div(gate, hn::Add(falling, one)), hn::Add(up, one));
   }
 };
 
 // x / (1 + e^-2u) is 0.5 x (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 struct Gelu {
-  HWY_INLINE V operator()(D d, V x) const {
+  HWY_INLINE V operator()(D d, V x, V up) const {
     const V cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
     const V u = hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0f * 0.7978845608f));
-    return hn::Div(x, hn::Add(exp(d, u), hn::Set(d, 1.0f)));
+    return hn::Mul(hn::Div(x, hn::Add(exp(d, u), hn::Set(d, 1.0f))), up);
   }
 };
 
@@ -40,12 +52,11 @@ HWY_INLINE void gate_row(F activation, const float* in, int64_t size, float* out
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= size; i += lanes) {
-    const V gate = activation(d, hn::LoadU(d, in + i));
-    hn::StoreU(hn::Mul(gate, hn::LoadU(d, in + size + i)), d, out + i);
+    hn::StoreU(activation(d, hn::LoadU(d, in + i), hn::LoadU(d, in + size + i)), d, out + i);
   }
   if (i < size) {
-    const V gate = activation(d, load_first(d, in + i, size - i));
-    store_first(d, hn::Mul(gate, load_first(d, in + size + i, size - i)), out + i, size - i);
+    const V up = load_first(d, in + size + i, size - i);
+    store_first(d, activation(d, load_first(d, in + i, size - i), up), out + i, size - i);
   }
 }
 
@@ -55,6 +66,8 @@ void gated_activation(const float* in, Activation activation, int64_t size, floa
       return gate_row(Silu(), in, size, out);
     case Activation::kGelu:
       return gate_row(Gelu(), in, size, out);
+    case Activation::kClampedSwish:
+      return gate_row(ClampedSwish(), in, size, out);
   }
 }
 

@@ -203,8 +203,8 @@ bool FusedAttention::supports(const TensorView& qkv,
                               const KvLayerView& kv) const {
   const bool has_window = options.sliding_window > 0 && options.sliding_window < layout.max_length;
   return plans_->has_library() && !has_window && options.soft_cap == 0 &&
-         qkv.dtype == DType::kBF16 && kv.dtype == DType::kBF16 && kv.head_dim % 8 == 0 &&
-         kv.head_dim <= 128 && qkv.row_stride % 8 == 0;
+         options.sinks == nullptr && qkv.dtype == DType::kBF16 && kv.dtype == DType::kBF16 &&
+         kv.head_dim % 8 == 0 && kv.head_dim <= 128 && qkv.row_stride % 8 == 0;
 }
 
 bool FusedAttention::run(TensorView qkv,

@@ -72,9 +72,9 @@ bool GatheredAttention::supports(const TensorView& qkv,
                                  const KvLayerView& kv) const {
   const bool has_window = options.sliding_window > 0 && options.sliding_window < layout.max_length;
   const int64_t packed = int64_t{layout.max_rows} * options.num_heads / kv.num_kv_heads;
-  return num_blocks_ > 0 && !has_window && options.soft_cap == 0 && qkv.dtype == DType::kBF16 &&
-         kv.dtype == DType::kBF16 && kv.head_dim == kGatheredDim && qkv.row_stride % 8 == 0 &&
-         packed <= int64_t{kMostGatheredTiles} * kGatheredRows;
+  return num_blocks_ > 0 && !has_window && options.soft_cap == 0 && options.sinks == nullptr &&
+         qkv.dtype == DType::kBF16 && kv.dtype == DType::kBF16 && kv.head_dim == kGatheredDim &&
+         qkv.row_stride % 8 == 0 && packed <= int64_t{kMostGatheredTiles} * kGatheredRows;
 }
 
 void GatheredAttention::run(TensorView qkv,

@@ -21,9 +21,10 @@ struct MassTask {
   int32_t num_heads;
   int32_t group;
   float scale;
-  float soft_cap;  // 0: none
-  float* scores;   // [num_heads, length]
-  float2* totals;  // [num_heads] maximum of the scores, sum of their exponentials
+  float soft_cap;      // 0: none
+  const float* sinks;  // null: none
+  float* scores;       // [num_heads, length]
+  float2* totals;      // [num_heads] maximum of the scores, sum of their exponentials
   float* sums;
   int32_t num_sums;
 };
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kThreads) total_scores(const __grid_constant__
   __shared__ float maxima[kWarps];
   const auto head = static_cast<int32_t>(blockIdx.x);
   const float* scores = task.scores + static_cast<int64_t>(head) * task.length;
-  float largest = -INFINITY;
+  const float sink = task.sinks == nullptr ? -INFINITY : task.sinks[head];
+  float largest = sink;
   for (int key = task.first_key + static_cast<int>(threadIdx.x); key < task.length; key += kThreads)
     largest = fmaxf(largest, scores[key]);
   largest = warp_max(largest);
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) total_scores(const __grid_constant__
   for (int key = task.first_key + static_cast<int>(threadIdx.x); key < task.length; key += kThreads)
     total += expf(scores[key] - largest);
   total = block_sum(total);
-  if (threadIdx.x == 0) task.totals[head] = {largest, total};
+  if (threadIdx.x == 0) task.totals[head] = {largest, total + expf(sink - largest)};
 }
 
 // One thread for each sum.
@@ -148,6 +150,7 @@ void add_attention_mass(cudaStream_t stream,
                       .group = heads / kv.num_kv_heads,
                       .scale = options.scale,
                       .soft_cap = options.soft_cap,
+                      .sinks = options.sinks,
                       .scores = scratch + 2 * heads,
                       .totals = reinterpret_cast<float2*>(scratch),
                       .sums = static_cast<float*>(sums.data),

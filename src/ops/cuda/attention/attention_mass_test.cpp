@@ -6,9 +6,13 @@ namespace {
 class AttentionMassTest : public CudaTest {};
 
 TEST_F(AttentionMassTest, IsTheSumOfTheLastRowsWeights) {
-  const cpu::AttentionCase shapes[] = {{9, 3, 64, 0.125f},         {8, 2, 128, 0.1f},
-                                       {7, 7, 24, 0.3f},           {9, 3, 64, 0.2f, 70},
-                                       {9, 3, 64, 0.5f, 70, 3.0f}, {4, 2, 256, 0.1f}};
+  const cpu::AttentionCase shapes[] = {{9, 3, 64, 0.125f},
+                                       {8, 2, 128, 0.1f},
+                                       {7, 7, 24, 0.3f},
+                                       {9, 3, 64, 0.2f, 70},
+                                       {9, 3, 64, 0.5f, 70, 3.0f},
+                                       {4, 2, 256, 0.1f},
+                                       {4, 2, 64, 0.2f, 0, 0, {-100, 0.5f, 4, 2}}};
   constexpr int32_t kTokens = 300;
   const std::vector<int32_t> gathered = cpu::positions_from(3, 20, 11);
   for (const cpu::AttentionCase& c : shapes) {
@@ -48,7 +52,10 @@ TEST_F(AttentionMassTest, IsTheSumOfTheLastRowsWeights) {
           expected.resize(static_cast<size_t>(slice.length() * 2 / 3));
           const DeviceFloats sums = f32(Floats(expected.size(), 0.25f));
           for (float& value : expected) value += 0.25f;
-          ops(rows).add_attention_mass(qkv.view(), c.options(), slices, i, kv.view(), sums.view());
+          AttentionOptions options = c.options();
+          const DeviceFloats sinks = f32(c.sinks.empty() ? Floats(1) : c.sinks);
+          if (!c.sinks.empty()) options.sinks = sinks.f32();
+          ops(rows).add_attention_mass(qkv.view(), options, slices, i, kv.view(), sums.view());
           cpu::expect_near(sums.read(), expected, 1e-5f);
         }
       }

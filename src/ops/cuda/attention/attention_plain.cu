@@ -33,7 +33,8 @@ struct PlainArguments {
   int32_t group;
   int32_t window;
   float scale;
-  float soft_cap;  // 0: none
+  float soft_cap;      // 0: none
+  const float* sinks;  // null: none
 };
 
 __device__ void put(float* target, float value) {
@@ -97,8 +98,8 @@ __global__ void __launch_bounds__(kPlainThreads)
     const int element = kLanes * i + lane;
     q[i] = element < a.kv.head_dim ? to_float(source[element]) * a.scale : 0.0f;
   }
-  float largest = -INFINITY;
-  float total = 0;
+  float largest = a.sinks == nullptr ? -INFINITY : a.sinks[blockIdx.y];
+  float total = a.sinks == nullptr ? 0.0f : 1.0f;
   const int32_t end = positions[min(first_row + kPlainRows, rows) - 1] + 1;
   const int32_t seen = a.window > 0 ? max(0, positions[first_row] + 1 - a.window) : 0;
   for (int32_t first = seen / kKeys * kKeys; first < end; first += kKeys) {
@@ -196,7 +197,8 @@ void attend_plainly(TensorView qkv,
                                  .group = options.num_heads / kv.num_kv_heads,
                                  .window = options.sliding_window,
                                  .scale = options.scale,
-                                 .soft_cap = options.soft_cap};
+                                 .soft_cap = options.soft_cap,
+                                 .sinks = options.sinks};
   const dim3 grid(static_cast<unsigned>((layout.max_rows + kPlainRows - 1) / kPlainRows),
                   static_cast<unsigned>(options.num_heads),
                   static_cast<unsigned>(layout.num_slices));

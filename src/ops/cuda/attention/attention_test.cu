@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -136,12 +137,21 @@ struct Batch {
     const int64_t width = int64_t{c.num_heads} * c.head_dim;
     Floats out(static_cast<size_t>(num_rows * width), kPoison);
     for (size_t i = 0; i < sequences.size(); ++i) {
-      Floats q;
-      for (int64_t row = first_rows[i]; row < first_rows[i] + sequences[i].num_rows; ++row)
-        q.insert(q.end(), qkv.begin() + row * columns, qkv.begin() + row * columns + width);
-      const Floats rows =
-          cpu::attention(c, q, rows_of(k, k_scale, i), rows_of(v, v_scale, i), positions[i]);
-      std::copy(rows.begin(), rows.end(), out.begin() + first_rows[i] * width);
+      const Floats keys = rows_of(k, k_scale, i);
+      const Floats values = rows_of(v, v_scale, i);
+      const auto num_threads =
+          static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+      std::vector<std::jthread> threads;
+      for (int32_t t = 0; t < std::min(num_threads, sequences[i].num_rows); ++t) {
+        threads.emplace_back([&, t] {
+          for (int32_t r = t; r < sequences[i].num_rows; r += num_threads) {
+            const auto first = qkv.begin() + (first_rows[i] + r) * columns;
+            const Floats row = cpu::attention(c, Floats(first, first + width), keys, values,
+                                              {&positions[i][static_cast<size_t>(r)], 1});
+            std::ranges::copy(row, out.begin() + (first_rows[i] + r) * width);
+          }
+        });
+      }
     }
     return out;
   }
@@ -250,7 +260,10 @@ Floats Batch::run(Device& device, const Attend& attend, const std::vector<size_t
                        dtype,
                        c.num_kv_heads,
                        c.head_dim};
-  attend({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, c.options(), layout, kv,
+  const OnDevice sinks(device, c.sinks);
+  AttentionOptions options = c.options();
+  if (!c.sinks.empty()) options.sinks = sinks.as<float>();
+  attend({qkv_memory.as<void>(), row_dtype, num_rows, columns, columns}, options, layout, kv,
          {out_memory.as<void>(), row_dtype, num_rows, width, width});
   device.synchronize();
   std::vector<std::byte> bytes(bytes_of(row_dtype, num_rows * width));
@@ -428,6 +441,20 @@ TEST_F(CudaAttentionTest, CapsScores) {
       for (DType dtype : {DType::kBF16, DType::kF16, DType::kI8})
         expect_reference(Batch(c, DType::kBF16, dtype, kMixed), kBf16Tolerance);
       expect_reference(Batch(c, DType::kF32, DType::kF32, kMixed), kF32Tolerance);
+    }
+  }
+}
+
+// On every path: f32, heads of other sizes, splits, long and gathered rows.
+TEST_F(CudaAttentionTest, LooksAtSinksToo) {
+  std::vector<Sequence> list = kMixed;
+  list.insert(list.end(), {{1500, 1}, {2000, 3}, {700, 100}, {3, 90, 11}});
+  for (int32_t window : {0, 100}) {
+    for (int32_t head_dim : {64, 128, 24}) {
+      const AttentionCase c{6, 2, head_dim, 0.3f, window, 0, {-200, 0.5f, 3, -1, 60, 1000}};
+      for (DType dtype : {DType::kBF16, DType::kI8})
+        expect_reference(Batch(c, DType::kBF16, dtype, list), kBf16Tolerance);
+      expect_reference(Batch(c, DType::kF32, DType::kF32, list), kF32Tolerance);
     }
   }
 }

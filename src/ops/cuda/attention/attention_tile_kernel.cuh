@@ -38,10 +38,11 @@ struct TileArguments {
   int32_t window = 0;      // 0: none
   int32_t split_step = 0;  // fewest keys of a split, a multiple of kTileKeys; 0: never split
   int32_t most_splits = 1;
-  int32_t max_splits = 1;    // of the slices at hand
-  int32_t block_splits = 1;  // that a block goes through
-  float scale = 1;           // of a score, log2(e) included
-  float soft_cap = 0;        // of a score before it is scaled; 0: none
+  int32_t max_splits = 1;        // of the slices at hand
+  int32_t block_splits = 1;      // that a block goes through
+  float scale = 1;               // of a score, log2(e) included
+  float soft_cap = 0;            // of a score before it is scaled; 0: none
+  const float* sinks = nullptr;  // [heads]; null: none
   // Of slices longer than split_step: sums [num_slices, largest_rows, heads, max_splits, head_dim]
   // that are not yet divided, and their [..., max_splits] (maximum, total of weights).
   float* sums = nullptr;
@@ -52,6 +53,13 @@ struct TileArguments {
 __device__ inline int32_t split_keys(const TileArguments& a, int32_t length) {
   const int32_t most = a.split_step * a.most_splits;
   return (length + most - 1) / most * a.split_step;
+}
+
+// What a head's sink adds to its total of weights relative to a score of `maximum`, log2(e)
+// included.
+__device__ inline float sink_weight(const TileArguments& a, int32_t head, float maximum) {
+  constexpr float log2_of_e = 1.44269504f;
+  return a.sinks == nullptr ? 0.0f : exp2f(a.sinks[head] * log2_of_e - maximum);
 }
 
 // Whether the launch is for this slice.
@@ -463,6 +471,7 @@ class TileKernel {
     const int32_t packed = work_.first + row;
     if (packed >= work_.num_packed) return;
     if (!is_split()) {
+      total += sink_weight(a_, head_of(packed), maximum * a_.scale);
       *reinterpret_cast<uint32_t*>(out_of(packed) + column) =
           pack_pair<__nv_bfloat16>(sum.x / total, sum.y / total);
       return;

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kTileThreads)
     sum += shared_sums[w][column];
     all += shared_total[w];
   }
+  all += sink_weight(a, head, largest);
   const int64_t target = (a.slice_row[slice] + row) * a.out_stride + head * kHeadDim + column;
   a.out[target] = __float2bfloat16(sum / all);
 }
@@ -181,6 +182,7 @@ TileArguments arguments_of(TensorView qkv,
   a.window = options.sliding_window;
   a.scale = static_cast<float>(options.scale * kLog2E);
   a.soft_cap = options.soft_cap / options.scale;
+  a.sinks = options.sinks;
   return a;
 }
 

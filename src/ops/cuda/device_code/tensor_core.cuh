@@ -1,4 +1,4 @@
-// Tensor core instructions for bf16 and f16.
+// Tensor core instructions for bf16, f16 and int8.
 #pragma once
 
 #include <type_traits>
@@ -48,6 +48,18 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       "{%8,%9}, {%10,%10,%10,%10};\n"
       : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
+// c [16, 8] = a [16, 32] * b [32, 8] of int8.
+__device__ inline void multiply_bytes(int (&c)[4],
+                                      const uint32_t (&a)[4],
+                                      uint32_t b0,
+                                      uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%10,%10,%10,%10};\n"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
 }
 
 template <class T>

@@ -63,7 +63,7 @@ void fill_task(const ExpertProduct& product, ExpertRowsTask& group) {
   if (product.gate) {
     task.gated = static_cast<__nv_bfloat16*>(product.gate->out.data);
     task.gated_stride = product.gate->out.row_stride;
-    task.activation = product.gate->activation;
+    task.activation = product.gate->known_activation();
   }
   group.items = product.items;
   group.in_order = product.in_order;

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/experts/expert_product.h"
 #include "ops/cuda/experts/item_of_block.cuh"
+#include "ops/cuda/quantized/digit_kernel.cuh"
 #include "ops/cuda/quantized/strip_kernel.cuh"
 #include "ops/cuda/quantized/strip_launch.h"
 
@@ -41,6 +42,19 @@ struct ExpertStripTask {
   }
 };
 
+template <DType kDtype>
+__global__ void __launch_bounds__(32 * kDigitWarps)
+    multiply_expert_digits_kernel(const __grid_constant__ ExpertStripTask group) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char bytes[];
+  ExpertItem item;
+  if (!find_item(group.items, group.follows, item)) return;
+  StripTask task = group.of(item);
+  share_out<DigitMemory<LaneChunk<kDtype>::kHasMinimum>>(task, group.room);
+  multiply_digit_tiles<kDtype>(task, bytes, [] { wait_for_previous(); });
+#endif
+}
+
 template <DType kDtype, int kTiles>
 __global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
     multiply_expert_strips_kernel(const __grid_constant__ ExpertStripTask group) {
@@ -49,7 +63,7 @@ __global__ void __launch_bounds__(kStripThreads, kTiles == 1 ? 2 : 1)
   ExpertItem item;
   if (!find_item(group.items, group.follows, item)) return;
   StripTask task = group.of(item);
-  share_out<kTiles, LaneChunk<kDtype>::kHasMinimum>(task, group.room);
+  share_out<StripMemory<kTiles, LaneChunk<kDtype>::kHasMinimum>>(task, group.room);
   multiply_tiles<kDtype, kTiles>(task, bytes, [] { wait_for_previous(); });
 #endif
 }
@@ -70,7 +84,7 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
   if (product.gate) {
     task.gated = static_cast<__nv_bfloat16*>(product.gate->out.data);
     task.gated_stride = product.gate->out.row_stride;
-    task.activation = product.gate->activation;
+    task.activation = product.gate->known_activation();
     task.gate_strips = task.outputs / 2 / kStripRows;
   }
   task.num_tiles = task.gate_strips > 0 ? task.gate_strips : divide_up(task.outputs, kTileRows);
@@ -90,44 +104,59 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
 
 // As much memory as suits items of usual size; larger ones take their input in parts. Returns how
 // many blocks a multiprocessor has room for.
-template <int kTiles, bool kHasMinimum>
-int share_out_items(const ExpertRows& rows, ExpertStripTask& group) {
-  using Memory = StripMemory<kTiles, kHasMinimum>;
+template <class Memory>
+int share_out_items(const ExpertRows& rows, ExpertStripTask& group, int most_blocks) {
   const StripRooms rooms = strip_rooms(rows.rows);
   StripTask largest = group.each;
   StripTask usual = group.each;
   usual.rows = std::min(largest.rows, divide_up(rows.places(), rows.num_experts));
-  const int blocks = share_out_block<kTiles, kHasMinimum>(usual, rooms);
+  const int blocks = share_out_block<Memory>(usual, rooms, most_blocks);
   if (blocks == 2) {
-    share_out<kTiles, kHasMinimum>(largest, rooms.of_two);
+    share_out<Memory>(largest, rooms.of_two);
     group.room = std::max(Memory::bytes(usual), Memory::bytes(largest));
     if (group.room <= rooms.of_two) return 2;
   }
-  share_out<kTiles, kHasMinimum>(largest, rooms.of_one);
+  share_out<Memory>(largest, rooms.of_one);
   group.room = std::max(Memory::bytes(usual), Memory::bytes(largest));
   return 1;
 }
 
-template <DType kDtype, int kTiles>
-void launch(cudaStream_t stream, const ExpertRows& rows, ExpertStripTask group) {
-  constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
-  static const cudaError_t is_allowed = cudaFuncSetAttribute(
-      multiply_expert_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(kMostStripBytes));
-  check_cuda(is_allowed, "use shared memory for experts' products");
-  group.each.stage_bytes = static_cast<int>(stage_bytes(kDtype));
-  const int per_multiprocessor = share_out_items<kTiles, kHasMinimum>(rows, group);
+template <class Memory>
+void launch(cudaStream_t stream,
+            const ExpertRows& rows,
+            ExpertStripTask group,
+            const StripKernel<ExpertStripTask>& how) {
+  group.each.warps = how.warps;
+  const int per_multiprocessor = share_out_items<Memory>(rows, group, how.most_blocks);
   const int blocks = num_multiprocessors() * per_multiprocessor;
   const auto per_item = static_cast<unsigned>(
       std::min(divide_up(blocks, rows.per_row),
                divide_up(group.each.num_tiles, group.each.groups_of_block())));
-  launch_chained(multiply_expert_strips_kernel<kDtype, kTiles>,
+  launch_chained(how.kernel,
                  {.grid = dim3(per_item, static_cast<unsigned>(rows.most_items())),
-                  .block = kStripThreads,
+                  .block = dim3(static_cast<unsigned>(32 * how.warps)),
                   .shared_bytes = group.room,
                   .stream = stream,
                   .rows = rows.rows},
                  group);
+}
+
+template <DType kDtype, int kTiles>
+void launch_strips(cudaStream_t stream, const ExpertRows& rows, const ExpertStripTask& group) {
+  static const cudaError_t is_allowed =
+      allow_shared_memory(multiply_expert_strips_kernel<kDtype, kTiles>);
+  check_cuda(is_allowed, "use shared memory for experts' products");
+  using Memory = StripMemory<kTiles, LaneChunk<kDtype>::kHasMinimum>;
+  launch<Memory>(stream, rows, group,
+                 {multiply_expert_strips_kernel<kDtype, kTiles>, Memory::kMostBlocks, kStripWarps});
+}
+
+template <DType kDtype>
+void launch_digits(cudaStream_t stream, const ExpertRows& rows, const ExpertStripTask& group) {
+  static const cudaError_t is_allowed = allow_shared_memory(multiply_expert_digits_kernel<kDtype>);
+  check_cuda(is_allowed, "use shared memory for experts' products");
+  using Memory = DigitMemory<LaneChunk<kDtype>::kHasMinimum>;
+  launch<Memory>(stream, rows, group, {multiply_expert_digits_kernel<kDtype>, 1, kDigitWarps});
 }
 
 }  // namespace
@@ -141,9 +170,14 @@ bool has_expert_strip_kernels() {
 void multiply_expert_strips(cudaStream_t stream, const ExpertProduct& product) {
   ExpertStripTask group{};
   fill_task(product, group);
-  with_strip_dtype(product.weights.front()->stacks()[0].shape.dtype, [&](auto dtype) {
-    if (product.rows.rows_of_item <= 8) return launch<dtype.value, 1>(stream, product.rows, group);
-    launch<dtype.value, 2>(stream, product.rows, group);
+  const DType format = product.weights.front()->stacks()[0].shape.dtype;
+  group.each.stage_bytes = static_cast<int>(stage_bytes(format));
+  with_strip_dtype(format, [&](auto dtype) {
+    if (product.rows.rows <= kMostDigitRows)
+      return launch_digits<dtype.value>(stream, product.rows, group);
+    if (product.rows.rows_of_item <= 8)
+      return launch_strips<dtype.value, 1>(stream, product.rows, group);
+    launch_strips<dtype.value, 2>(stream, product.rows, group);
   });
 }
 

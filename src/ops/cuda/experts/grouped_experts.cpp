@@ -20,7 +20,7 @@ bool GroupedExperts::prepare(const ExpertLayer& layer, TensorView in, TensorView
   const auto num_experts = std::ssize(layer.experts);
   const int64_t places = in.rows * layer.choice.per_row;
   if (!can_be_read(in) || out.dtype != DType::kBF16 || places > kMostExpertPlaces ||
-      num_experts > kMostExperts)
+      num_experts > kMostExperts || layer.activation == Activation::kClampedSwish)
     return false;
   gate_up_.clear();
   down_.clear();

@@ -11,10 +11,10 @@ namespace droidspeak::cuda {
 __device__ inline bool find_item(const ExpertItems& items, bool follows, ExpertItem& out) {
   if (!follows) wait_for_previous();
   let_next_start();
-  if (static_cast<int>(blockIdx.y) >= __ldcg(items.count)) return false;
-  const ExpertItem* item = items.items + blockIdx.y;
+  const ExpertItem* item = items.items + blockIdx.y;  // there is room for it in any case
+  const int32_t count = __ldcg(items.count);
   out = {__ldcg(&item->expert), __ldcg(&item->first_place), __ldcg(&item->num_rows)};
-  return true;
+  return static_cast<int>(blockIdx.y) < count;
 }
 
 }  // namespace droidspeak::cuda

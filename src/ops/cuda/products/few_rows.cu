@@ -49,7 +49,7 @@ ProductTask task_of(const FewRowsProduct& product) {
           "shapes of a product with a gate");
     task.gated = static_cast<__nv_bfloat16*>(product.gate->out.data);
     task.gated_stride = product.gate->out.row_stride;
-    task.activation = product.gate->activation;
+    task.activation = product.gate->known_activation();
   }
   return task;
 }

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/check.h"
 #include "ops/cuda/device_code/few_rows_limits.h"
 #include "ops/cuda/products/cuda_matrix.h"
 
@@ -32,6 +33,13 @@ struct NormedRows {
 struct GateAfter {
   Activation activation;
   TensorView out;
+
+  // That kernels with a gate behind their product know.
+  Activation known_activation() const {
+    check(activation == Activation::kSilu || activation == Activation::kGelu,
+          "a gate that products know");
+    return activation;
+  }
 };
 
 // out (+)= in * weights^T (+ bias).

@@ -81,12 +81,30 @@ struct LaneChunk {
     static_assert(kHighBits < 4);
     uint32_t bits = based_nibbles(word_of(low, block), index);
     if constexpr (kHighBits == 1)
-      bits = and_or(moved_to_4(high, 4 * block + index), 0x00100010u, bits);
+      bits = and_or(moved(high, 4 - (4 * block + index)), 0x00100010u, bits);
     if constexpr (kHighBits == 2) {
-      const uint32_t upper = block < 2 ? high.x : high.y;
-      bits = and_or(moved_to_4(upper, 2 * (4 * (block % 2) + index)), 0x00300030u, bits);
+      const int bit = 2 * (4 * (block % 2) + index);
+      bits = and_or(moved(high_of(block), 4 - bit), 0x00300030u, bits);
     }
     return as_pair(bits);
+  }
+
+  // How often a quant, counted from the zero point, goes into what bytes() has for it.
+  static constexpr int kUnit = kZeroPoint > 0 ? 128 / kZeroPoint : 1;
+
+  // Quants of a block, counted from the zero point, as eight int8: of columns 4 t, 16 + 4 t,
+  // 4 t + 1 and 16 + 4 t + 1, then of those two further on. With a zero point the highest bit of a
+  // quant becomes that of the byte and is turned over.
+  __device__ __forceinline__ uint2 bytes(int block) const {
+    const uint32_t word = word_of(low, block);
+    if constexpr (kHighBits == 4) {
+      const uint32_t upper = word_of(high, block) ^ 0x88888888u;
+      return {and_or(upper << 4, 0xf0f0f0f0u, word & 0x0f0f0f0fu),
+              and_or(upper, 0xf0f0f0f0u, (word >> 4) & 0x0f0f0f0fu)};
+    } else {
+      return {bytes_of_pairs(moved(word, kLeft), block, 0),
+              bytes_of_pairs(moved(word, kLeft - 4), block, 1)};
+    }
   }
 
   // What multiplies columns [16 half, 16 half + 16) of a block.
@@ -117,6 +135,29 @@ struct LaneChunk {
   }
 
  private:
+  static constexpr int kLeft = kZeroPoint > 0 ? 4 - kHighBits : 0;  // bits that bytes are moved
+
+  // Of pairs `first` and first + 2, whose nibbles lie where they belong.
+  __device__ __forceinline__ uint32_t bytes_of_pairs(uint32_t nibbles, int block, int first) const {
+    uint32_t out = and_xor(nibbles, 0x0f0f0f0fu << kLeft, kZeroPoint > 0 ? 0x80808080u : 0u);
+    if constexpr (kHighBits == 1 || kHighBits == 2) {
+      constexpr uint32_t kMask = ((1u << kHighBits) - 1) << (4 + kLeft);
+      const uint32_t upper = high_of(block);
+      const int from = kHighBits * (4 * (kHighBits == 1 ? block : block % 2) + first);
+      out = and_xor(moved(upper, 4 + kLeft - from), kMask << 16 | kMask, out);
+      out = and_xor(moved(upper, 12 + kLeft - from - 2 * kHighBits), kMask << 24 | kMask << 8, out);
+    }
+    return out;
+  }
+
+  __device__ __forceinline__ uint32_t high_of(int block) const {
+    if constexpr (kHighBits == 1) {
+      return high;
+    } else {
+      return block < 2 ? high.x : high.y;
+    }
+  }
+
   // Two bf16 numbers 128, whose seven lower bits count ones, with nibbles there.
   __device__ __forceinline__ static uint32_t based_nibbles(uint32_t word, int index) {
     return and_or(word >> (4 * index), 0x000f000fu, 0x43004300u);
@@ -129,6 +170,13 @@ struct LaneChunk {
     return out;
   }
 
+  // (word & mask) ^ base.
+  __device__ __forceinline__ static uint32_t and_xor(uint32_t word, uint32_t mask, uint32_t base) {
+    uint32_t out = 0;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(out) : "r"(word), "r"(mask), "r"(base));
+    return out;
+  }
+
   __device__ __forceinline__ static uint32_t word_of(const uint4& words, int index) {
     const uint32_t all[] = {words.x, words.y, words.z, words.w};
     return all[index];
@@ -138,8 +186,8 @@ struct LaneChunk {
     return __half2float(__ushort_as_half(static_cast<uint16_t>(word >> (16 * index))));
   }
 
-  __device__ static uint32_t moved_to_4(uint32_t word, int bit) {
-    return bit >= 4 ? word >> (bit - 4) : word << (4 - bit);
+  __device__ static uint32_t moved(uint32_t word, int left) {
+    return left >= 0 ? word << left : word >> -left;
   }
 
   __device__ static __nv_bfloat162 as_pair(uint32_t bits) {

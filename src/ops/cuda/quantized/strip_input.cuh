@@ -1,4 +1,4 @@
-// The input of the kernel of strip_product.h on its way into shared memory.
+// The input of the kernel of strip_kernel.cuh on its way into shared memory.
 #pragma once
 
 #include "ops/cuda/device_code/async_copy.cuh"
@@ -10,20 +10,9 @@ template <int kTiles, bool kHasMinimum>
 class StripInput {
  public:
   using Memory = StripMemory<kTiles, kHasMinimum>;
-  // Of the rows, one sum for each warp.
-  using Squares = float[Memory::kRoomRows][kStripWarps];
 
-  __device__ StripInput(const StripTask& task, const Memory& memory, Squares& squares)
-      : task_(task), memory_(memory), squares_(squares) {}
-
-  // What does not depend on the kernel before.
-  __device__ void start() const {
-    constexpr int kFloats = 4;  // in one copy
-    if (task_.norm_weight == nullptr) return;
-    for (int i = thread() * kFloats; i < task_.columns; i += kStripThreads * kFloats)
-      copy_async(memory_.norm + i, task_.norm_weight + i, true);
-    commit_copies();
-  }
+  __device__ StripInput(const StripTask& task, const Memory& memory)
+      : task_(task), memory_(memory) {}
 
   // The columns from step `first` on; the whole block has them afterwards and had no more use for
   // those before.
@@ -31,14 +20,6 @@ class StripInput {
     __syncthreads();
     for (int row = 0; row < task_.rows; ++row) copy_row(row, first * kStepColumns);
     wait_copies<0>();
-    if (task_.norm_weight != nullptr) {
-      for (int row = 0; row < task_.rows; ++row) {
-        const float sum = warp_sum(squares_of(row));
-        if (thread() % 32 == 0) squares_[row][thread() / 32] = sum;
-      }
-      __syncthreads();
-      for (int row = 0; row < task_.rows; ++row) norm_row(row);
-    }
     __syncthreads();
     if constexpr (kHasMinimum) {
       sum_blocks();
@@ -65,37 +46,6 @@ class StripInput {
     commit_copies();
   }
 
-  // Of what this thread has copied.
-  __device__ float squares_of(int row) const {
-    const __nv_bfloat16* values = row_of(row);
-    float sum = 0;
-    for (int i = thread() * kVector; i < task_.columns; i += kStripThreads * kVector) {
-      const auto pack = load_pack<kVector>(values + i);
-#pragma unroll
-      for (int e = 0; e < kVector; ++e) sum += to_float(pack.values[e]) * to_float(pack.values[e]);
-    }
-    return sum;
-  }
-
-  // Every thread norms what it has copied.
-  __device__ void norm_row(int row) const {
-    float sum = 0;
-    for (int warp = 0; warp < kStripWarps; ++warp) sum += squares_[row][warp];
-    const float mean = sum / static_cast<float>(task_.columns);
-    const float factor = 1.0f / sqrtf(mean + task_.norm_epsilon);
-    __nv_bfloat16* values = row_of(row);
-    for (int i = thread() * kVector; i < task_.columns; i += kStripThreads * kVector) {
-      const auto weight = load_pack<kVector>(memory_.norm + i);
-      auto pack = load_pack<kVector>(values + i);
-#pragma unroll
-      for (int e = 0; e < kVector; ++e)
-        pack.values[e] =
-            from_float<__nv_bfloat16>(to_float(pack.values[e]) * factor * weight.values[e]);
-      store_pack<kVector>(values + i, pack);
-      if (blockIdx.x == 0) store_pack<kVector>(task_.normed + row * task_.normed_stride + i, pack);
-    }
-  }
-
   __device__ void sum_blocks() const {
     const int count = task_.phase_columns() / 32 * Memory::kRoomRows;
     for (int i = thread(); i < count; i += kStripThreads) {
@@ -116,7 +66,6 @@ class StripInput {
 
   const StripTask& task_;
   const Memory& memory_;
-  Squares& squares_;
 };
 
 }  // namespace droidspeak::cuda

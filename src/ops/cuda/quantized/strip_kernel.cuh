@@ -1,4 +1,4 @@
-// The kernel of strip_product.h.
+// The kernel of strip_product.h for more than kMostDigitRows rows.
 #pragma once
 
 #include "ops/cuda/device_code/chain.cuh"
@@ -140,12 +140,10 @@ __device__ __forceinline__ void multiply_tiles(const StripTask& task,
                                                const Wait& wait) {
   using Multiplier = StripMultiplier<kDtype, kTiles>;
   using Input = StripInput<kTiles, LaneChunk<kDtype>::kHasMinimum>;
-  __shared__ typename Input::Squares squares;
   const typename Multiplier::Memory memory(task, bytes);
   StripRing<kDtype> ring(task, memory.ring, reinterpret_cast<CopyBarrier*>(memory.barriers));
   ring.start();
-  const Input input(task, memory, squares);
-  input.start();
+  const Input input(task, memory);
   wait();
   const Multiplier multiplier(task, memory);
   const TilePlace place(task);
@@ -156,7 +154,7 @@ __device__ __forceinline__ void multiply_tiles(const StripTask& task,
   for (int round = 0; round < rounds; ++round) {
     const int tile = place.first_tile + round * place.tile_step;
     const bool has_tile = tile < task.num_tiles;
-    const StripOutput<kTiles> output(task, tile);
+    const StripTileOutput<kTiles> output(task, tile);
     TileSums<kTiles> before = {};
     if (place.share == 0) output.read_before(before);
     TileSums<kTiles> sums = {};

@@ -21,6 +21,12 @@ constexpr StripRooms strip_rooms(int64_t rows) {
   return {.of_one = kMostStripBytes, .of_two = 112 << 10};
 }
 
+template <class Task>
+cudaError_t allow_shared_memory(void (*kernel)(Task)) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(kMostStripBytes));
+}
+
 inline int num_multiprocessors() {
   static const int value = attribute_of_device(cudaDevAttrMultiProcessorCount);
   return value;
@@ -37,15 +43,22 @@ inline int split_of(int num_tiles, int num_steps) {
 // Shares out the memory of a block; returns how many blocks a multiprocessor has room for. Two are
 // better, but not if the input must then come in parts. Rows that are normed may take more than
 // there is.
-template <int kTiles, bool kHasMinimum>
-int share_out_block(StripTask& task, const StripRooms& rooms) {
-  if (kTiles == 1) {
-    share_out<kTiles, kHasMinimum>(task, rooms.of_two);
+template <class Memory>
+int share_out_block(StripTask& task, const StripRooms& rooms, int most_blocks) {
+  if (most_blocks == 2) {
+    share_out<Memory>(task, rooms.of_two);
     const bool is_whole = task.phase_steps >= task.num_steps;
-    if (is_whole && StripMemory<kTiles, kHasMinimum>::bytes(task) <= rooms.of_two) return 2;
+    if (is_whole && Memory::bytes(task) <= rooms.of_two) return 2;
   }
-  share_out<kTiles, kHasMinimum>(task, rooms.of_one);
+  share_out<Memory>(task, rooms.of_one);
   return 1;
 }
+
+template <class Task>
+struct StripKernel {
+  void (*kernel)(Task);
+  int most_blocks;  // on a multiprocessor
+  int warps;        // of a block
+};
 
 }  // namespace droidspeak::cuda

@@ -2,6 +2,7 @@
 
 #include "device/cuda/cuda_check.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/quantized/digit_kernel.cuh"
 #include "ops/cuda/quantized/strip_kernel.cuh"
 #include "ops/cuda/quantized/strip_launch.h"
 #include "ops/cuda/quantized/strip_product.h"
@@ -16,6 +17,7 @@ constexpr DType kLargestDtype = DType::kQ8_0;  // of all strips
 // What is needed at least, of which `columns` of the input.
 constexpr StripTask least_task(int64_t rows, int64_t columns, const float* norm_weight) {
   StripTask task{};
+  task.warps = kStripWarps;
   task.stage_bytes = static_cast<int>(stage_bytes(kLargestDtype));
   task.stages = kLeastStages;
   task.split = kStripWarps;
@@ -35,29 +37,52 @@ static_assert(kMostFewRows <= 8);
 static_assert(StripMemory<1, true>::bytes(least_task(kMostFewRows, kPartColumns, nullptr)) <=
               strip_rooms(kMostFewRows).of_one);
 
-// Whether there is room for whole rows and what they are normed with.
-bool can_norm(const FewRowsProduct& product) {
-  const StripTask task = least_task(product.in.rows, product.in.columns, product.norm->weight);
-  return StripMemory<1, true>::bytes(task) <= kMostStripBytes;
+constexpr StripTask least_digits(int64_t rows, int64_t columns, const float* norm_weight) {
+  StripTask task = least_task(rows, columns, norm_weight);
+  task.warps = kDigitWarps;
+  return task;
 }
 
-template <DType kDtype, int kTiles>
-void launch(cudaStream_t stream, StripTask task) {
-  constexpr bool kHasMinimum = LaneChunk<kDtype>::kHasMinimum;
-  static const cudaError_t is_allowed = cudaFuncSetAttribute(
-      multiply_strips_kernel<kDtype, kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(kMostStripBytes));
-  check_cuda(is_allowed, "use shared memory for quantised products");
-  task.stage_bytes = static_cast<int>(stage_bytes(kDtype));
-  const int blocks =
-      num_multiprocessors() * share_out_block<kTiles, kHasMinimum>(task, strip_rooms(task.rows));
-  launch_chained(multiply_strips_kernel<kDtype, kTiles>,
-                 {.grid = dim3(static_cast<unsigned>(std::min(blocks, task.num_tiles))),
-                  .block = kStripThreads,
-                  .shared_bytes = StripMemory<kTiles, kHasMinimum>::bytes(task),
+static_assert(kMostDigitRows <= kMostFewRows);
+static_assert(DigitMemory<true>::bytes(least_digits(kMostDigitRows, kPartColumns, nullptr)) <=
+              strip_rooms(kMostDigitRows).of_one);
+
+// Whether the kernel of digits norms its rows, of which it needs the whole.
+bool can_norm(const FewRowsProduct& product) {
+  const StripTask task = least_digits(product.in.rows, product.in.columns, product.norm->weight);
+  return product.in.rows <= kMostDigitRows && DigitMemory<true>::bytes(task) <= kMostStripBytes;
+}
+
+template <class Memory>
+void launch(cudaStream_t stream, StripTask task, const StripKernel<StripTask>& how) {
+  task.warps = how.warps;
+  const int blocks = num_multiprocessors() *
+                     share_out_block<Memory>(task, strip_rooms(task.rows), how.most_blocks);
+  const int grid = std::min(blocks, task.num_tiles);
+  launch_chained(how.kernel,
+                 {.grid = dim3(static_cast<unsigned>(grid)),
+                  .block = dim3(static_cast<unsigned>(32 * how.warps)),
+                  .shared_bytes = Memory::bytes(task),
                   .stream = stream,
                   .rows = task.rows},
                  task);
+}
+
+template <DType kDtype, int kTiles>
+void launch_strips(cudaStream_t stream, const StripTask& task) {
+  static const cudaError_t is_allowed = allow_shared_memory(multiply_strips_kernel<kDtype, kTiles>);
+  check_cuda(is_allowed, "use shared memory for quantised products");
+  using Memory = StripMemory<kTiles, LaneChunk<kDtype>::kHasMinimum>;
+  launch<Memory>(stream, task,
+                 {multiply_strips_kernel<kDtype, kTiles>, Memory::kMostBlocks, kStripWarps});
+}
+
+template <DType kDtype>
+void launch_digits(cudaStream_t stream, const StripTask& task) {
+  static const cudaError_t is_allowed = allow_shared_memory(multiply_digits_kernel<kDtype>);
+  check_cuda(is_allowed, "use shared memory for quantised products");
+  using Memory = DigitMemory<LaneChunk<kDtype>::kHasMinimum>;
+  launch<Memory>(stream, task, {multiply_digits_kernel<kDtype>, 1, kDigitWarps});
 }
 
 void fill_input(const FewRowsProduct& product, StripTask& task) {
@@ -82,12 +107,15 @@ void fill_output(const FewRowsProduct& product, int64_t first_column, StripTask&
   if (!product.gate) return;
   task.gated = static_cast<__nv_bfloat16*>(product.gate->out.data);
   task.gated_stride = product.gate->out.row_stride;
-  task.activation = product.gate->activation;
+  task.activation = product.gate->known_activation();
   task.gate_strips = task.outputs / 2 / kStripRows;
 }
 
 // At most kStripPieceRows rows with the rows of one format.
-void multiply_stack(cudaStream_t stream, const FewRowsProduct& product, const StripStack& stack) {
+void multiply_stack(cudaStream_t stream,
+                    const FewRowsProduct& product,
+                    const StripStack& stack,
+                    int64_t all_rows) {
   StripTask task{};
   task.weights = StripPointers::of(stack);
   task.outputs = static_cast<int>(stack.shape.rows);
@@ -96,15 +124,17 @@ void multiply_stack(cudaStream_t stream, const FewRowsProduct& product, const St
   task.num_tiles = task.gate_strips > 0 ? task.gate_strips : divide_up(task.outputs, kTileRows);
   task.num_steps = divide_up(task.weights.num_chunks, kStepChunks);
   task.split = split_of(task.num_tiles, task.num_steps);
+  task.stage_bytes = static_cast<int>(stage_bytes(stack.shape.dtype));
   with_strip_dtype(stack.shape.dtype, [&](auto dtype) {
-    if (task.rows <= 8) return launch<dtype.value, 1>(stream, task);
-    launch<dtype.value, 2>(stream, task);
+    if (all_rows <= kMostDigitRows) return launch_digits<dtype.value>(stream, task);
+    if (task.rows <= 8) return launch_strips<dtype.value, 1>(stream, task);
+    launch_strips<dtype.value, 2>(stream, task);
   });
 }
 
-void multiply_piece(cudaStream_t stream, FewRowsProduct product) {
+void multiply_piece(cudaStream_t stream, FewRowsProduct product, int64_t all_rows) {
   for (const StripStack& stack : product.weights.stacks()) {
-    multiply_stack(stream, product, stack);
+    multiply_stack(stream, product, stack, all_rows);
     if (!product.norm) continue;
     product.in = product.norm->out;  // the first one has stored it
     product.norm.reset();
@@ -154,7 +184,7 @@ void multiply_strips(cudaStream_t stream, const FewRowsProduct& product) {
   }
   for (int64_t begin = 0; begin < whole.in.rows; begin += kStripPieceRows) {
     const int64_t end = std::min(begin + kStripPieceRows, whole.in.rows);
-    multiply_piece(stream, rows_of(whole, begin, end));
+    multiply_piece(stream, rows_of(whole, begin, end), whole.in.rows);
   }
   if (product.gate && !whole.gate)
     gated_activation(stream, product.out, product.gate->activation, product.gate->out);

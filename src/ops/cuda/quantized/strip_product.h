@@ -1,9 +1,10 @@
 // Products of few bf16 rows with quantised weights: every warp has 16 matrix rows brought into
-// shared memory, far ahead of their use, makes exact bf16 numbers of the quants, and lets the
-// tensor cores multiply them; sums and scales are f32. What a row gives here
-// does not depend on the others, nor on how many they are, up to kMostStripRows. A norm before the
-// product is no part of that: up to four rows are normed here, more by rms_norm(), which adds up in
-// another order.
+// shared memory, far ahead of their use. One or two rows become two int8 digits each, which int8
+// tensor cores multiply with the quants (digit_kernel.cuh); with more the quants become exact bf16
+// numbers (strip_kernel.cuh). Scales, and sums over more than a block of 32 columns, are f32. What
+// a row gives does not depend on the others beside which of the two kernels they take. A norm
+// before the product is no part of that: one or two rows are normed here, more by rms_norm(),
+// which adds up in another order.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// What the kernel of strip_product.h is told, and how its warps share the work.
+// What the kernels of strip_product.h are told, and how their warps share the work.
 //
 // A tile is 16 matrix rows: two strips side by side, or with a gate one of each half. A step is 256
 // columns of it, the two chunks that a warp loads at a time. `split` warps share a tile: of every
@@ -11,7 +11,7 @@
 
 namespace droidspeak::cuda {
 
-inline constexpr int kStripWarps = 8;  // of a block
+inline constexpr int kStripWarps = 8;  // of a block of strip_kernel.cuh
 inline constexpr int kStripThreads = 32 * kStripWarps;
 inline constexpr int kStepChunks = 2;
 inline constexpr int kStepColumns = kStepChunks * kStripColumns;
@@ -28,6 +28,7 @@ constexpr size_t stage_bytes(DType dtype) {
 
 struct StripTask {
   StripPointers weights;
+  int warps;  // of a block
   int stage_bytes;
   int stages;   // of each warp
   int outputs;  // matrix rows
@@ -57,7 +58,7 @@ struct StripTask {
   int64_t gated_stride;
   Activation activation;
 
-  __host__ __device__ int groups_of_block() const { return kStripWarps / split; }
+  __host__ __device__ int groups_of_block() const { return warps / split; }
 
   // Columns of the input in shared memory.
   __host__ __device__ constexpr int phase_columns() const {
@@ -86,10 +87,11 @@ struct TilePlace {
   }
 };
 
-// Shared memory: the weights' ring and its barriers, sums of the warps that share tiles, the norm's
-// weights, sums of the input's blocks, the input.
+// Shared memory of strip_kernel.cuh: the weights' ring and its barriers, sums of the warps that
+// share tiles, sums of the input's blocks, the input.
 template <int kTiles, bool kHasMinimum>
 struct StripMemory {
+  static constexpr int kMostBlocks = kTiles == 1 ? 2 : 1;  // of a multiprocessor
   static constexpr int kRoomRows = 8 * kTiles;
   static constexpr int kSumsOfWarp = 32 * 4 * kTiles;
 
@@ -98,22 +100,20 @@ struct StripMemory {
   unsigned char* ring;      // [warp][stages][stage_bytes]
   unsigned char* barriers;  // [warp][stages][kBarrierBytes]
   float* shares;            // [warp][kSumsOfWarp]
-  float* norm;              // [columns], when rows are normed
   float* block_sums;        // [block of 32 columns][kRoomRows], when the weights have minima
   __nv_bfloat16* in;        // [rows][pitch]
 
   __device__ StripMemory(const StripTask& task, unsigned char* memory) {
     ring = memory;
-    barriers = ring + kStripWarps * task.stages * task.stage_bytes;
-    shares = reinterpret_cast<float*>(barriers + kStripWarps * task.stages * kBarrierBytes);
-    norm = shares + share_floats(task);
-    block_sums = norm + norm_floats(task);
+    barriers = ring + task.warps * task.stages * task.stage_bytes;
+    shares = reinterpret_cast<float*>(barriers + task.warps * task.stages * kBarrierBytes);
+    block_sums = shares + share_floats(task);
     in = reinterpret_cast<__nv_bfloat16*>(block_sums + sum_floats(task));
   }
 
   __host__ __device__ static constexpr size_t bytes(const StripTask& task) {
-    const int ring = kStripWarps * task.stages * (task.stage_bytes + kBarrierBytes);
-    const int floats = share_floats(task) + norm_floats(task) + sum_floats(task);
+    const int ring = task.warps * task.stages * (task.stage_bytes + kBarrierBytes);
+    const int floats = share_floats(task) + sum_floats(task);
     const int elements = task.rows * task.in_pitch();
     return static_cast<size_t>(ring) + static_cast<size_t>(floats) * sizeof(float) +
            static_cast<size_t>(elements) * sizeof(__nv_bfloat16);
@@ -124,10 +124,6 @@ struct StripMemory {
     return task.split > 1 ? kStripWarps * kSumsOfWarp : 0;
   }
 
-  __host__ __device__ static constexpr int norm_floats(const StripTask& task) {
-    return task.norm_weight == nullptr ? 0 : task.columns;
-  }
-
   __host__ __device__ static constexpr int sum_floats(const StripTask& task) {
     return kHasMinimum ? task.phase_columns() / 32 * kRoomRows : 0;
   }
@@ -135,9 +131,8 @@ struct StripMemory {
 
 // Weights as far ahead as there is room for beside the whole input; if there is none for that, as
 // much of the input at a time as possible. Rows that are normed need room for all of it.
-template <int kTiles, bool kHasMinimum>
+template <class Memory>
 __host__ __device__ constexpr void share_out(StripTask& task, size_t room) {
-  using Memory = StripMemory<kTiles, kHasMinimum>;
   const int split = task.split;
   task.phase_steps = (task.num_steps + split - 1) / split * split;
   task.stages = kMostStages;

@@ -28,18 +28,22 @@ __global__ void gated_activation_kernel(GateTask<T> task) {
   const Pack<T, kSize> up = load_pack<kSize>(gate + task.columns);
   for (int e = 0; e < kSize; ++e)
     x.values[e] =
-        from_float<T>(activate<T, kActivation>(to_float(x.values[e])) * to_float(up.values[e]));
+        from_float<T>(gated<T, kActivation>(to_float(x.values[e]), to_float(up.values[e])));
   store_pack<kSize>(task.out + blockIdx.x * task.out_stride + column, x);
 }
 
 template <class T, int kSize>
 void launch(cudaStream_t stream, const GateTask<T>& task, Activation activation, dim3 grid) {
-  if (activation == Activation::kSilu) {
-    launch_chained(gated_activation_kernel<T, kSize, Activation::kSilu>,
-                   {grid, kThreads, 0, stream, grid.x}, task);
-  } else {
-    launch_chained(gated_activation_kernel<T, kSize, Activation::kGelu>,
-                   {grid, kThreads, 0, stream, grid.x}, task);
+  auto run = [&](auto kernel) {
+    launch_chained(kernel, {grid, kThreads, 0, stream, grid.x}, task);
+  };
+  switch (activation) {
+    case Activation::kSilu:
+      return run(gated_activation_kernel<T, kSize, Activation::kSilu>);
+    case Activation::kGelu:
+      return run(gated_activation_kernel<T, kSize, Activation::kGelu>);
+    case Activation::kClampedSwish:
+      return run(gated_activation_kernel<T, kSize, Activation::kClampedSwish>);
   }
 }
 

@@ -21,9 +21,17 @@ __device__ inline float gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(root * (x + 0.044715f * x * x * x)));
 }
 
+template <class T>
+__device__ float clamped_swish(float gate, float up) {
+  gate = fminf(gate, kSwishLimit);
+  return silu<T>(gate * kSwishSlope) / kSwishSlope *
+         (fminf(fmaxf(up, -kSwishLimit), kSwishLimit) + 1.0f);
+}
+
 template <class T, Activation kActivation>
-__device__ float activate(float x) {
-  return kActivation == Activation::kSilu ? silu<T>(x) : gelu(x);
+__device__ float gated(float gate, float up) {
+  if constexpr (kActivation == Activation::kClampedSwish) return clamped_swish<T>(gate, up);
+  return (kActivation == Activation::kSilu ? silu<T>(gate) : gelu(gate)) * up;
 }
 
 }  // namespace droidspeak::cuda

@@ -65,7 +65,7 @@ std::optional<NormedRows> OpJoiner::take_norm(TensorView rows) {
 bool OpJoiner::gated_activation(TensorView in, Activation activation, TensorView out) {
   const bool has_product = product_ && is_same(product_->out, in) &&
                            product_->accumulate == Accumulate::kOverwrite &&
-                           in.dtype == DType::kBF16;
+                           in.dtype == DType::kBF16 && activation != Activation::kClampedSwish;
   if (has_product) product_->gate = {activation, out};
   flush();
   return has_product;

@@ -64,6 +64,7 @@ void OpTrace::add(const AttentionOptions& options) {
   add(options.scale);
   add(options.sliding_window);
   add(options.soft_cap);
+  add(static_cast<const void*>(options.sinks));
 }
 
 void OpTrace::add(const KvLayerView& kv) {

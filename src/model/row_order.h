@@ -1,4 +1,4 @@
-// The order of q and k rows in GGUF files.
+// Orders of rows in files that are not ours.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,15 @@ inline std::vector<int32_t> half_split_rows(int32_t num_heads, int32_t head_dim)
     for (int32_t half = 0; half < 2; ++half) {
       for (int32_t i = 0; i < head_dim / 2; ++i) order.push_back(head * head_dim + 2 * i + half);
     }
+  }
+  return order;
+}
+
+// Row i of `count` rows of gate and as many of up below them, where a file has them by turns.
+inline std::vector<int32_t> rows_by_turns(int32_t count) {
+  std::vector<int32_t> order;
+  for (int32_t half = 0; half < 2; ++half) {
+    for (int32_t i = 0; i < count; ++i) order.push_back(2 * i + half);
   }
   return order;
 }

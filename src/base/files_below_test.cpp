@@ -1,0 +1,137 @@
+#include "base/files_below.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace droidspeak {
+namespace {
+
+namespace fs = std::filesystem;
+
+// root/inside/file and secret/file, beside each other.
+class FilesBelowAFolder : public testing::Test {
+ protected:
+  FilesBelowAFolder() {
+    fs::create_directories(root() / "inside");
+    fs::create_directories(secret());
+    write_file_atomically(root() / "inside/file", "ours");
+    write_file_atomically(secret() / "file", "secret");
+  }
+
+  fs::path root() const { return folder_.path() / "root"; }
+
+  fs::path secret() const { return folder_.path() / "secret"; }
+
+  // What is read; "outside" where nothing is opened.
+  std::string read(const fs::path& path, std::function<void()> before_open = {}) const {
+    std::optional<FileDescriptor> opened =
+        FilesBelow(root(), std::move(before_open)).open(path, path);
+    return opened ? InputFile(std::move(*opened), path).read_text(100) : "outside";
+  }
+
+  void swap_for_link(const fs::path& path, const fs::path& target) const {
+    fs::rename(path, folder_.path() / "away");
+    fs::create_symlink(target, path);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(FilesBelowAFolder, AreOpenedByPathsOfAnyForm) {
+  fs::create_symlink("inside/file", root() / "link");
+  fs::create_symlink(root() / "inside", root() / "whole");
+  fs::create_directory_symlink(root(), folder_.path() / "alias");
+  for (const fs::path& path :
+       {fs::path("inside/file"), fs::path("./inside/../inside//file"), root() / "inside/file",
+        folder_.path() / "alias/inside/file", fs::path("link"), fs::path("whole/file")}) {
+    EXPECT_EQ(read(path), "ours") << path;
+  }
+  EXPECT_TRUE(FilesBelow(root()).open(".", "."));
+  EXPECT_EQ(FilesBelow(folder_.path() / "alias").resolve("link"),
+            fs::canonical(root()) / "inside/file");
+}
+
+TEST_F(FilesBelowAFolder, LeaveEverythingElseAlone) {
+  fs::create_symlink(secret() / "file", root() / "link");
+  fs::create_symlink(secret(), root() / "folder");
+  fs::create_symlink("../secret/nothing", root() / "nowhere");
+  fs::create_symlink("loop", root() / "loop");
+  fs::create_directories(folder_.path() / "rooted");
+  write_file_atomically(folder_.path() / "rooted/file", "secret");
+  for (const fs::path& path :
+       {fs::path("link"), fs::path("folder/file"), fs::path("nowhere"), fs::path("loop"),
+        fs::path("../secret/file"), fs::path("inside/../../secret/file"), secret() / "file",
+        fs::path("../rooted/file"), fs::path("../rooted/nothing"), fs::path("inside/file/file"),
+        fs::path("/"), fs::path("..")}) {
+    EXPECT_EQ(read(path), "outside") << path;
+  }
+}
+
+TEST_F(FilesBelowAFolder, NameWhatIsMissingAsTheyWereTold) {
+  try {
+    FilesBelow(root()).open("inside/nothing", "as asked");
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.code(), ErrorCode::kNotFound);
+    EXPECT_STREQ(failure.what(), "as asked: cannot open: No such file or directory");
+  }
+  EXPECT_THROW(FilesBelow(folder_.path() / "nothing"), Failure);
+  EXPECT_THROW(FilesBelow(root() / "inside/file"), Failure);
+}
+
+TEST_F(FilesBelowAFolder, AreNotOpenedWhenTheyBecomeLinks) {
+  EXPECT_EQ(read("inside/file", [&] { swap_for_link(root() / "inside/file", secret() / "file"); }),
+            "outside");
+}
+
+TEST_F(FilesBelowAFolder, AreNotOpenedWhenTheirFolderBecomesALink) {
+  EXPECT_EQ(read("inside/file", [&] { swap_for_link(root() / "inside", secret()); }), "outside");
+}
+
+TEST_F(FilesBelowAFolder, AreThoseOfTheFolderThatWasThere) {
+  EXPECT_EQ(read("inside/file",
+                 [&] {
+                   fs::create_directories(secret() / "inside");
+                   write_file_atomically(secret() / "inside/file", "secret");
+                   swap_for_link(root(), secret());
+                 }),
+            "ours");
+}
+
+// Nobody's fault but ours, and it passes.
+TEST_F(FilesBelowAFolder, AreUnavailableWithoutDescriptors) {
+  const FilesBelow below(root());
+  const FileDescriptor next(::dup(STDIN_FILENO));
+  ASSERT_GE(next.get(), 0);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{static_cast<rlim_t>(next.get()) + 1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ErrorCode code = ErrorCode::kInternal;
+  try {
+    below.open("inside/file", "as asked");
+  } catch (const Failure& failure) {
+    code = failure.code();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(code, ErrorCode::kUnavailable);
+}
+
+TEST_F(FilesBelowAFolder, DoNotWaitForPipes) {
+  ASSERT_EQ(::mkfifo((root() / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(read("pipe"), Failure);
+  EXPECT_THROW(read("inside/file",
+                    [&] {
+                      fs::remove(root() / "inside/file");
+                      ASSERT_EQ(::mkfifo((root() / "inside/file").c_str(), 0600), 0);
+                    }),
+               Failure);
+}
+
+}  // namespace
+}  // namespace droidspeak

@@ -1,0 +1,105 @@
+#include "store/tiers/read_pool.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/test_wait.h"
+#include "store/test_entries.h"
+
+namespace droidspeak {
+namespace {
+
+class PoolSink final : public ReadSink {
+ public:
+  explicit PoolSink(size_t num_entries) : num_done(num_entries), num_found(num_entries) {}
+
+  std::span<std::byte> room(size_t /*index*/, size_t /*bytes*/) override { return {}; }
+
+  void done(size_t index, const BlockLabel* label) override {
+    ++num_done[index];
+    if (label != nullptr) ++num_found[index];
+  }
+
+  bool is_wanted() const override { return true; }
+
+  size_t total_done() const {
+    size_t total = 0;
+    for (const std::atomic<int>& count : num_done) total += static_cast<size_t>(count.load());
+    return total;
+  }
+
+  std::vector<std::atomic<int>> num_done;
+  std::vector<std::atomic<int>> num_found;
+};
+
+std::vector<EntryRead> entries_of(uint64_t count) {
+  std::vector<EntryRead> entries;
+  for (uint64_t i = 0; i < count; ++i) entries.push_back({test_key(i), kv(0)});
+  return entries;
+}
+
+TEST(ReadPool, EveryEntryIsReadOnceWhoeverReadsIt) {
+  BlockLabel label;
+  ReadPool pool([&](const EntryRead& entry, size_t index, ReadSink& sink) {
+    sink.done(index, entry.key == test_key(index) ? &label : nullptr);
+  });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { pool.run(); });
+  std::vector<std::shared_ptr<PoolSink>> sinks;
+  for (size_t count : {100, 1, 1000, 0, 50}) {
+    sinks.push_back(std::make_shared<PoolSink>(count));
+    pool.add(entries_of(count), sinks.back());
+  }
+  for (const auto& sink : sinks)
+    wait_until([&] { return sink->total_done() == sink->num_done.size(); }, "all entries");
+  pool.close();
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& sink : sinks) {
+    for (size_t i = 0; i < sink->num_done.size(); ++i) {
+      EXPECT_EQ(sink->num_done[i], 1);
+      EXPECT_EQ(sink->num_found[i], 1) << "the entry of this number";
+    }
+  }
+}
+
+TEST(ReadPool, EntriesBeginInTheOrderOfNeed) {
+  std::vector<size_t> order;
+  ReadPool pool([&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
+    order.push_back(index);
+    sink.done(index, nullptr);
+  });
+  auto first = std::make_shared<PoolSink>(3);
+  auto second = std::make_shared<PoolSink>(2);
+  pool.add(entries_of(3), first);
+  pool.add(entries_of(2), second);
+  std::thread thread([&] { pool.run(); });
+  wait_until([&] { return second->total_done() == 2; }, "the last entry");
+  pool.close();
+  thread.join();
+  EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2, 0, 1}));
+}
+
+TEST(ReadPool, WhatHasNotBegunIsDoneWhenItCloses) {
+  BlockLabel label;
+  std::atomic<bool> may_go_on = false;
+  ReadPool pool([&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
+    while (!may_go_on) std::this_thread::yield();
+    sink.done(index, &label);
+  });
+  std::thread thread([&] { pool.run(); });
+  auto sink = std::make_shared<PoolSink>(5);
+  pool.add(entries_of(5), sink);
+  auto later = std::make_shared<PoolSink>(2);
+  pool.close();
+  pool.add(entries_of(2), later);
+  may_go_on = true;
+  thread.join();
+  EXPECT_EQ(sink->total_done(), 5u);
+  EXPECT_EQ(later->total_done(), 2u);
+  EXPECT_EQ(later->num_found[0] + later->num_found[1], 0);
+}
+
+}  // namespace
+}  // namespace droidspeak
