@@ -185,7 +185,7 @@ class Server(Process):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             links = self.tiers()[tier].get("links", [])
-            if any(link["bytes_per_second"] > 0 for link in links):
+            if any(link["up"] and link["bytes_per_second"] > 0 for link in links):
                 return
             time.sleep(0.05)
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not (shutil.which("redis-server") or shutil.whic
 
 PROMPT = "Where one variant has read a context, the others start from its caches. " * 8
 WAIT_SECONDS = 60
+READERS = 8  # a server whose link is slow for a moment computes, and rightly so: then another one is asked
 
 
 def wait_until(condition):
@@ -73,7 +74,7 @@ class Node:
         return next(tier for tier in self.call("/v1/droidspeak/state")["caches"]["tiers"] if tier["name"] == "remote")
 
     def is_linked(self):
-        return any(link["bytes_per_second"] > 0 for link in self.remote()["links"])
+        return any(link["up"] for link in self.remote()["links"])
 
 
 def other_base(family):
@@ -126,12 +127,15 @@ def test_nobody_takes_what_is_not_his(written, tmp_path, case):
     alone_flags = [flag for flag in flags if flag in ("--precision", "exact")]
     with Node(family, None, tmp_path, flags=alone_flags) as alone:
         expected = alone.answer(model, tenant)
-    with Node(family, written, tmp_path, secret, flags) as reader:
-        wait_until(reader.is_linked)
-        text, scores = reader.answer(model, tenant)
-        remote = reader.remote()
-    assert text == expected[0]
-    assert scores == pytest.approx(expected[1], abs=1e-4)
+    for _ in range(READERS):
+        with Node(family, written, tmp_path, secret, flags) as reader:
+            wait_until(reader.is_linked)
+            text, scores = reader.answer(model, tenant)
+            remote = reader.remote()
+        assert text == expected[0]
+        assert scores == pytest.approx(expected[1], abs=1e-4)
+        if remote["bytes_read"] + remote["damaged"] > 0 or not (is_shared or secret != "a"):
+            break
     assert (remote["bytes_read"] > 0) == is_shared
     assert (remote["damaged"] > 0) == (secret != "a"), "what was sealed with another secret counts"
 
