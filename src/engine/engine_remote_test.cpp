@@ -222,5 +222,22 @@ TEST(RemoteSharing, ALoadThatIsSlowerThanComputingIsNotBegun) {
   EXPECT_EQ(engine.metrics().store.of(Tier::kRemote).hits, 0u);
 }
 
+TEST(RemoteSharing, WhatIsHereIsUsedThoughTheRestWouldTakeLongerThanComputing) {
+  SharedFamily family;
+  MapServer server;
+  std::vector<int32_t> prompt = question(1, 256, 10);
+  EngineOptions options = remote_engine(server.servers());
+  read_with_one_engine(family, options, prompt);
+  options.fixed_costs->token_seconds = 1e-15;
+  options.fixed_costs->attention_seconds = 0;
+  Engine engine(family.ops(), family.file(), options);
+  wait_for_link(engine);
+  std::vector<int32_t> beginning(prompt.begin(), prompt.begin() + 130);
+  generate(engine, {.model = "base", .prompt = beginning, .max_tokens = 1});
+  Outcome outcome = generate(engine, {.model = "base", .prompt = prompt, .max_tokens = 4});
+  EXPECT_EQ(outcome.report.cached_tokens, 128);
+  EXPECT_EQ(engine.metrics().store.of(Tier::kRemote).hits, 0u);
+}
+
 }  // namespace
 }  // namespace droidspeak

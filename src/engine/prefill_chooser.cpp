@@ -181,12 +181,24 @@ size_t PrefillChooser::stored_blocks(std::span<const Digest> keys) const {
   return store_.longest_prefix(keys, key_value_entries(options_.layout.num_layers));
 }
 
-void PrefillChooser::add(Search& search, PrefillChoice choice) const {
-  choice.stored.avoided = search.avoided;
-  if (search.avoided.any()) shorten(choice, search.avoided);
-  if (choice.stored.num_blocks() == 0) return;
-  choice.predicted_seconds = predict(search.sequence, choice);
+// What lies behind links may be dear, or out of reach: what lies here is a choice of its own then.
+void PrefillChooser::add(Search& search, const PrefillChoice& choice) const {
+  TierSet links;
+  for (Tier tier : kAllTiers) links[index_of(tier)] = is_behind_link(tier);
+  TierSet read = add_without(search, choice, search.avoided);
+  if ((read & links).any()) add_without(search, choice, search.avoided | links);
+}
+
+TierSet PrefillChooser::add_without(Search& search, PrefillChoice choice, TierSet avoided) const {
+  choice.stored.avoided = avoided;
+  if (avoided.any()) shorten(choice, avoided);
+  if (choice.stored.num_blocks() == 0) return {};
+  PrefillWork work = work_of(search.sequence, choice);
+  choice.predicted_seconds = costs_.prefill_seconds(work);
   search.candidates.push_back(std::move(choice));
+  TierSet read;
+  for (size_t i = 0; i < kNumTiers; ++i) read[i] = work.load_bytes[i] > 0;
+  return read;
 }
 
 // To the leading blocks that other tiers have, e.g. because a load has brought them before it
@@ -294,8 +306,8 @@ void PrefillChooser::add_entry(Search& search, SenderCache cache, const PlanEntr
   PrefillChoice mixed = choice;
   find_mixed(search.sequence, cache, mixed);
   choice.stored.cut(blocks_with_input(cache, entry.plan));
-  add(search, std::move(choice));
-  add(search, std::move(mixed));
+  add(search, choice);
+  add(search, mixed);
 }
 
 // What the variant has stored of reading this prompt with the plan before, or nothing.
@@ -400,7 +412,8 @@ PrefillChoice PrefillChooser::choose_by_name(Sequence& sequence, TierSet avoided
 PrefillChoice PrefillChooser::choose_base(Sequence& sequence, TierSet avoided) const {
   Search search{sequence, avoided};
   add_exact(search);
-  PrefillChoice choice = std::move(search.candidates.back());
+  PrefillChoice choice = *std::ranges::max_element(
+      search.candidates, {}, [](const PrefillChoice& own) { return own.stored.num_blocks(); });
   bool takes_some = choice.stored.num_blocks() > 0 && sequence.num_base_blocks() > 0;
   if (!takes_some) choice.fallback = "no cache of the sender";
   return choice;
@@ -441,6 +454,10 @@ bool PrefillChooser::has_time(const Sequence& sequence, double seconds) const {
 }
 
 double PrefillChooser::predict(const Sequence& sequence, const PrefillChoice& choice) const {
+  return costs_.prefill_seconds(work_of(sequence, choice));
+}
+
+PrefillWork PrefillChooser::work_of(const Sequence& sequence, const PrefillChoice& choice) const {
   PrefillWork work{.context_tokens = choice.num_tokens()};
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
   work.recompute_work = choice.stored.recompute_work();
@@ -464,7 +481,7 @@ double PrefillChooser::predict(const Sequence& sequence, const PrefillChoice& ch
   for (Tier tier : kAllTiers) {
     if (work.load_bytes[index_of(tier)] > 0) work.links[index_of(tier)] = store_.link_cost_of(tier);
   }
-  return costs_.prefill_seconds(work);
+  return work;
 }
 
 }  // namespace droidspeak

@@ -126,7 +126,9 @@ class PrefillChooser {
   void add_auto(Search& search) const;
   void add_sender(Search& search, const std::shared_ptr<const Variant>& sender) const;
   void add_entry(Search& search, SenderCache cache, const PlanEntry& entry) const;
-  void add(Search& search, PrefillChoice choice) const;
+  void add(Search& search, const PrefillChoice& choice) const;
+  // The tiers that it would read from.
+  TierSet add_without(Search& search, PrefillChoice choice, TierSet avoided) const;
   void shorten(PrefillChoice& choice, TierSet avoided) const;
   void find_mixed(const Sequence& sequence, const SenderCache& cache, PrefillChoice& mixed) const;
   PrefillChoice choose_again(Sequence& sequence, TierSet avoided) const;
@@ -143,6 +145,7 @@ class PrefillChooser {
 
   bool is_stored(const PrefillChoice& choice) const;
   double predict(const Sequence& sequence, const PrefillChoice& choice) const;
+  PrefillWork work_of(const Sequence& sequence, const PrefillChoice& choice) const;
   size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
 
   const ModelFamily& family_;
