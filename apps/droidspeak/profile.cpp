@@ -153,7 +153,7 @@ void add_profile(CLI::App& app) {
       ->add_option("--fit-contexts", options.fit_contexts,
                    "Rows that maps are fitted on, those measured among them, as far as the data "
                    "goes (default: three times --contexts)")
-      ->check(not_negative());
+      ->check(CLI::Range(0, 1 << 20));
   command->add_option("--confirm-data", options.confirm_data,
                       "Rows that confirm the best plans (default: those of --data that serve "
                       "nothing else)");
@@ -161,7 +161,7 @@ void add_profile(CLI::App& app) {
       ->add_option("--confirm-contexts", options.confirm_contexts,
                    "Rows that the best plans are measured on once more, as far as the data goes; "
                    "what the book promises rests on them (0: none)")
-      ->check(not_negative())
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--group", options.group, "Layers per step of the heat map")
       ->check(CLI::Range(1, 64))

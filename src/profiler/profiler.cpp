@@ -5,6 +5,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -134,7 +135,8 @@ class ProfileRun {
     if (!options_.confirm_data.empty() && options_.confirm_contexts > 0) {
       QaFile file = read_qa_file(options_.confirm_data);
       confirming_digest_ = file.digest.hex();
-      confirming_prompts_ = read_prompts(file, options_.confirm_contexts).prompts;
+      confirming_prompts_ = read_prompts(file, 0).prompts;
+      leave_out_known_rows();
     }
     if (options_.confirm_contexts == 0 || std::ssize(confirming_prompts_) >= num_contexts()) return;
     warn(
@@ -142,6 +144,21 @@ class ProfileRun {
                     "what the book promises rests on the {} that plans are chosen by",
                     confirming_prompts_.size(), num_contexts(), num_contexts()));
     confirming_prompts_.clear();
+  }
+
+  // What plans were chosen by, or maps fitted on, confirms nothing.
+  void leave_out_known_rows() {
+    std::set<std::vector<int32_t>> known;
+    for (const QaPrompt& prompt : prompts_) known.insert(prompt.tokens);
+    for (const QaPrompt& prompt : fit_prompts_) known.insert(prompt.tokens);
+    size_t left_out = std::erase_if(
+        confirming_prompts_, [&](const QaPrompt& prompt) { return known.contains(prompt.tokens); });
+    if (left_out > 0) {
+      warn(fmt::format("{}: {} rows are measured or fitted on already and confirm nothing",
+                       options_.confirm_data.string(), left_out));
+    }
+    auto most = static_cast<size_t>(options_.confirm_contexts);
+    if (confirming_prompts_.size() > most) confirming_prompts_.resize(most);
   }
 
   void start_record() {

@@ -207,6 +207,16 @@ TEST_F(ProfilerTest, RowsOfAnotherFileConfirmAsWell) {
   EXPECT_EQ(book.num_confirming, 5);
 }
 
+TEST_F(ProfilerTest, RowsThatHaveChosenPlansConfirmNothing) {
+  ProfileOptions profile = options("book.json");
+  profile.confirm_data = data_;
+  std::string said;
+  profile.warn = [&](const std::string& line) { said += line + "\n"; };
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_confirming, 0);
+  EXPECT_THAT(said, HasSubstr("rows are measured or fitted on already and confirm nothing"));
+}
+
 TEST_F(ProfilerTest, TooFewFurtherRowsConfirmNothingAndThatIsSaid) {
   std::string text;
   for (int i = 0; i < 7; ++i) text += item_row(i);

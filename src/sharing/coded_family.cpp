@@ -1,5 +1,6 @@
 #include "sharing/coded_family.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -44,10 +45,22 @@ std::vector<float> read_step_factors(const std::filesystem::path& path, const Mo
 }
 
 KeyRotation key_rotation_of(const ModelConfig& config, int32_t max_positions) {
-  KeyRotation rotation{rotation_of(config.rope, max_positions).frequencies, {}};
+  std::vector<std::vector<float>> of_layers;  // nothing where K is not rotated
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (!config.is_rotated(layer) ||
-        rotation_of(config.rope_of(layer), max_positions).frequencies != rotation.frequencies)
+    of_layers.emplace_back();
+    if (config.is_rotated(layer))
+      of_layers.back() = rotation_of(config.rope_of(layer), max_positions).frequencies;
+  }
+  KeyRotation rotation{rotation_of(config.rope, max_positions).frequencies, {}};
+  auto num_with = [&](const auto& frequencies) {
+    return std::ranges::count(of_layers, frequencies);
+  };
+  for (const std::vector<float>& frequencies : of_layers) {
+    if (!frequencies.empty() && num_with(frequencies) > num_with(rotation.frequencies))
+      rotation.frequencies = frequencies;
+  }
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (of_layers[static_cast<size_t>(layer)] != rotation.frequencies)
       rotation.unturned_layers.push_back(layer);
   }
   return rotation;

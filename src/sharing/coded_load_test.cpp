@@ -221,6 +221,10 @@ TEST(KeyRotation, LeavesOutLayersWithAnotherRopeOrNone) {
   config.local_rope = RopeConfig{.theta = 1e4, .rotary_dim = 8};
   config.windows = {512, 0, 512, 0, 0};
   EXPECT_EQ(key_rotation_of(config, 1000).unturned_layers, (std::vector<int32_t>{0, 2, 3}));
+  config.windows = {512, 512, 512, 0, 0};
+  KeyRotation local = key_rotation_of(config, 1000);
+  EXPECT_EQ(local.unturned_layers, (std::vector<int32_t>{3, 4})) << "most are local";
+  EXPECT_NE(local.frequencies, all.frequencies);
   config.local_rope = config.rope;
   EXPECT_EQ(key_rotation_of(config, 1000).unturned_layers, (std::vector<int32_t>{3}));
   EXPECT_EQ(key_rotation_of(config, 1000).frequencies, all.frequencies);

@@ -12,6 +12,9 @@ namespace {
 // Begun and not taken yet: enough for the fastest link, little beside the host tier's memory.
 constexpr uint64_t kMostBytes = uint64_t{256} << 20;
 constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
+// The same of all readers together; beyond that each goes on in small pieces.
+constexpr uint64_t kMostBytesOfAll = 2 * kMostBytes;
+constexpr uint64_t kSmallPieceBytes = uint64_t{2} << 20;
 constexpr size_t kUnknownBytes = size_t{1} << 20;
 constexpr std::chrono::milliseconds kLook{20};  // how often a waiting reader looks whether to stop
 
@@ -115,6 +118,10 @@ std::optional<PinnedEntry> Arrivals::pinned(const Place& place) const {
   return PinnedEntry(place.extent, place.extent->bytes(), parts_.tier, place.coding);
 }
 
+bool ArrivalTable::has_room_for(uint64_t bytes) const {
+  return bytes_ + bytes <= kMostBytesOfAll;
+}
+
 std::optional<Arriving> ArrivalTable::find(const EntryRead& entry) const {
   MutexLock lock(mutex_);
   auto found = places_.find(entry);
@@ -178,18 +185,21 @@ CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
 }
 
 void ReadAhead::begin_more() {
-  while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes) begin_piece();
+  while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes &&
+         parts_.table.has_room_for(kPieceBytes))
+    begin_piece(kPieceBytes);
 }
 
 // What is needed at this moment does not wait for what lies before it to be taken.
 void ReadAhead::begin(const EntryRead& entry) {
-  while (is_waiting_.contains(entry)) begin_piece();
+  while (is_waiting_.contains(entry))
+    begin_piece(parts_.table.has_room_for(kPieceBytes) ? kPieceBytes : kSmallPieceBytes);
 }
 
-void ReadAhead::begin_piece() {
+void ReadAhead::begin_piece(uint64_t most_bytes) {
   std::map<CacheTier*, std::vector<EntryRead>> by_tier;
   uint64_t bytes = 0;
-  while (!waiting_.empty() && bytes < kPieceBytes) {
+  while (!waiting_.empty() && bytes < most_bytes) {
     EntryRead entry = waiting_.front();
     waiting_.pop_front();
     is_waiting_.erase(entry);
@@ -203,6 +213,7 @@ void ReadAhead::begin_piece() {
     }
   }
   arriving_bytes_ += bytes;
+  parts_.table.add_bytes(bytes);
   for (auto& [tier, entries] : by_tier) {
     auto arrivals = std::make_shared<Arrivals>(
         Arrivals::Parts{parts_.host, parts_.sizes, parts_.pieces_are, tier->tier()},
@@ -232,9 +243,11 @@ std::optional<PinnedEntry> ReadAhead::take(const EntryRead& entry) {
   std::optional<PinnedEntry> taken = arriving.arrivals->wait(arriving.index, is_stopped_);
   arriving.arrivals->remove_wanted();
   MutexLock lock(mutex_);
-  arriving_bytes_ -= bytes_of(entry.id);
   if (taken && arriving.reader == Arriving::Reader::kThis) taken_bytes_ += taken->value_bytes();
-  if (!is_stopped_) begin_more();
+  if (is_stopped_) return taken;  // stop() gives back all that was begun
+  arriving_bytes_ -= bytes_of(entry.id);
+  parts_.table.remove_bytes(bytes_of(entry.id));
+  begin_more();
   return taken;
 }
 
@@ -261,6 +274,7 @@ void ReadAhead::stop() {
   is_waiting_.clear();
   for (const auto& [entry, arriving] : arriving_) arriving.arrivals->remove_wanted();
   arriving_.clear();
+  parts_.table.remove_bytes(std::exchange(arriving_bytes_, 0));
 }
 
 }  // namespace droidspeak

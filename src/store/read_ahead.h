@@ -107,6 +107,13 @@ struct Arriving {
 // What is on its way in the whole store. Thread-safe.
 class ArrivalTable {
  public:
+  // Bytes that readers have begun and not taken yet; host memory may have no room for them.
+  void add_bytes(uint64_t bytes) { bytes_ += bytes; }
+
+  void remove_bytes(uint64_t bytes) { bytes_ -= bytes; }
+
+  bool has_room_for(uint64_t bytes) const;
+
   // A read of the entry that has not failed.
   std::optional<Arriving> find(const EntryRead& entry) const;
   void add(const std::shared_ptr<Arrivals>& arrivals);
@@ -119,6 +126,7 @@ class ArrivalTable {
 
   void forget_ended() REQUIRES(mutex_);
 
+  std::atomic<uint64_t> bytes_ = 0;
   mutable Mutex mutex_;
   std::unordered_map<EntryRead, Place, EntryReadHash> places_ GUARDED_BY(mutex_);
   size_t limit_ GUARDED_BY(mutex_) = 4096;
@@ -160,7 +168,7 @@ class ReadAhead {
 
  private:
   void begin_more() REQUIRES(mutex_);
-  void begin_piece() REQUIRES(mutex_);
+  void begin_piece(uint64_t most_bytes) REQUIRES(mutex_);
   void begin(const EntryRead& entry) REQUIRES(mutex_);
   size_t bytes_of(EntryId id) const;
   CacheTier* tier_of(const EntryRead& entry) const;

@@ -266,6 +266,23 @@ TEST_F(ReadingAhead, WhatIsNeededNowDoesNotWaitForRoom) {
   EXPECT_EQ(link_.num_begun(), 384u) << "two more pieces";
 }
 
+TEST_F(ReadingAhead, AllTogetherBeginHalfAGigabyteAndThenNoMoreThanIsNeeded) {
+  std::vector<std::unique_ptr<ReadAhead>> readers;
+  for (uint64_t context = 0; context < 4; ++context) {
+    std::vector<EntryRead> entries;
+    for (uint64_t block = 0; block < 300; ++block)
+      entries.push_back(entry(1000 * context + block, input(0)));
+    readers.push_back(read(entries));
+  }
+  EXPECT_EQ(link_.num_begun(), 512u) << "a megabyte each, as their size is not known";
+  link_.fails_at_once = true;
+  EXPECT_FALSE(readers[2]->take(entry(2000, input(0))));
+  EXPECT_EQ(link_.num_begun(), 514u) << "a small piece";
+  readers[0].reset();
+  EXPECT_FALSE(readers[3]->take(entry(3000, input(0))));
+  EXPECT_EQ(link_.num_begun(), 514u + 256u) << "what a reader gives up makes room for others";
+}
+
 TEST_F(ReadingAhead, KnowsTheSizesOfTheLayout) {
   sizes_.layout = {.num_layers = 1, .num_kv_heads = 64, .head_dim = 512, .dtype = DType::kF32};
   sizes_.input_bytes = size_t{32} << 20;
