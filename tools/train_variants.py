@@ -163,6 +163,10 @@ def run_check(options) -> None:
             raise SystemExit(f"{folder}: PEFT's logits differ by {found['difference']}, expected at most 0.01")
 
 
+def questions_of(path: Path | None) -> set[str]:
+    return {row.request for row in read_qa(path.parent, path.name.removesuffix(".jsonl.gz"))} if path else set()
+
+
 def run_rows(options) -> None:
     """Rows of a task in the QA shape that nothing was trained on (`fit`: contexts of training questions, for maps alone)."""
     task = make_task(options.task, options.data, options.fold, options.most_of_article)
@@ -171,7 +175,8 @@ def run_rows(options) -> None:
     if options.part not in task.measured:
         raise SystemExit(f"{options.part}: {options.task} has no such rows")
     made = task.drawn_rows(options.part, options.draws) if options.draws else enumerate(task.rows(options.part))
-    rows = [example.as_row(name, options.task) for name, example in made][:options.count]
+    asked = questions_of(options.without)
+    rows = [example.as_row(name, options.task) for name, example in made if example.request not in asked][:options.count]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     options.out.write_bytes(gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text)
     print(f"{len(rows)} rows written to {options.out}")
@@ -243,6 +248,7 @@ def parse(arguments=None):
     rows.add_argument("--fold", type=int, choices=list(TEST_REMAINDERS), default=0, help="which articles are kept for tests (qa)")
     rows.add_argument("--draws", type=int, nargs="+", help="each question once for each of these numbers, among other documents")
     rows.add_argument("--most-of-article", type=int, help="questions of one article at most (qa; default: 200)")
+    rows.add_argument("--without", type=Path, help="a .jsonl.gz file of rows whose questions are left out")
     rows.add_argument("--count", type=int, help="the first so many (default: all)")
     options = parser.parse_args(arguments)
     if options.command == "train" and (options.recipe or options.name) not in RECIPES:

@@ -20,6 +20,7 @@ from tables import MARGIN, Measured, auto_of, error_of, mean, name_of, verdict
 
 LIKENESS = 0.3  # correlation of what two contexts of one question lose, assumed; senders on one context have 0.5 to 0.65
 TAIL, POWER = 0.975, 0.9
+LOSSES = (0.0, 0.003, 0.006)
 
 
 def by_question(m, plan):
@@ -39,6 +40,12 @@ def needed(deviation, loss, draws):
     return math.ceil((z * deviation / (MARGIN - loss)) ** 2 * (LIKENESS + (1 - LIKENESS) / draws))
 
 
+def chance(deviation, loss, draws, questions):
+    """That so many questions show the margin."""
+    error = deviation * math.sqrt((LIKENESS + (1 - LIKENESS) / draws) / questions)
+    return NormalDist().cdf((MARGIN - loss) / error - NormalDist().inv_cdf(TAIL))
+
+
 def power(options):
     for path in options.rows:
         m = Measured(path)
@@ -47,8 +54,13 @@ def power(options):
         for plan in plans:
             changes = m.differences(plan)
             deviation = error_of(changes) * math.sqrt(len(changes)) / full
-            print(f"{m.pair}, {name_of(plan)}: {len(changes)} rows, deviation {deviation:.3f} of the score; questions with {options.draws} contexts each for a power of "
-                  f"{POWER:.0%}: " + ", ".join(f"{needed(deviation, loss, options.draws)} at a loss of {loss:.1%}" for loss in (0.0, 0.003, 0.006)))
+            head = f"{m.pair}, {name_of(plan)}: {len(changes)} rows, deviation {deviation:.3f} of the score; {options.draws} contexts a question: "
+            if options.questions:
+                print(head + f"chance with {options.questions} questions " + ", ".join(
+                    f"{chance(deviation, loss, options.draws, options.questions):.0%} at a loss of {loss:.1%}" for loss in LOSSES))
+            else:
+                print(head + f"questions for a power of {POWER:.0%} " + ", ".join(
+                    f"{needed(deviation, loss, options.draws)} at a loss of {loss:.1%}" for loss in LOSSES))
 
 
 def judge(options):
@@ -71,6 +83,7 @@ def main():
         if run is power:
             command.add_argument("--plan", help="one plan (default: each that was measured)")
             command.add_argument("--draws", type=int, default=1)
+            command.add_argument("--questions", type=int, help="how likely so many show it, instead of how many are needed")
     options = parser.parse_args()
     options.run(options)
     return 0
