@@ -155,7 +155,7 @@ class Campaign:
         sender, receiver = pair.split(":")
         book.parent.mkdir(exist_ok=True)
         self.call(f"profile.{receiver}", [self.args.program, "profile", "--family", self.family(pair, None), "--sender", sender, "--receiver", receiver,
-                                          "--device", self.args.device, "--kv-memory", self.args.kv_memory, "--data", PROFILE_ROWS, "--metric", "f1",
+                                          "--device", self.args.device, "--kv-memory", self.args.kv_memory, "--threads", 4, "--data", PROFILE_ROWS, "--metric", "f1",
                                           "--contexts", self.args.contexts, "--fit-contexts", self.args.fit_contexts, "--confirm-contexts", 0,
                                           "--group", self.args.group, "--out", book])
         say(f"{receiver} from {sender} is profiled")
@@ -188,6 +188,7 @@ class Campaign:
                                   device=self.args.device, profile=False, shards=self.args.shards, kv_memory=self.args.kv_memory, part=part,
                                   plans=plans, sets="own", until=self.queue.until)
         made = Pair(args, pair)
+        made.common += ["--threads", 2, "--cache-memory", "1GiB"]  # many processes share the host
         made.prepare()
         return made
 
