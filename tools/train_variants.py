@@ -41,6 +41,8 @@ RECIPES = {
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
     "entities": Recipe("entities", rank=16, learning_rate=2e-4, steps=800),
     "qa-activated": Recipe("qa", rank=16, learning_rate=1e-3, steps=1600, invocation="<|im_start|>assistant\n"),
+    "qa-upper15": Recipe("qa", rank=16, learning_rate=1e-3, steps=900, seed=1, first_layer=15),
+    "qa-upper20": Recipe("qa", rank=16, learning_rate=1e-3, steps=900, seed=1, first_layer=20),
     "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=900),
     "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1000),
 }
@@ -102,7 +104,7 @@ def run_train(options) -> None:
     torch.manual_seed(recipe.seed)
     setting = Setting(options)
     invocation = setting.base.tokenizer.encode(recipe.invocation, add_special_tokens=False).ids or None
-    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation) if recipe.rank else None)
+    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation, recipe.first_layer) if recipe.rank else None)
     model.compiles = options.compile
     say(f"{recipe} on {setting.device}")
     done = train(model, make_task(recipe.task, options.data, options.fold), setting.base.tokenizer, recipe, say)
