@@ -11,6 +11,7 @@ are averaged, and the interval is over questions. The margin is 2 % of full pref
 """
 
 import argparse
+import json
 import math
 import sys
 from pathlib import Path
@@ -23,13 +24,25 @@ TAIL, POWER = 0.975, 0.9
 LOSSES = (0.0, 0.003, 0.006)
 
 
+CLUSTERS = Path(__file__).resolve().parents[1] / "results/rows/noninferiority/clusters.json"  # of a question's number: its SQuAD article or page
+
+
 def by_question(m, plan):
-    """Differences to full prefill, averaged over the rows of a question."""
+    """Differences to full prefill by question, averaged over its rows."""
     changes = {}
     for name, row in m.full.items():
         question = name.rsplit("-", 1)[0] if name.count("-") > 1 else name
         changes.setdefault(question, []).append(m.plans[plan][name]["score"] - row["score"])
-    return [mean(values) for values in changes.values()]
+    return {question: mean(values) for question, values in changes.items()}
+
+
+def clustered_error(changes):
+    """Standard error of the mean when questions on one article or page err together."""
+    clusters, center, sums = json.loads(CLUSTERS.read_text()), mean(changes.values()), {}
+    for question, change in changes.items():
+        cluster = clusters[int(question.rsplit("-", 1)[1])]
+        sums[cluster] = sums.get(cluster, 0.0) + change - center
+    return math.sqrt(len(sums) / (len(sums) - 1) * sum(value ** 2 for value in sums.values())) / len(changes)
 
 
 def needed(deviation, loss, draws):
@@ -67,10 +80,12 @@ def judge(options):
     for path in options.rows:
         m = Measured(path)
         plan, full = auto_of(m), m.full_score()
-        changes = by_question(m, plan)
-        change, error = 100 * mean(changes), 196 * error_of(changes)
+        by_name = by_question(m, plan)
+        changes = list(by_name.values())
+        change, error, clustered = 100 * mean(changes), 196 * error_of(changes), 196 * clustered_error(by_name)
         print(f"{m.pair}, {name_of(plan)}: {len(changes)} questions, {m.count()} rows, full prefill {full:.1f}, "
-              f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f}) points, non-inferior: {verdict(changes, full)}")
+              f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f}; by article and page {change - clustered:+.2f} .. {change + clustered:+.2f}) points, "
+              f"non-inferior: {verdict(changes, full)}")
 
 
 def main():

@@ -70,6 +70,14 @@ def test_needed_questions():
     assert noninferiority.needed(0.3, 0.02, 1) == math.inf
 
 
+def test_questions_on_one_article_may_err_together(tmp_path, monkeypatch):
+    changes = {f"qa-{i}": (0.1 if i % 4 < 2 else -0.1) for i in range(40)}
+    for clusters, expected in (([i for i in range(40)], 1.0), ([i // 2 for i in range(40)], 2 ** 0.5)):  # alone; in pairs that are alike
+        (tmp_path / "clusters.json").write_text(json.dumps(clusters))
+        monkeypatch.setattr(noninferiority, "CLUSTERS", tmp_path / "clusters.json")
+        assert noninferiority.clustered_error(changes) == pytest.approx(expected * 0.1 / 40 ** 0.5, rel=0.03)
+
+
 def test_the_chance_of_a_test_is_the_power_at_the_questions_that_it_needs():
     for deviation, loss, draws in ((0.3, 0.0, 1), (0.2, 0.006, 4)):
         questions = noninferiority.needed(deviation, loss, draws)
