@@ -33,7 +33,7 @@ demo: build models ## the whole story: full prefill, plain reuse, DroidSpeak, on
 	@python3 tools/demo.py
 
 serve: build models ## the server with the default family on 127.0.0.1:8080, web page at /
-	@$(BUILD)/droidspeak serve --family $(MODEL) --host 127.0.0.1 --port 8080 --adapter-root families/smollm2
+	@$(BUILD)/droidspeak serve --family $(MODEL) --host 127.0.0.1 --port 8080 --adapter-root families/smollm2 --min-quality 0.97
 
 test: models ## install what is missing, build, run every test
 	@tools/setup test

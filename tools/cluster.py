@@ -52,7 +52,7 @@ class Cluster:
             raise
 
     def start(self, args):
-        flags = ["--kv-memory", "512MiB", "--cache-memory", "1GiB"]
+        flags = ["--kv-memory", "512MiB", "--cache-memory", "1GiB", "--min-quality", str(args.min_quality)]
         if not args.without_redis:
             flags += self.start_redis()
         for i in range(NUM_SERVERS):

@@ -45,9 +45,10 @@ def percentile(values, share):
 class Server:
     """The real server on a free loopback port."""
 
-    def __init__(self, binary, family, log):
+    def __init__(self, binary, family, min_quality, log):
         self.log = open(log, "w")
-        self.process = subprocess.Popen([binary, "serve", "--family", family, "--host", "127.0.0.1", "--port", "0", "--kv-memory", "1GiB", "--cache-memory", "3GiB"],
+        self.process = subprocess.Popen([binary, "serve", "--family", family, "--host", "127.0.0.1", "--port", "0", "--kv-memory", "1GiB", "--cache-memory", "3GiB",
+                                         "--min-quality", str(min_quality)],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True)
         for line in self.process.stdout:
             match = re.search(r"listening on http://[^:]+:(\d+)", line)
@@ -168,6 +169,7 @@ def argument_parser(description, name, contexts):
     parser.add_argument("--sender", default="base")
     parser.add_argument("--receiver", default="qa")
     parser.add_argument("--contexts", type=int, default=contexts)
+    parser.add_argument("--min-quality", type=float, default=0.97, help="quality floor of the server")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / name)
     return parser
 
@@ -178,7 +180,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     rows = load_rows(args.data, args.contexts)
     start = time.time()
-    server = Server(args.binary, args.family, out / "server.log")
+    server = Server(args.binary, args.family, args.min_quality, out / "server.log")
     try:
         results, tokens = run(server, rows, args.sender, args.receiver)
     finally:

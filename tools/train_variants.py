@@ -41,6 +41,8 @@ RECIPES = {
     "sentiment": Recipe("sentiment", rank=16, learning_rate=5e-4, steps=600),
     "entities": Recipe("entities", rank=16, learning_rate=2e-4, steps=800),
     "qa-activated": Recipe("qa", rank=16, learning_rate=1e-3, steps=1600, invocation="<|im_start|>assistant\n"),
+    "qa-upper15": Recipe("qa", rank=16, learning_rate=1e-3, steps=900, seed=1, first_layer=15),
+    "qa-upper20": Recipe("qa", rank=16, learning_rate=1e-3, steps=900, seed=1, first_layer=20),
     "qa-full": Recipe("qa", rank=0, learning_rate=1e-4, steps=900),
     "math-full": Recipe("math", rank=0, learning_rate=1e-4, steps=1000),
 }
@@ -102,7 +104,7 @@ def run_train(options) -> None:
     torch.manual_seed(recipe.seed)
     setting = Setting(options)
     invocation = setting.base.tokenizer.encode(recipe.invocation, add_special_tokens=False).ids or None
-    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation) if recipe.rank else None)
+    model = setting.model(Lora(setting.base, recipe.rank, 2.0 * recipe.rank, invocation, recipe.first_layer) if recipe.rank else None)
     model.compiles = options.compile
     say(f"{recipe} on {setting.device}")
     done = train(model, make_task(recipe.task, options.data, options.fold), setting.base.tokenizer, recipe, say)
@@ -163,6 +165,10 @@ def run_check(options) -> None:
             raise SystemExit(f"{folder}: PEFT's logits differ by {found['difference']}, expected at most 0.01")
 
 
+def questions_of(path: Path | None) -> set[str]:
+    return {row.request for row in read_qa(path.parent, path.name.removesuffix(".jsonl.gz"))} if path else set()
+
+
 def run_rows(options) -> None:
     """Rows of a task in the QA shape that nothing was trained on (`fit`: contexts of training questions, for maps alone)."""
     task = make_task(options.task, options.data, options.fold, options.most_of_article)
@@ -171,7 +177,8 @@ def run_rows(options) -> None:
     if options.part not in task.measured:
         raise SystemExit(f"{options.part}: {options.task} has no such rows")
     made = task.drawn_rows(options.part, options.draws) if options.draws else enumerate(task.rows(options.part))
-    rows = [example.as_row(name, options.task) for name, example in made][:options.count]
+    asked = questions_of(options.without)
+    rows = [example.as_row(name, options.task) for name, example in made if example.request not in asked][:options.count]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     options.out.write_bytes(gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text)
     print(f"{len(rows)} rows written to {options.out}")
@@ -243,6 +250,7 @@ def parse(arguments=None):
     rows.add_argument("--fold", type=int, choices=list(TEST_REMAINDERS), default=0, help="which articles are kept for tests (qa)")
     rows.add_argument("--draws", type=int, nargs="+", help="each question once for each of these numbers, among other documents")
     rows.add_argument("--most-of-article", type=int, help="questions of one article at most (qa; default: 200)")
+    rows.add_argument("--without", type=Path, help="a .jsonl.gz file of rows whose questions are left out")
     rows.add_argument("--count", type=int, help="the first so many (default: all)")
     options = parser.parse_args(arguments)
     if options.command == "train" and (options.recipe or options.name) not in RECIPES:

@@ -182,8 +182,8 @@ void run_generate(const GenerateOptions& options) {
     fmt::print(stderr,
                "droidspeak: the sender's cache was not usable ({}); the context was read in full\n",
                timings.fallback);
-    shown = "full";
   }
+  if (timings.reused_tokens == 0) shown = "full";  // as with a context shorter than a block
   int32_t produced = 0;
   while (writer.accept(token) && ++produced < options.max_tokens) {
     token = writer.choose(

@@ -123,8 +123,14 @@ void run_score(const ScoreOptions& options) {
   PromptJob plan = make_plan(workspace, options, tokens, shown);
   TokenScores scores(workspace, *plan.receiver->transformer, tokens);
   BlockTable table;
-  workspace.runner->partial_prefill(
+  PromptTimings timings = workspace.runner->partial_prefill(
       tokens, plan, table, [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
+  if (!timings.fallback.empty()) {
+    fmt::print(stderr,
+               "droidspeak: the sender's cache was not usable ({}); the context was read in full\n",
+               timings.fallback);
+  }
+  if (timings.reused_tokens == 0) shown = "full";  // as with a context shorter than a block
   double sum = 0;
   for (size_t i = scored_from; i < tokens.size(); ++i) sum -= scores.logprobs()[i];
   double nll = sum / static_cast<double>(tokens.size() - scored_from);
@@ -137,7 +143,7 @@ void run_score(const ScoreOptions& options) {
                      {"nll", nll},
                      {"perplexity", std::exp(nll)},
                      {"plan", shown},
-                     {"translated", plan.translator != nullptr}};
+                     {"translated", plan.translator != nullptr && timings.reused_tokens > 0}};
   if (options.wants_logprobs) {
     out["logprobs"] = nlohmann::json::array();
     for (double value : scores.logprobs())

@@ -44,7 +44,7 @@ def parse_arguments():
     parser.add_argument("--part", default="test", help="which rows of the receiver's own task: ROWS/TASK.PART.jsonl.gz")
     parser.add_argument("--plans", help="plans instead of those named above, separated by ;")
     parser.add_argument("--seconds", type=float, default=0, help="begin no part after so long, and end what runs then (0: no limit)")
-    parser.add_argument("--sets", default="own,other", help="own: the receiver's task; other: HotpotQA, 2WikiMultihopQA, MuSiQue")
+    parser.add_argument("--sets", default="own,other", help="own: the receiver's task; other: HotpotQA, 2WikiMultihopQA, MuSiQue; else ROWS/NAME.test.jsonl.gz")
     return parser.parse_args()
 
 
@@ -127,9 +127,9 @@ class Pair:
             rows = read_lines(self.args.rows / f"{self.task}.{self.args.part}.jsonl.gz")
             most = TASKS[self.task][2] if self.args.part == "test" else 0
             yield self.task, rows[:most or None], self.args.plans or PLANS
-        if "other" in wanted and self.task == "qa":
-            for name in OTHER_SETS:
-                yield name, read_lines(self.args.rows / f"{name}.test.jsonl.gz"), self.args.plans or OTHER_PLANS
+        others = [name for one in wanted for name in (OTHER_SETS if one == "other" else [] if one == "own" else [one])]
+        for name in others if self.task == "qa" else []:
+            yield name, read_lines(self.args.rows / f"{name}.test.jsonl.gz"), self.args.plans or OTHER_PLANS
 
     def shards(self):
         for name, rows, plans in self.jobs():
@@ -153,7 +153,8 @@ class Pair:
 
     def merge(self):
         """Rows of the parts that are done; a part holds every n-th row, so any number of them is a fair sample."""
-        for name in (self.task, *OTHER_SETS):
+        found = (self.args.out / "work").glob(f"{self.name}.*.rows.jsonl")
+        for name in sorted({path.name.removeprefix(self.name + ".").split(".")[0] for path in found}):
             parts = sorted((self.args.out / "work").glob(f"{self.name}.{name}.*.rows.jsonl"))
             rows = [compact(json.loads(line)) for part in parts for line in part.read_text(encoding="utf-8").splitlines()]
             if rows:

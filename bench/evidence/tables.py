@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "bench/results/rows/evidence"
 SHARES = ROOT / "bench/results/rows/shares"  # further plans on some of the other sets' rows
+CONFIRMED = ROOT / "bench/results/rows/confirmed"  # candidates of the announced test, on profile rows
+JUDGED = ROOT / "bench/results/rows/noninferiority"
 DOCUMENT = ROOT / "docs/evidence.md"
 LEAST_POOLED = 1000  # rows of a pair
 MARGIN = 0.02
@@ -167,7 +169,36 @@ def span_table(measured):
     return table(["pair", "answers", "plan", *(f"tokens {32 * i + 1}-{32 * i + 32}" for i in range(LEAST_SPANS))], rows)
 
 
-TABLES = {"pooled": pooled_table, "own": own_table, "other": other_table, "ratios": ratio_table, "spans": span_table}
+def judged_table(_):
+    """The announced test: questions, their rows averaged."""
+    from noninferiority import by_question, clustered_error  # which needs this module
+    rows = []
+    for m in (Measured(path) for path in sorted(JUDGED.glob("*.jsonl.gz"))):
+        plan, full = auto_of(m), m.full_score()
+        by_name = by_question(m, plan)
+        changes, nll = list(by_name.values()), m.differences(plan, "nll")
+        change, error, clustered = 100 * mean(changes), 196 * error_of(changes), 196 * clustered_error(by_name)
+        rows.append([m.pair, name_of(plan), str(len(changes)), str(m.count()), f"{full:.1f}", f"{change:+.2f} ({change - error:+.2f} .. {change + error:+.2f})",
+                     f"{change - clustered:+.2f} .. {change + clustered:+.2f}", f"{-MARGIN * full:.2f}", f"{m.kl(plan):.4f}", f"{mean(nll):+.4f}", verdict(changes, full)])
+    return table(["pair", "plan (`auto`)", "questions", "rows", "full F1", "shared - full, points (95 %)", "by article and page", "margin", "KL", "gold NLL",
+                  "non-inferior"], rows)
+
+
+def confirmed_table(_):
+    """Candidates on profile rows that have measured nothing else, and what `auto` takes at its default floor."""
+    from confirm import gold_lost, loss_of
+    rows = []
+    for m in (Measured(path) for path in sorted(CONFIRMED.glob("*.jsonl.gz"))):
+        full = m.full_score()
+        for plan in (plan for plan in m.plans if plan[0] != "full"):
+            changes, (lost, error) = m.differences(plan), gold_lost(m.full, m.plans[plan])
+            index = 1 - max(0.0, loss_of({"kl": m.kl(plan), "gold_lost": lost, "gold_lost_se": error}))
+            rows.append([m.pair, str(m.count()), name_of(plan), f"{m.kl(plan):.4f}", f"{100 * lost:+.2f} % ({100 * error:.2f})",
+                         f"{100 * mean(changes):+.2f} of {full:.1f} ({100 * error_of(changes):.2f})", f"{index:.4f}"])
+    return table(["pair", "rows", "plan", "KL", "probability lost (standard error)", "shared - full, points (standard error)", "index"], rows)
+
+
+TABLES = {"judged": judged_table, "confirmed": confirmed_table, "pooled": pooled_table, "own": own_table, "other": other_table, "ratios": ratio_table, "spans": span_table}
 
 
 def main():

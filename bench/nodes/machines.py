@@ -119,7 +119,7 @@ class Server(Process):
         self.socket.unlink(missing_ok=True)
         self.port = HTTP_PORT if network.can_reach_peers else 0
         serve = [args.binary, "serve", "--family", args.family, "--host", network.address(name), "--port", self.port, "--socket", self.socket, "--threads", args.threads,
-                 "--cache-memory", args.cache_memory, "--allowed-host", "*", *flags]
+                 "--cache-memory", args.cache_memory, "--allowed-host", "*", "--min-quality", "0.97", *flags]
         super().__init__(args.out, name, network.command(name, serve))
         self.wait_until(self.is_up)
 

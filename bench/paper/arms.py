@@ -3,6 +3,7 @@
 An arm is a function of a `ContextBatch` that returns a cache of the receiver whose first `lengths` slots are filled.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
@@ -119,17 +120,59 @@ def recompute_tokens(share: float) -> Arm:
     return make
 
 
-def _run_tokens(receiver: Runner, hidden, positions, cache: Mixed, tokens: int) -> None:
-    """Layers from 1 on over tokens at any positions [batch, count]; their K/V replace those of the cache."""
+def _kept(deviation: torch.Tensor, positions: torch.Tensor, count: int) -> torch.Tensor:
+    """Places [batch, count] of the tokens that deviate most, in the order of their positions."""
+    chosen = deviation.argsort(dim=1, descending=True)[:, :count]
+    return chosen.gather(1, positions.gather(1, chosen).argsort(dim=1))
+
+
+def recompute_filtered_tokens(share: float, spread: float = 0.5) -> Arm:
+    """CacheBlend with its gradual filtering: it begins with more tokens than the share and drops, layer by layer, those whose
+    own new K/V differ least from the sender's there: from (1 + spread) to (1 - spread) of the share, which is the same work.
+    K/V that were computed to be compared are kept."""
+    def make(batch: ContextBatch) -> Mixed:
+        cache, receiver, tokens = Mixed.copy_of(batch.sent), batch.receiver, batch.ids.shape[1]
+        embedded = F.embedding(batch.ids, receiver.model.embedding)
+        hidden, _ = receiver.run_layers(embedded, cache, 0, 1)
+        _, keys, values = project(hidden, *batch.rope, receiver.weights[1], receiver.shape)
+        positions = _most_deviating(batch, keys, values, min(1.0, share * (1 + spread)))
+        cache.keys[1, :, :, :tokens], cache.values[1, :, :, :tokens] = keys, values
+        rows = torch.arange(len(positions), device=positions.device)[:, None]
+        hidden, most = hidden[rows, positions.clamp(max=tokens - 1)], positions.shape[1]
+        for i in range(1, receiver.shape.layers):
+            key, value = _project_tokens(receiver, i, hidden, positions)[1:]
+            sent = [x[i][rows, :, positions].transpose(1, 2).float() for x in (batch.sent.keys, batch.sent.values)]
+            cache.keys[i][rows, :, positions], cache.values[i][rows, :, positions] = key.transpose(1, 2), value.transpose(1, 2)
+            deviation = sum((own.float() - other).square().sum((1, 3)) / other.square().sum((1, 3)).mean().clamp(min=1e-12)
+                            for own, other in zip((key, value), sent))
+            deviation[positions >= batch.lengths[:, None]] = -1.0
+            part = (1 + spread - 2 * spread * (i - 1) / (receiver.shape.layers - 2)) / (1 + spread)
+            kept = _kept(deviation, positions, max(1, math.ceil(most * part)))
+            hidden, positions = hidden[rows, kept], positions.gather(1, kept)
+            hidden = _attend_tokens(receiver, i, hidden, positions, cache, tokens)
+        return cache
+    return make
+
+
+def _project_tokens(receiver: Runner, layer: int, hidden, positions):
+    """Queries, keys and values of tokens at any positions [batch, count]."""
     cosine, sine = receiver.model.rope(positions)
+    return project(hidden, cosine[:, None], sine[:, None], receiver.weights[layer], receiver.shape)
+
+
+def _attend_tokens(receiver: Runner, layer: int, hidden, positions, cache: Mixed, tokens: int) -> torch.Tensor:
+    """One layer over tokens at any positions; their K/V replace those of the cache."""
+    query, key, value = _project_tokens(receiver, layer, hidden, positions)
     visible = (torch.arange(tokens, device=hidden.device) <= positions[..., None])[:, None]
     rows = torch.arange(len(positions), device=positions.device)[:, None]
+    cache.keys[layer][rows, :, positions], cache.values[layer][rows, :, positions] = key.transpose(1, 2), value.transpose(1, 2)
+    # Heads are repeated here, because the fused kernels take a mask or grouped heads, not both.
     groups = receiver.shape.heads // receiver.shape.kv_heads
+    repeated = [x[layer, :, :, :tokens].repeat_interleave(groups, dim=1) for x in (cache.keys, cache.values)]
+    return finish(hidden, F.scaled_dot_product_attention(query, *repeated, attn_mask=visible), receiver.weights[layer], receiver.shape)
+
+
+def _run_tokens(receiver: Runner, hidden, positions, cache: Mixed, tokens: int) -> None:
+    """Layers from 1 on over tokens at any positions [batch, count]; their K/V replace those of the cache."""
     for i in range(1, receiver.shape.layers):
-        query, key, value = project(hidden, cosine[:, None], sine[:, None], receiver.weights[i], receiver.shape)
-        cache.keys[i][rows, :, positions] = key.transpose(1, 2)
-        cache.values[i][rows, :, positions] = value.transpose(1, 2)
-        # Heads are repeated here, because the fused kernels take a mask or grouped heads, not both.
-        repeated = [x[i, :, :, :tokens].repeat_interleave(groups, dim=1) for x in (cache.keys, cache.values)]
-        attended = F.scaled_dot_product_attention(query, *repeated, attn_mask=visible)
-        hidden = finish(hidden, attended, receiver.weights[i], receiver.shape)
+        hidden = _attend_tokens(receiver, i, hidden, positions, cache, tokens)

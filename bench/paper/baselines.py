@@ -4,7 +4,7 @@
 Arms, each against the receiver's own full prefill on the same rows: full, plain reuse, a contiguous block (raw, and
 translated where the plan book has maps), as many layers chosen one by one by sensitivity ("critical", with the
 sender's layer input loaded at every transition), and CacheBlend's token selection with the same share of tokens as the
-block has of layers. Needs torch, tokenizers, safetensors and numpy.
+block has of layers, without and with its gradual filtering. Needs torch, tokenizers, safetensors and numpy.
 """
 
 import argparse
@@ -89,6 +89,7 @@ def make_arms(pair: Pair, blocks: list[tuple[int, int]], order: list[int]) -> di
             "layers": count, "recomputed": critical, "transitions": len(arms.runs_of(critical))})
         share = count / pair.layers
         made[f"tokens {count}"] = (arms.recompute_tokens(share), {"layers": count, "token_share": round(share, 4)})
+        made[f"filtered {count}"] = (arms.recompute_filtered_tokens(share), {"layers": count, "token_share": round(share, 4)})
     return made
 
 
@@ -118,7 +119,7 @@ def compare(found: dict[str, Series], blocks: list[tuple[int, int]]) -> list[dic
     made = []
     for first, last in blocks:
         block = found[f"contiguous {last - first}"]
-        for kind in ("critical", "tokens", "translated"):
+        for kind in ("critical", "tokens", "filtered", "translated"):
             if (other := found.get(f"{kind} {last - first}")) is not None:
                 made.append({"first": f"contiguous {last - first}", "second": f"{kind} {last - first}",
                              "kl": difference(block.kl, other.kl), "f1": difference(block.f1, other.f1)})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the plots and tables of docs/results.md from what run.sh measured.
+"""Writes the plots and tables of docs/results.md from the plan books, from bench/results/rows, and from what run.sh measured.
 
 A table stands between `<!-- NAME -->` and `<!-- end -->`; what lies outside is written by hand and kept.
 Example: figures.py --results out/paper
@@ -7,6 +7,7 @@ Example: figures.py --results out/paper
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,16 @@ from results import Evaluation, Measured, Pair, Results
 from svg import Axes, Curve, Dot, Panel, write_chart
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/evidence"))
+
+from confirm import Costs  # noqa: E402
+
 SETS = {"hotpotqa": "HotpotQA", "2wikimqa": "2WikiMultihopQA", "musique": "MuSiQue", "multi_news": "multi_news"}
-ARMS = {"contiguous": ("contiguous block", 1), "critical": ("critical layers one by one", 3),
-        "tokens": ("tokens (CacheBlend)", 4), "translated": ("contiguous, translated", 2)}
-NOT_YET = "Not measured yet."
+ARMS = {"contiguous": ("contiguous block", 1), "critical": ("critical layers one by one", 3), "tokens": ("tokens (CacheBlend)", 4),
+        "filtered": ("tokens, gradually filtered", 5), "translated": ("contiguous, translated", 2)}
+KINDS = {"confirm": "profile", "qa": "test"}  # of the receiver's own task
+LEAST_SCORE = 0.1
+NOT_YET = "Not measured on today's variants yet."
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -44,6 +51,10 @@ def pairs_of(found: dict) -> list[Pair]:
     return sorted({pair for pair, _ in found})
 
 
+def share_of(value: float) -> str:
+    return "-" if np.isnan(value) else f"{100 * value:.0f} %"
+
+
 def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}x"
 
@@ -56,14 +67,12 @@ class Document:
 
     def reuse(self) -> str:
         rows = []
-        for pair in pairs_of(self.results.evaluate):
-            for name, title in SETS.items():
-                if (found := self.results.evaluate.get((pair, name))) is None:
-                    continue
-                rows.append([pair, f"{title}, {found.n}", f"{percent(found.full.score)} ({percent(found.full.ci95[0])} .. "
-                             f"{percent(found.full.ci95[1])})", percent(found.reuse.score), change(found.reuse, found.full),
-                             f"{found.reuse.kl:.3f}", f"{100 * found.reuse.agreement:.0f} %"])
-        return table(["pair", "data, rows", "full prefill (95 %)", "plain reuse", "difference (95 %)", "KL", "agreement"], rows)
+        for (pair, kind), found in sorted(self.results.rows.items()):
+            if (plain := found.find("reuse", False)) is None or found.full.score < LEAST_SCORE:
+                continue
+            rows.append([pair, f"{KINDS.get(kind, kind)}, {found.n}", f"{percent(found.full.score)} ({percent(found.full.ci95[0])} .. {percent(found.full.ci95[1])})",
+                         percent(plain.score), change(plain, found.full), f"{plain.kl:.3f}", share_of(plain.agreement)])
+        return table(["pair", "rows", "full prefill (95 %)", "plain reuse", "difference (95 %)", "KL", "agreement"], rows)
 
     # ---- figures 7 and 8: sensitivity
 
@@ -151,7 +160,7 @@ class Document:
             for kind, (label, colour) in ARMS.items():
                 chosen = sorted((a for a in found.values() if a["arm"].startswith(kind + " ")), key=lambda a: a["layers"])
                 curves.append(Curve(label, colour, [dot(arm) for arm in chosen]))
-            curves.append(Curve("plain reuse", 5, [dot(found["reuse"])]))
+            curves.append(Curve("plain reuse", 0, [dot(found["reuse"])]))
             panels.append(Panel(str(pair), curves))
         if panels:
             write_chart(self.plots / file, title, panels, axes)
@@ -174,78 +183,36 @@ class Document:
         return table(["pair", "best raw block of at most 8 layers: KL", "translated", "plain reuse", "contexts", "profile, s",
                       "full prefills of context work", ""], rows)
 
-    # ---- figure 14: time to first token against quality
+    # ---- figure 14: work against quality
 
     def frontier(self) -> str:
-        devices, sections = self.results.devices(), []
-        for (pair, name), found in self.results.evaluate.items():
-            if name != "hotpotqa":
-                continue
-            rows = [[("auto: " if plan is found.auto else "") + plan.name, plan.layers(self.results.num_layers),
-                     *(times(self.results.speedup(plan, device)) for device in devices),
-                     percent(plan.score), change(plan, found.full), f"{plan.kl:.3f}", f"{100 * plan.agreement:.0f} %"]
-                    for plan in sorted(found.distinct(), key=lambda p: (p.layers(self.results.num_layers), p.is_translated))]
-            sections.append(f"**{pair}**, {found.n} rows\n\n" + table(
-                ["plan", "layers", *(f"speed-up, {device}" for device in devices), "F1", "difference (95 %)", "KL", "agreement"], rows))
-        self._plot_frontier()
-        return "\n\n".join(sections) or NOT_YET
+        """Candidates on the rows that confirm the books, by predicted work."""
+        found = {pair: (evaluation, Costs(self.results.books[pair][1])) for (pair, kind), evaluation in sorted(self.results.rows.items())
+                 if kind == "confirm" and pair in self.results.books}
+        rows = []
+        for pair, (evaluation, costs) in found.items():
+            for plan in sorted(evaluation.plans, key=lambda p: self._work(p, costs)):
+                if plan.plan != "full":
+                    rows.append([pair, plan.name, f"{self._work(plan, costs):.2f}", change(plan, evaluation.full), f"{plan.kl:.3f}", share_of(plan.agreement)])
+        for value, file, title, axis in (("score", "cost_f1.svg", "Work against F1, minus full prefill's", "points of F1"), ("kl", "cost_kl.svg", "Work against KL", "KL, nats per token")):
+            write_chart(self.plots / file, title + " (own task, profile rows that confirm)", [
+                Panel(str(pair), [Curve("plans", 2, [self._dot(plan, evaluation, costs, value) for plan in sorted(evaluation.plans, key=lambda p: self._work(p, costs))
+                                                     if plan.plan != "full"])]) for pair, (evaluation, costs) in found.items()],
+                Axes("predicted work, % of full prefill", axis, logarithmic=value == "kl", y_from_zero=False))
+        return table(["pair", "plan", "work", "shared - full, points of F1 (95 %)", "KL", "agreement"], rows)
 
-    def _plot_frontier(self) -> None:
-        for value, file, title in (("score", "ttft_f1.svg", "Time to first token against F1, minus full prefill's (HotpotQA)"),
-                                   ("kl", "ttft_kl.svg", "Time to first token against KL (HotpotQA)")):
-            panels = [Panel(str(pair), self._frontier_curves(pair, found, value))
-                      for (pair, name), found in self.results.evaluate.items() if name == "hotpotqa"]
-            if panels:
-                write_chart(self.plots / file, title, panels, Axes(
-                    f"time to first token, % of full prefill ({self._device()})", "points of F1" if value == "score" else "KL, nats per token",
-                    logarithmic=value == "kl", y_from_zero=False))
+    @staticmethod
+    def _work(plan: Measured, costs: Costs) -> float:
+        return 1.0 if plan.plan == "full" else costs.of(plan.plan, plan.is_translated)
+
+    def _dot(self, plan: Measured, found: Evaluation, costs: Costs, value: str) -> Dot:
+        work, tip = 100 * self._work(plan, costs), f"{plan.name}: F1 {percent(plan.score)}, KL {plan.kl:.4f}"
+        if value == "kl":
+            return Dot(work, plan.kl, tooltip=tip)
+        return Dot(work, 100 * (plan.score - found.full.score), *(100 * v for v in plan.difference_ci95), tip)
 
     def _device(self) -> str:
-        return (self.results.devices() or ["in the same run"])[0]
-
-    def _share(self, plan: Measured, found: Evaluation) -> float:
-        """Time to first token in percent of full prefill's."""
-        speedup = self.results.speedup(plan, self._device())
-        return 100 / speedup if speedup else 100 * plan.ttft_ms / found.full.ttft_ms
-
-    def _frontier_curves(self, pair: Pair, found: Evaluation, value: str) -> list[Curve]:
-        def dot(plan: Measured) -> Dot:
-            share, tip = self._share(plan, found), f"{plan.name}: F1 {percent(plan.score)}, KL {plan.kl:.4f}"
-            if value == "kl":
-                return Dot(share, plan.kl, tooltip=tip)
-            return Dot(share, 100 * (plan.score - found.full.score), *(100 * v for v in plan.difference_ci95), tip)
-
-        plans = sorted((p for p in found.distinct() if p.plan != "full"), key=lambda p: self._share(p, found))
-        curves = [Curve("raw", 1, [dot(p) for p in plans if not p.is_translated]),
-                  Curve("translated", 2, [dot(p) for p in plans if p.is_translated])]
-        report = self.results.baselines.get((pair, "hotpotqa"))
-        blended = [a for a in report["arms"] if a["arm"].startswith("tokens")] if report else []
-        by_layers = {p.layers(self.results.num_layers): self._share(p, found) for p in plans if not p.is_translated}
-        curves.append(Curve("tokens (CacheBlend), at the block's time", 4, [
-            Dot(by_layers[a["layers"]], a["kl"] if value == "kl" else 100 * a["f1_difference"]["mean"],
-                tooltip=f"{a['arm']}: KL {a['kl']:.4f}, F1 {percent(a['f1'])}") for a in blended if a["layers"] in by_layers]))
-        return curves + ([Curve("full prefill", 0, [dot(found.full)])] if value == "score" else [])
-
-    # ---- what the project set out to reach
-
-    def goals(self) -> str:
-        rows = []
-        for (pair, name), found in self.results.evaluate.items():
-            if name == "hotpotqa":
-                rows.append([pair, percent(found.full.score)] + [self._fastest(found, *goal) for goal in ((3.1, 0.01), (5, 0.01), (10, 0.05))])
-        return table(["pair", "full F1", "3.1x, F1 within 1 % or not distinguishable with KL at most 1/3 of reuse's",
-                      "5x, F1 within 1 %", "10x, F1 within 5 %"], rows)
-
-    def _fastest(self, found: Evaluation, least: float, loss: float) -> str:
-        """The plan of least KL that is fast enough and good enough."""
-        kept = []
-        for plan in found.distinct():
-            speedup = 100 / self._share(plan, found)
-            is_near = plan.score >= (1 - loss) * found.full.score
-            is_alike = least == 3.1 and plan.difference_ci95[1] >= 0 and plan.kl <= found.reuse.kl / 3
-            if plan.plan != "full" and speedup >= least and (is_near or is_alike):
-                kept.append((plan.kl, f"{plan.name}: {speedup:.1f}x, F1 {change(plan, found.full)}, KL {plan.kl:.3f}"))
-        return min(kept)[1] if kept else "none"
+        return (self.results.devices() or ["cpu"])[0]
 
     # ---- figure 16: context length
 
@@ -285,13 +252,6 @@ class Document:
                              f"{100 * (far.auto.score - own.auto.score):+.1f}"])
         return table(["pair", "data, rows", "metric", "full", "auto by the HotpotQA profile", "auto by a profile on the data itself", "difference"], rows)
 
-    def other_sets(self) -> str:
-        rows = []
-        for (pair, name), found in self.results.evaluate.items():
-            rows.append([pair, f"{SETS[name]}, {found.n}", found.metric, percent(found.full.score), change(found.reuse, found.full),
-                         found.auto.name, change(found.auto, found.full), f"{found.reuse.kl:.3f} -> {found.auto.kl:.3f}"])
-        return table(["pair", "data, rows", "metric", "full", "plain reuse (95 %)", "auto", "auto: difference (95 %)", "KL of reuse -> auto"], rows)
-
 
 def put_in(text: str, name: str, content: str) -> str:
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -302,14 +262,14 @@ def put_in(text: str, name: str, content: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "out/paper", help="OUT of run.sh")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results/paper", help="OUT of run.sh")
     parser.add_argument("--family", type=Path, default=ROOT / "models/smollm2/family.json")
     parser.add_argument("--document", type=Path, default=ROOT / "docs/results.md")
     parser.add_argument("--plots", type=Path, help="folder of the plots; default: the document's name without .md")
     options = parser.parse_args()
     document = Document(Results(options.results, options.family), options.plots or options.document.with_suffix(""))
     text = options.document.read_text(encoding="utf-8")
-    for name in ("goals", "reuse", "sensitivity", "baselines", "paired", "heat_map", "frontier", "length", "transfer", "other_sets"):
+    for name in ("reuse", "sensitivity", "heat_map", "baselines", "paired", "frontier", "length", "transfer"):
         text = put_in(text, name, getattr(document, name)())
     options.document.write_text(text, encoding="utf-8")
     print(f"{options.document} and {options.document.with_suffix('')}/*.svg written")

@@ -1,11 +1,16 @@
 """What run.sh measured, and the plan books, for figures.py."""
 
+import gzip
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from intervals import difference, mean_interval
+
+
+ROWS = Path(__file__).resolve().parents[1] / "results/rows"
 
 
 @dataclass(frozen=True, order=True)
@@ -38,18 +43,23 @@ class Measured:
     def name(self) -> str:
         if self.plan == "full":
             return "full prefill"
-        if self.plan in ("reuse", "0,0,0"):
-            return "reuse, translated" if self.is_translated else "plain reuse"
-        a, b, c = self.plan.split(",")
-        block = f"{b}-{c}" if a == "0" else f"0-{a}, {b}-{c}"
-        return f"{block}{' translated' if self.is_translated else ' raw'}"
+        layers, _, share = self.plan.partition("+")
+        if layers in ("reuse", "0,0,0"):
+            block = "plain reuse" if not (share or self.is_translated) else "reuse"
+        else:
+            a, b, c = layers.split(",")
+            block = f"{b}-{c}" if a == "0" else f"0-{a}, {b}-{c}"
+        block += f"+{share}" if share else ""
+        return block if block == "plain reuse" else f"{block}{' translated' if self.is_translated else ' raw'}"
 
     def layers(self, all_layers: int) -> int:
+        """Of the block; tokens that are looked at come on top."""
         if self.plan == "full":
             return all_layers
-        if self.plan == "reuse":
+        layers = self.plan.partition("+")[0]
+        if layers == "reuse":
             return 0
-        a, b, c = map(int, self.plan.split(","))
+        a, b, c = map(int, layers.split(","))
         return a + c - b
 
 
@@ -84,6 +94,21 @@ def _evaluation(document: dict) -> Evaluation:
     return Evaluation(document["metric"], document["n"], plans)
 
 
+def from_rows(path: Path) -> Evaluation:
+    """Of rows by plan as bench/evidence/run.py keeps them."""
+    plans: dict[tuple[str, bool], dict] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            plans.setdefault((row["plan"], row["translated"]), {})[row["id"]] = row
+    full = plans["full", False]
+    column = lambda rows, field: [rows[name][field] for name in full]
+    agreements = lambda rows: [row["agreement"] for row in rows.values() if "agreement" in row]  # older rows have none
+    made = [Measured(plan, is_translated, float(np.mean(column(rows, "score"))), mean_interval(column(rows, "score")),
+                     difference(column(rows, "score"), column(full, "score"))["ci95"], float(np.mean(column(rows, "kl"))),
+                     float(np.mean(agreements(rows) or [np.nan])), 0.0) for (plan, is_translated), rows in plans.items()]
+    return Evaluation("", len(full), made)
+
+
 class Results:
     """Reports by pair and by what follows the pair in a file's name (data set, tokens)."""
 
@@ -95,6 +120,11 @@ class Results:
         self.baselines = self._by_pair("baselines", lambda document: document)
         self.speed = {tuple(path.name.split(".")[1:3]): _evaluation(json.loads(path.read_text()))
                       for path in sorted(folder.glob("speed.*.json"))}  # by (device, data)
+        self.rows = {}  # of the family as it is, by (pair, task or set), what confirms books behind the rest
+        for name in ("evidence", "confirmed"):
+            for path in sorted((ROWS / name).glob("*.jsonl.gz")):
+                receiver, sender, kind = re.fullmatch(r"(.+)-from-([^.]+)\.(.+)\.jsonl\.gz", path.name).groups()
+                self.rows[Pair(receiver, sender), kind] = from_rows(path)
         self.books = {}
         for relative in json.loads(family.read_text()).get("plan_books", []):
             path = family.parent / relative

@@ -29,6 +29,17 @@ def test_generate_from_a_senders_cache(program, text):
     assert shared["tokens"] == program.json(*own)["tokens"], "a model's own cache changes nothing"
 
 
+@pytest.mark.parametrize("plan", ["reuse", "reuse+10%", "0,1,2"])
+def test_a_context_shorter_than_a_block_is_read_in_full_and_reported_so(program, text, tmp_path, plan):
+    short = tmp_path / "short.txt"
+    short.write_text("Hi")
+    sharing = ["--model", "alpha", "--sender", "base", "--plan", plan]
+    answer = program.json("generate", *sharing, "--context-file", short, "--prompt", "x", "--raw", "--max-tokens", 1)
+    assert (answer["plan"], answer["reused_tokens"], answer["looked_at_tokens"], answer["translated"]) == ("full", 0, 0, False)
+    score = program.json("score", *sharing, "--file", text, "--context-tokens", 10)
+    assert (score["plan"], score["translated"]) == ("full", False)
+
+
 def test_score_is_the_mean_of_its_logprobs(program, text):
     score = program.json("score", "--model", "base", "--file", text, "--logprobs")
     logprobs = score["logprobs"]

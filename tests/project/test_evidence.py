@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in ("bench/evidence", "bench/paper", "tools"):
     sys.path.insert(0, str(ROOT / folder))
 
+import campaign  # noqa: E402
 import confirm  # noqa: E402
 import noninferiority  # noqa: E402
 from variants.qa_task import QaTask  # noqa: E402
@@ -66,6 +68,41 @@ def test_needed_questions():
     assert noninferiority.needed(0.3, 0.0, 1) == math.ceil((3.2415 * 0.3 / 0.02) ** 2)
     assert noninferiority.needed(0.3, 0.0, 10 ** 9) == pytest.approx(0.3 * (3.2415 * 0.3 / 0.02) ** 2, rel=1e-2)
     assert noninferiority.needed(0.3, 0.02, 1) == math.inf
+
+
+def test_questions_on_one_article_may_err_together(tmp_path, monkeypatch):
+    changes = {f"qa-{i}": (0.1 if i % 4 < 2 else -0.1) for i in range(40)}
+    for clusters, expected in (([i for i in range(40)], 1.0), ([i // 2 for i in range(40)], 2 ** 0.5)):  # alone; in pairs that are alike
+        (tmp_path / "clusters.json").write_text(json.dumps(clusters))
+        monkeypatch.setattr(noninferiority, "CLUSTERS", tmp_path / "clusters.json")
+        assert noninferiority.clustered_error(changes) == pytest.approx(expected * 0.1 / 40 ** 0.5, rel=0.03)
+
+
+def test_the_chance_of_a_test_is_the_power_at_the_questions_that_it_needs():
+    for deviation, loss, draws in ((0.3, 0.0, 1), (0.2, 0.006, 4)):
+        questions = noninferiority.needed(deviation, loss, draws)
+        assert noninferiority.chance(deviation, loss, draws, questions) == pytest.approx(noninferiority.POWER, abs=1e-3)
+
+
+def test_jobs_run_by_priority_and_what_fails_stops_its_followers():
+    queue, ran = campaign.Queue(time.monotonic() + 60), []
+
+    def fails():
+        raise RuntimeError("broken")
+
+    queue.put_all((2, ""), "late", [lambda: ran.append("late")])
+    queue.put_all((1, ""), "first", [lambda: ran.append("a"), lambda: ran.append("b")],
+                  lambda: queue.put_all((0, ""), "next", [lambda: ran.append("next")]))
+    queue.put_all((3, ""), "failing", [fails, lambda: ran.append("c")], lambda: ran.append("never"))
+    queue.run(1)
+    assert ran == ["a", "b", "next", "late", "c"] and queue.failed == ["failing"]
+
+
+def test_no_job_begins_when_the_time_is_up():
+    queue, ran = campaign.Queue(time.monotonic() - 1), []
+    queue.put_all((0, ""), "late", [lambda: ran.append("late")])
+    queue.run(2)
+    assert ran == []
 
 
 def write_lines(path, rows):

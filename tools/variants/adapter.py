@@ -20,7 +20,8 @@ def save_adapter(lora: Lora, folder: Path, base_name: str) -> None:
     for module in LINEAR_MODULES:
         for part, stack in (("A", lora.a[key_of(module)]), ("B", lora.b[key_of(module)])):
             for layer, tensor in enumerate(stack.detach().to("cpu", torch.float16)):
-                tensors[_name(layer, module, part)] = tensor.contiguous()
+                if layer >= lora.first_layer:
+                    tensors[_name(layer, module, part)] = tensor.contiguous()
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     (folder / "adapter_model.safetensors").chmod(0o644)  # safetensors keeps it to the owner
     config = {
@@ -31,16 +32,19 @@ def save_adapter(lora: Lora, folder: Path, base_name: str) -> None:
     }
     if lora.invocation is not None:
         config["alora_invocation_tokens"] = lora.invocation
+    if lora.first_layer:
+        config["layers_to_transform"] = list(range(lora.first_layer, lora.changes.shape[0]))
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def load_adapter(base: Base, folder: Path) -> Lora:
     config = json.loads((folder / "adapter_config.json").read_text())
-    lora = Lora(base, config["r"], config["lora_alpha"], config.get("alora_invocation_tokens"))
+    lora = Lora(base, config["r"], config["lora_alpha"], config.get("alora_invocation_tokens"),
+                min(config.get("layers_to_transform") or [0]))
     tensors = load_file(folder / "adapter_model.safetensors")
     with torch.no_grad():
         for module in LINEAR_MODULES:
             for part, stack in (("A", lora.a[key_of(module)]), ("B", lora.b[key_of(module)])):
-                for layer in range(base.shape.layers):
+                for layer in range(lora.first_layer, base.shape.layers):
                     stack[layer] = tensors[_name(layer, module, part)].float()
     return lora

@@ -24,7 +24,8 @@ TASK_TEXTS = {
 def _recipe(report: dict) -> str:
     recipe, done = report["recipe"], report["done"]
     activated = f"Activated LoRA (from {recipe['invocation']!r} on)" if recipe.get("invocation") else "LoRA"
-    kind = (f"{activated} rank {recipe['rank']}, alpha {2 * recipe['rank']}, on all seven linear layers" if recipe["rank"]
+    kind = (f"{activated} rank {recipe['rank']}, alpha {2 * recipe['rank']}, on all seven linear layers"
+            f"{' of the layers from ' + str(recipe['first_layer']) + ' on' if recipe.get('first_layer') else ''}" if recipe["rank"]
             else "Full fine-tune of all weights")
     saved = "f16, as a PEFT folder" if recipe["rank"] else "bf16, as a Hugging Face folder"
     return (f"{kind}; AdamW (0.9, 0.95), no weight decay, gradient norm 1, {WARM_UP_STEPS} steps of warm-up, then linear decay to 1 %;\n"

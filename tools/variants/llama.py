@@ -17,11 +17,12 @@ from .base import LAYER_MODULES, LINEAR_MODULES, Base, Shape
 
 class Lora(torch.nn.Module):
     """Low-rank updates of every linear layer: W + alpha / rank * B A. With an `invocation` (token ids) it is an activated
-    one: tokens before the last place of these in their row keep W."""
+    one: tokens before the last place of these in their row keep W. Layers below `first_layer` keep W, too."""
 
-    def __init__(self, base: Base, rank: int, alpha: float, invocation: list[int] | None = None):
+    def __init__(self, base: Base, rank: int, alpha: float, invocation: list[int] | None = None, first_layer: int = 0):
         super().__init__()
-        self.rank, self.alpha, self.invocation = rank, alpha, invocation
+        self.rank, self.alpha, self.invocation, self.first_layer = rank, alpha, invocation, first_layer
+        self.register_buffer("changes", (torch.arange(base.shape.layers) >= first_layer).float()[:, None, None], persistent=False)
         self.a, self.b = torch.nn.ParameterDict(), torch.nn.ParameterDict()
         for module in LINEAR_MODULES:
             rows, columns = base.weights[f"model.layers.0.{module}.weight"].shape
@@ -30,8 +31,8 @@ class Lora(torch.nn.Module):
             self.b[key_of(module)] = torch.nn.Parameter(torch.zeros(base.shape.layers, rows, rank))
 
     def merged(self, module: str, weight: torch.Tensor) -> torch.Tensor:
-        return torch.baddbmm(weight, self.b[key_of(module)], self.a[key_of(module)], alpha=self.alpha / self.rank)
-
+        b = self.b[key_of(module)] * self.changes if self.first_layer else self.b[key_of(module)]
+        return torch.baddbmm(weight, b, self.a[key_of(module)], alpha=self.alpha / self.rank)
 
     def active(self, ids: torch.Tensor) -> torch.Tensor:
         """Which tokens [batch, tokens] are corrected."""

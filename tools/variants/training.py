@@ -29,6 +29,7 @@ class Recipe:
     batch: int = 16         # sequences a step
     seed: int = 0
     invocation: str = ""    # text of an activated LoRA's invocation; empty: a plain one
+    first_layer: int = 0    # of a LoRA: layers below stay the base's
 
 
 Sequence = tuple[list[int], list[int]]  # prompt, answer
