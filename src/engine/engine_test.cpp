@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <atomic>
+#include <map>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -174,6 +176,20 @@ TEST(Engine, SeedFixesTheSampleWhateverElseRuns) {
   EXPECT_EQ(generate(engine, request).tokens, alone);
   EXPECT_NE(collect(**third).tokens, alone);
   collect(**noise);
+}
+
+// Tokens of one answer are drawn one after the other, and each counts for those that follow.
+TEST(Engine, WhatWasSampledCountsForWhatComes) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  GenerationRequest request{.model = "base", .prompt = {1, 2, 3}, .max_tokens = 6};
+  request.sampling.logit_bias = std::map<int32_t, float>{{65, 1000}};
+  EXPECT_EQ(generate(engine, request).tokens, std::vector<int32_t>(6, 65));
+  request.sampling.presence_penalty = 1e6;
+  std::vector<int32_t> tokens = generate(engine, request).tokens;
+  ASSERT_EQ(tokens.size(), 6u);
+  EXPECT_EQ(tokens.front(), 65);
+  EXPECT_EQ(std::set(tokens.begin(), tokens.end()).size(), tokens.size()) << "none comes twice";
 }
 
 TEST(Engine, StopsAtAStopTokenAndLeavesItOut) {

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <functional>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,6 +85,16 @@ TEST_F(Families, HaveTheLengthOfTheirShortestMember) {
                                HasSubstr("at most 256")));
   options_.max_model_len = 200;
   EXPECT_EQ(load()->get("twin")->transformer->max_positions(), 200);
+}
+
+// Caches are told apart by it.
+TEST_F(Families, AreOfThePrecisionThatWasAskedFor) {
+  std::set<Digest> configurations;
+  for (Precision precision : {Precision::kFast, Precision::kFine, Precision::kExact}) {
+    options_.precision = precision;
+    configurations.insert(load()->base()->transformer->configuration());
+  }
+  EXPECT_EQ(configurations.size(), 3u);
 }
 
 // Tables of rotations would take 64 GiB.

@@ -2,6 +2,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/test_wait.h"
@@ -152,6 +154,24 @@ TEST(Peer, AServerThatGoesLosesWhatWasAsked) {
   expect_entry(read_and_wait(client, {address, test_items(1, 5000)})[0], 0, 5000);
   server.reset();
   EXPECT_EQ(read_and_wait(client, {address, test_items(1, 5000)})[0].status, Status::kLost);
+}
+
+// Who closes first keeps the address of a connection for a minute, and a server that is started
+// again must not wait for that.
+TEST(Peer, AServerThatGoesFirstCanListenAgainAtOnce) {
+  auto server = std::make_unique<PeerServer>(server_options(), test_source({5000}));
+  PeerServerOptions again = server_options();
+  again.listen = server->address();
+  PeerAddress address = *parse_peer_address(again.listen);
+  int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(::connect(connection, address.get(), address.length), 0);
+  PeerClient client(client_options());
+  expect_entry(read_and_wait(client, {again.listen, test_items(1, 5000)})[0], 0, 5000);
+  server.reset();
+  char byte = 0;
+  EXPECT_LE(::read(connection, &byte, 1), 0) << "the server has closed";
+  ::close(connection);
+  EXPECT_EQ(message_of_server(again), "");
 }
 
 TEST(Peer, AClientThatGoesHasDoneEveryEntryOnce) {

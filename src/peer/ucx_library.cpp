@@ -11,12 +11,15 @@ namespace droidspeak {
 namespace {
 
 // What the environment says already, stays.
-void set_quiet_defaults() {
+void set_defaults() {
   setenv("UCX_HANDLE_ERRORS", "none", 0);
   setenv("UCX_ERROR_SIGNALS", "", 0);
   setenv("UCX_DEBUG_SIGNO", "0", 0);
   setenv("UCX_LOG_LEVEL", "fatal", 0);
   setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+  // A server that starts again may listen where connections of the last one are still known.
+  setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
+  setenv("UCX_RDMA_CM_REUSEADDR", "y", 0);
 }
 
 template <class Function>
@@ -32,7 +35,7 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 UcxLibrary UcxLibrary::load() {
-  set_quiet_defaults();
+  set_defaults();
   void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw Failure(ErrorCode::kUnavailable,

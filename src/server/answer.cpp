@@ -11,6 +11,8 @@ namespace {
 
 // How soon a client that went away is noticed while nothing happens.
 constexpr std::chrono::milliseconds kCheckInterval{50};
+// Values of logprobs in an answer that is made in one piece: some 100 bytes each.
+constexpr size_t kMaxKeptLogprobs = 4096;
 
 void note_result(RequestNotes& notes, const Answer& answer) {
   Usage usage = usage_of(*answer.generation, answer.fields.num_choices);
@@ -50,6 +52,38 @@ ApiError api_error_of(const Error& error, const Answer& answer, Stage stage) {
   return api_error;
 }
 
+size_t num_logprob_values(const Generation& generation, const std::vector<WholeChoice>& choices) {
+  size_t values = 0;
+  auto add = [&](const std::vector<SampledToken>& tokens) {
+    for (const SampledToken& token : tokens) values += 1 + token.top.size();
+  };
+  for (size_t i = 0; i < choices.size(); ++i) {
+    add(choices[i].tokens);
+    add(generation.prompt_logprobs(static_cast<int32_t>(i)));
+  }
+  return values;
+}
+
+// As text logprobs take ten times their room: long lists of them are written piece by piece, so
+// that clients who ask for much and read slowly do not make us keep it.
+HttpResponse whole_response(const Answer& answer, std::vector<WholeChoice> choices) {
+  HttpResponse response;
+  if (num_logprob_values(*answer.generation, choices) <= kMaxKeptLogprobs) {
+    JsonWriter json;
+    answer.face->write_whole(json, *answer.generation, choices);
+    response.body = std::move(json).take();
+    return response;
+  }
+  auto kept = std::make_shared<const std::vector<WholeChoice>>(std::move(choices));
+  response.stream = [generation = answer.generation, face = answer.face,
+                     kept](StreamWriter& writer) {
+    JsonWriter json([&](std::string_view piece) { writer.write(piece); });
+    face->write_whole(json, *generation, *kept);
+    json.end();
+  };
+  return response;
+}
+
 HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
   Generation& generation = *answer.generation;
   bool has_logprobs = generation.request(0).num_top_logprobs >= 0;
@@ -71,9 +105,7 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
     choice.finish = piece.finish.value_or(choice.finish);
     choice.stop = std::move(piece.stop);
   }
-  HttpResponse response;
-  response.body = answer.face->whole(generation, choices);
-  return response;
+  return whole_response(answer, std::move(choices));
 }
 
 // False when the client left before the end.

@@ -9,6 +9,7 @@
 #include "server/api_error.h"
 #include "server/generation.h"
 #include "server/http.h"
+#include "server/json_writer.h"
 #include "server/openai/requests.h"
 
 namespace droidspeak {
@@ -25,8 +26,9 @@ struct WholeChoice {
 class AnswerFace {
  public:
   virtual ~AnswerFace() = default;
-  virtual std::string whole(const Generation& generation,
-                            const std::vector<WholeChoice>& choices) = 0;
+  virtual void write_whole(JsonWriter& json,
+                           const Generation& generation,
+                           const std::vector<WholeChoice>& choices) = 0;
   virtual std::string piece_events(const Generation& generation, const ChoicePiece& piece) = 0;
   virtual std::string end_events(const Generation& generation) = 0;
   // What ends a stream that had begun.

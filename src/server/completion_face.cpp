@@ -35,9 +35,9 @@ class CompletionFace final : public AnswerFace {
         has_running_usage_(fields.has_running_usage),
         format_(std::move(format)) {}
 
-  std::string whole(const Generation& generation,
-                    const std::vector<WholeChoice>& choices) override {
-    JsonWriter json;
+  void write_whole(JsonWriter& json,
+                   const Generation& generation,
+                   const std::vector<WholeChoice>& choices) override {
     begin(json, format_->whole_object());
     json.key("choices").begin_array();
     for (size_t i = 0; i < choices.size(); ++i) {
@@ -49,7 +49,6 @@ class CompletionFace final : public AnswerFace {
     if (const auto& prefill = generation.prefill(0))
       json.key("droidspeak").raw(droidspeak_json(*prefill));
     json.end_object();
-    return std::move(json).take();
   }
 
   std::string piece_events(const Generation& generation, const ChoicePiece& piece) override {

@@ -1,3 +1,7 @@
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +46,23 @@ TEST(JsonWriter, WritesNumbersThatReadBack) {
       .number(-0.5e-30)
       .end_array();
   EXPECT_EQ(std::move(json).take(), "[0.1,-1.2345678,null,-5e-31]");
+}
+
+TEST(JsonWriter, HandsOutWhatItDoesNotKeep) {
+  std::vector<std::string> pieces;
+  JsonWriter kept;
+  JsonWriter json([&](std::string_view piece) { pieces.emplace_back(piece); });
+  for (JsonWriter* writer : {&kept, &json}) {
+    writer->begin_array();
+    for (int i = 0; i < 40000; ++i) writer->begin_object().key("a").integer(i).end_object();
+    writer->end_array();
+  }
+  EXPECT_GT(pieces.size(), 2u);
+  for (const std::string& piece : pieces) EXPECT_LT(piece.size(), JsonWriter::kPieceBytes + 64);
+  json.end();
+  std::string text;
+  for (const std::string& piece : pieces) text += piece;
+  EXPECT_EQ(text, std::move(kept).take());
 }
 
 TEST(ApiError, HasAllFourFields) {

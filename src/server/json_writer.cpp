@@ -59,7 +59,14 @@ void append_string(std::string& out, std::string_view value) {
 
 }  // namespace
 
+void JsonWriter::end() {
+  if (!drain_) return;
+  drain_(out_);
+  out_.clear();
+}
+
 void JsonWriter::before_value() {
+  if (out_.size() >= kPieceBytes) end();
   if (needs_comma_) out_ += ',';
   needs_comma_ = true;
 }

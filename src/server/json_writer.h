@@ -1,15 +1,28 @@
 // Writes JSON text front to back, without a tree in between: answers are made once per token.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace droidspeak {
 
 // Commas are set by themselves. The caller opens and closes what belongs together.
 class JsonWriter {
  public:
+  using Drain = std::function<void(std::string_view)>;
+
+  JsonWriter() = default;
+
+  // Hands out what is written in pieces of some kPieceBytes instead of keeping it; end() gives the
+  // rest.
+  explicit JsonWriter(Drain drain) : drain_(std::move(drain)) {}
+
+  static constexpr size_t kPieceBytes = size_t{64} << 10;
+
   JsonWriter& begin_object();
   JsonWriter& end_object();
   JsonWriter& begin_array();
@@ -29,9 +42,12 @@ class JsonWriter {
 
   std::string take() && { return std::move(out_); }
 
+  void end();
+
  private:
   void before_value();
 
+  Drain drain_;  // empty: everything is kept
   std::string out_;
   bool needs_comma_ = false;
 };

@@ -1,13 +1,16 @@
 // Coded blocks that the device decodes, on their way from a cache folder into K/V memory. The
 // device is the CPU with a slow kernel; a GPU's gives the same bits
 // (codec/device_decoder_test.cpp).
+#include <atomic>
 #include <cmath>
 #include <fstream>
+#include <future>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/test_wait.h"
 #include "codec/device_decoder.h"
 #include "codec/host_piece_kernel.h"
 #include "codec/learn_tables.h"
@@ -56,21 +59,25 @@ class CodedLoading : public testing::Test {
   }
 
   // A store whose device decodes.
-  std::shared_ptr<CacheStore> open() {
+  std::shared_ptr<CacheStore> open(
+      std::unique_ptr<PieceKernel> kernel = std::make_unique<HostPieceKernel>()) {
     StoreOptions with_decoder = options();
-    with_decoder.decoder =
-        std::make_shared<DeviceDecoder>(*device_, std::make_unique<HostPieceKernel>(), layout_);
+    with_decoder.decoder = std::make_shared<DeviceDecoder>(*device_, std::move(kernel), layout_);
     return std::make_shared<CacheStore>(with_decoder, clock_);
   }
 
   // All blocks into blocks 1, 3, 5... of the memory.
-  std::optional<LoadFailure> load(const std::shared_ptr<CacheStore>& store) {
+  static LoadJob job_for_all() {
     LoadJob job;
     for (uint32_t number = 0; number < kNumBlocks; ++number) {
       job.stored.sender_keys.push_back(test_key(number));
       job.blocks.push_back(static_cast<int32_t>(2 * number + 1));
     }
-    ContextLoad load(*device_, kv_, store, job);
+    return job;
+  }
+
+  std::optional<LoadFailure> load(const std::shared_ptr<CacheStore>& store) {
+    ContextLoad load(*device_, kv_, store, job_for_all());
     load.run();
     loaded_bytes_ = load.loaded_bytes();
     std::optional<LoadFailure> failure = load.failure();
@@ -131,6 +138,39 @@ TEST_F(CodedLoading, TheDeviceMakesTheValuesThatTheStoreWould) {
         EXPECT_TRUE(loaded(number, layer) == expected(number, layer)) << number << " " << layer;
   }
   EXPECT_EQ(store->counters().of(Tier::kDisk).hits, kNumBlocks * uint64_t{kNumLayers});
+}
+
+// A kernel that is at work until it is let go on.
+class HeldKernel final : public PieceKernel {
+ public:
+  HeldKernel(std::atomic<bool>& is_at_work, std::atomic<bool>& may_go_on)
+      : is_at_work_(is_at_work), may_go_on_(may_go_on) {}
+
+  void decode(const PieceTables& tables, const PieceBatch& batch, const KvLayerView& kv) override {
+    is_at_work_ = true;
+    wait_until([&] { return may_go_on_.load(); });
+    kernel_.decode(tables, batch, kv);
+  }
+
+ private:
+  std::atomic<bool>& is_at_work_;
+  std::atomic<bool>& may_go_on_;
+  HostPieceKernel kernel_;
+};
+
+// Whoever has stopped a load gives its blocks to others: nothing may write into them from then on.
+TEST_F(CodedLoading, StopsOnlyWhenTheDeviceHasDecoded) {
+  std::atomic<bool> is_at_work = false;
+  std::atomic<bool> may_go_on = false;
+  std::shared_ptr<CacheStore> store = open(std::make_unique<HeldKernel>(is_at_work, may_go_on));
+  ContextLoad load(*device_, kv_, store, job_for_all());
+  auto running = std::async(std::launch::async, [&] { load.run(); });
+  wait_until([&] { return is_at_work.load(); });
+  auto stopping = std::async(std::launch::async, [&] { load.stop(); });
+  EXPECT_EQ(stopping.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  may_go_on = true;
+  stopping.get();
+  running.get();
 }
 
 TEST_F(CodedLoading, HostMemoryHoldsPieces) {

@@ -21,6 +21,11 @@ def large_server(family):
     assert server.terminate() == 0
 
 
+def forget_peak(server):
+    with open(f"/proc/{server.process.pid}/clear_refs", "w") as file:
+        file.write("5")
+
+
 def peak_bytes(server):
     with open(f"/proc/{server.process.pid}/status") as file:
         return int(re.search(r"VmHWM:\s+(\d+) kB", file.read())[1]) << 10
@@ -48,11 +53,24 @@ def hostile_bodies(model):
 CASES = [name for name, _, _ in hostile_bodies("")]
 
 
+def fill_what_was_granted(server):
+    """K/V memory and caches are taken from the system as they are first used: by prompts that nobody has sent before,
+    until they take no more of it."""
+    still, most = 0, 0
+    for number in range(2000):
+        body = {"model": "base", "prompt": [number % 250, number // 250 + 1] + [7] * 1500, "max_tokens": 1}
+        assert httpx.post(server.url + "/v1/completions", json=body, timeout=120).status_code == 200
+        still = still + 1 if server.resident_bytes() < most + (64 << 10) else 0
+        most = max(most, server.resident_bytes())
+        if still == 12:
+            return
+    raise RuntimeError(f"the server still grows: {most >> 20} MiB")
+
+
 @pytest.fixture(scope="module")
 def first_peak(large_server):
-    model = httpx.get(large_server.url + "/v1/models").json()["data"][0]["id"]
-    body = {"model": model, "prompt": "warm up", "max_tokens": 1}
-    assert httpx.post(large_server.url + "/v1/completions", json=body).status_code == 200
+    """What the process takes before anything is asked of it, with all that it was told it may take."""
+    fill_what_was_granted(large_server)
     return peak_bytes(large_server)
 
 
@@ -142,7 +160,11 @@ def test_logprobs_without_max_tokens_end_at_their_limit(large_server, first_peak
             assert answer.json()["usage"]["completion_tokens"] == (1 << 18) // (21 * 128) * 128
         return answer.status_code
     assert send(0) == 200
+    forget_peak(large_server)
+    before = peak_bytes(large_server)
     assert growth_while(large_server, first_peak, send, 6) <= {200, 429}  # four hold all values there may be
+    grown = peak_bytes(large_server) - before
+    assert grown < 48 << 20, f"{grown >> 20} MiB more: 12416 tokens with their alternatives are 64 MiB of text in four answers"
 
 
 def test_prompts_of_many_requests(large_server, first_peak):
@@ -181,7 +203,9 @@ def test_answers_that_nobody_takes(large_server, first_peak):
     end = httpx.get(large_server.url + "/tokenizer_info").json()["eos_token"]
     tokens = httpx.post(large_server.url + "/tokenize", json={"prompt": end, "add_special_tokens": False}).json()["tokens"]
     many = json.dumps({"tokens": tokens * (6_000_000 // len(end))}).encode()  # 6 of 32 MiB each
-    assert statuses_of_held_answers(large_server, first_peak, head_of("POST", "/detokenize", many), 30) == [200] * 5 + [429] * 25
+    statuses = statuses_of_held_answers(large_server, first_peak, head_of("POST", "/detokenize", many), 30)
+    assert statuses[:6] == [200] * 5 + [429]
+    assert set(statuses) == {200, 429}  # on a slow machine clients are given up meanwhile, and there is room again
     text = json.dumps({"prompt": "y" * 4000, "return_token_strs": True}).encode()
     assert set(statuses_of_held_answers(large_server, first_peak, head_of("POST", "/tokenize", text), 900)) <= {200, 429}
     for path in ("/chart.js", "/v1/droidspeak/plan_books", "/metrics"):
@@ -202,7 +226,7 @@ def test_a_long_word(large_server, first_peak):
     def send(_):
         body = {"model": "base", "prompt": "y" * (16 << 20)}
         return httpx.post(large_server.url + "/v1/completions", json=body, timeout=60).status_code
-    assert growth_while(large_server, first_peak, send, 4) <= {400, 503}
+    assert growth_while(large_server, first_peak, send, 4) <= {400, 503, 408}  # 408: on a slow machine it comes too slowly
 
 
 def write_adapter(folder, header, config):

@@ -78,6 +78,27 @@ TEST(Answers, ScoreTokensOfAnyBytes) {
   EXPECT_GE(num_replaced, 5u) << "those of the prompt";
 }
 
+TEST(Answers, WithManyLogprobsComePieceByPiece) {
+  TinyServer server;
+  Json body = {{"model", "base"}, {"prompt", "abc"}, {"max_tokens", 40}, {"logprobs", 20},
+               {"n", 8},          {"seed", 5},       {"temperature", 1}, {"ignore_eos", true}};
+  ClientResponse many = server.post("/v1/completions", body.dump());
+  ASSERT_EQ(many.status, 200) << many.body;
+  EXPECT_EQ(many.headers["transfer-encoding"], "chunked");
+  EXPECT_EQ(many.headers["content-type"], "application/json");
+  Json choices = Json::parse(many.body)["choices"];
+  ASSERT_EQ(choices.size(), 8u);
+  body["n"] = 1;
+  for (int i = 0; i < 8; ++i) {
+    body["seed"] = 5 + i;
+    ClientResponse one = server.post("/v1/completions", body.dump());
+    EXPECT_EQ(one.headers["content-length"], std::to_string(one.body.size()));
+    Json choice = Json::parse(one.body)["choices"][0];
+    EXPECT_EQ(choices[static_cast<size_t>(i)]["text"], choice["text"]);
+    EXPECT_EQ(choices[static_cast<size_t>(i)]["logprobs"], choice["logprobs"]);
+  }
+}
+
 TEST(Answers, ComeOnASocketToo) {
   TemporaryFolder folder;
   TinyServerOptions options;

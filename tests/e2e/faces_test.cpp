@@ -46,7 +46,9 @@ class Faces : public testing::Test {
   }
 
   static Json whole(AnswerFace& face, const Generation& generation, FinishReason finish) {
-    return Json::parse(face.whole(generation, {{kAnswer, {}, finish, ""}}));
+    JsonWriter json;
+    face.write_whole(json, generation, {{kAnswer, {}, finish, ""}});
+    return Json::parse(std::move(json).take());
   }
 
   // The answer comes a character at a time.
@@ -266,6 +268,33 @@ TEST_F(ResponseFaces, AFailureEndsTheStream) {
   EXPECT_EQ(failed["response"]["error"],
             (Json{{"code", "rate_limit_exceeded"}, {"message", "full"}}));
   EXPECT_EQ(failed["response"]["usage"], Json());
+}
+
+// What the engine refuses once it answers is the format, which takes too long to follow; without
+// one it is the sharing that was asked for.
+TEST_F(Faces, NameTheFieldThatTheEngineRefuses) {
+  HttpRequest request;
+  request.is_connected = [] { return true; };
+  auto refusal = [&](std::shared_ptr<const CompiledGrammar> grammar) {
+    auto stream = std::make_shared<TokenStream>();
+    stream->push(Error{ErrorCode::kInvalidArgument, "no"});
+    Answer answer;
+    answer.fields.output_param = "text.format";
+    answer.fields.sharing.mode = SharingRequest::Mode::kExplicit;
+    answer.face = openai::make_responses_face(service_, {}, parser());
+    answer.generation = std::make_shared<Generation>(
+        [stream](const GenerationRequest&) -> Result<std::shared_ptr<TokenStream>> {
+          return stream;
+        },
+        *tokenizer_,
+        std::vector<GenerationRequest>{{.prompt = {1, 2, 3}, .grammar = std::move(grammar)}},
+        ChoiceOptions{});
+    return Json::parse(answer_request(request, std::move(answer)).body)["error"]["param"];
+  };
+  auto grammar = service_.compile({OutputFormat::Kind::kRegex, "a+"}, "text.format", request);
+  ASSERT_TRUE(grammar);
+  EXPECT_EQ(refusal(*grammar), "text.format");
+  EXPECT_EQ(refusal(nullptr), "sharing");
 }
 
 }  // namespace

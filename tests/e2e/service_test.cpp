@@ -87,6 +87,21 @@ TEST_F(Services, RefuseChatsThatCannotBeRendered) {
               HasSubstr("messages invalid_value: The chat template refused the messages: "));
 }
 
+TEST_F(Services, CountToolsThatTheModelIsToldOf) {
+  Service& service = with_template(kPlainTemplate);
+  openai::ChatPrompt prompt = chat({{"user", "u"}});
+  prompt.tools.tools = {{"f", "{}"}};
+  prompt.tools.json = fmt::format(R"([{{"name":"{:x<1000000}"}}])", "f");
+  const size_t bytes = prompt.tools.json.size() + prompt.messages[0].bytes();
+  EXPECT_THAT(
+      prompt_of(service, prompt),
+      HasSubstr(fmt::format("messages context_length_exceeded: This model's maximum context "
+                            "length is 4096 tokens. However, your input of {} bytes",
+                            bytes)));
+  prompt.tools.choice.mode = ToolChoice::Mode::kNone;
+  EXPECT_EQ(prompt_of(service, prompt), "user=u;go");
+}
+
 // Where a template does not show the system's message, the tools stand before the user's.
 TEST_F(Services, TellOfToolsWhereTheyAreSeen) {
   openai::ChatPrompt prompt = chat({{"user", "u"}});

@@ -174,6 +174,46 @@ def test_tests_that_fail_without_any_change_are_left_out_one_by_one(mutate, tmp_
     assert [result["result"] for result in results] == ["killed", "survived"]
 
 
+def test_a_run_that_is_cut_off_goes_on_at_the_next_call(mutate, tmp_path):
+    sample = [change(6, "sum -= 0;"), change(4, "sum -= i;"), change(2, "int sum = 1;")]
+    build = mutate.Build(tmp_path / "build", ["unit"], [], 1)
+    results, _ = mutate.run_sample(build, sample, 1, 1)
+    assert [result["result"] for result in results] == ["survived"]
+    build.clock = mutate.Clock(0)
+    results, _ = mutate.run_sample(build, sample, 3, 1)
+    assert len(results) == 1, "nothing new is begun without time"
+    build.clock = mutate.Clock()
+    results, _ = mutate.run_sample(build, sample, 3, 1)
+    assert [result["result"] for result in results] == ["survived", "killed", "killed"]
+    with pytest.raises(mutate.OutOfTime):
+        mutate.Build(tmp_path / "other", ["unit"], [], 1, clock=mutate.Clock(0))
+
+
+ACCIDENT_TEST = """#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+int sum_below(int);
+int main() {
+  std::string mark = std::string(std::getenv("TEST_TMPDIR") == nullptr ? "" : std::getenv("TEST_TMPDIR")) + "/mark";
+  bool is_second = std::ifstream(mark).good();
+  std::ofstream(mark) << "here";
+  if (std::getenv("TEST_TMPDIR") != nullptr && !is_second) {
+    std::puts("[  FAILED  ] Sum.FailsOnce (0 ms)");
+    return 1;
+  }
+  return sum_below(4) == 6 ? 0 : 1;
+}
+"""
+
+
+def test_a_test_that_fails_only_once_kills_nothing(mutate, tmp_path):
+    (tmp_path / "src" / "store" / "sum_test.cpp").write_text(ACCIDENT_TEST)
+    build = mutate.Build(tmp_path / "build", ["unit"], [], 1)
+    results, _ = mutate.run_sample(build, [change(4, "sum -= i;"), change(6, "sum -= 0;")], 2, 1)
+    assert [result["result"] for result in results] == ["killed", "survived"]
+
+
 def test_a_sample_of_other_sources_is_refused(mutate):
     with pytest.raises(SystemExit, match="sum.cpp:4 is no longer"):
         mutate.check_sources([{**change(4, ";"), "before": "sum += 2 * i;"}])

@@ -44,11 +44,11 @@ class MessagesFace final : public AnswerFace {
         parser_(std::move(parser)),
         id_(service.new_id("msg")) {}
 
-  std::string whole(const Generation& generation,
-                    const std::vector<WholeChoice>& choices) override {
+  void write_whole(JsonWriter& json,
+                   const Generation& generation,
+                   const std::vector<WholeChoice>& choices) override {
     const WholeChoice& choice = choices.front();
     ending_ = {choice.finish, choice.stop};
-    JsonWriter json;
     json.begin_object();
     begin_message(json);
     json.key("content").begin_array();
@@ -64,7 +64,6 @@ class MessagesFace final : public AnswerFace {
       json.key("droidspeak").raw(droidspeak_json(*prefill));
     }
     json.end_object();
-    return std::move(json).take();
   }
 
   std::string piece_events(const Generation& generation, const ChoicePiece& piece) override {

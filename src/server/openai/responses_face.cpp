@@ -40,13 +40,14 @@ class ResponsesFace final : public AnswerFace {
         parser_(std::move(parser)),
         id_(service.new_id("resp")) {}
 
-  std::string whole(const Generation& generation,
-                    const std::vector<WholeChoice>& choices) override {
+  void write_whole(JsonWriter& json,
+                   const Generation& generation,
+                   const std::vector<WholeChoice>& choices) override {
     const WholeChoice& choice = choices.front();
     for (AnswerItem& item : parse_answer(parser_, choice.text)) add_item(std::move(item));
     if (items_.empty()) add_item({ItemKind::kText});
     finish_ = choice.finish;
-    return response(&generation, end_status(), nullptr);
+    json.raw(response(&generation, end_status(), nullptr));
   }
 
   std::string piece_events(const Generation& /*generation*/, const ChoicePiece& piece) override {
