@@ -105,7 +105,7 @@ class Case:
             vocab_size=r.choice([257, 300, 333, 320]), hidden_size=hidden, num_hidden_layers=r.randint(1, 5),
             intermediate_size=(1 if self.options.odd else 8) * r.randint(3, 25), num_attention_heads=heads, num_key_value_heads=kv_heads,
             max_position_embeddings=self.positions, bos_token_id=1, eos_token_id=2, pad_token_id=0,
-            initializer_range=r.choice([1.0, 1.5]) / hidden**0.5, rms_norm_eps=r.choice([1e-6, 1e-5, 1e-3]),
+            initializer_range=min(1.0, r.choice([1.0, 1.5]) / hidden**0.5), rms_norm_eps=r.choice([1e-6, 1e-5, 1e-3]),
             tie_word_embeddings=self.chance(0.5), use_cache=True)
         if has_head_dim:
             fields["head_dim"] = head_dim

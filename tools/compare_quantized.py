@@ -7,7 +7,8 @@
 Each library quantises a model on the CPU (AutoAWQ packs it, its search needs a GPU) and turns the codes back into floats
 by its own code; transformers runs on these in float32. A case passes when the log probabilities of all tokens are within
 1e-3; what droidspeak refuses is listed with what it says. Needs torch, transformers and what is asked for: llmcompressor
-(0.14 with compressed-tensors 0.19 was tried), gptqmodel (7.7), autoawq (0.2.9, without its dependencies)."""
+(0.14 with compressed-tensors 0.19 was tried), gptqmodel (7.7), autoawq (0.2.9, without its
+dependencies), auto-round (0.16)."""
 import argparse
 import contextlib
 import json
@@ -211,7 +212,52 @@ def read_autoawq(folder):
     return model
 
 
-LIBRARIES = {"llmcompressor": (llmcompressor_cases, write_llmcompressor, read_llmcompressor),
+# AutoRound
+
+def autoround_cases():
+    for form in ("auto_gptq", "auto_awq", "auto_round"):
+        for symmetric in (True, False):
+            yield f"{form}-{'symmetric' if symmetric else 'zeros'}", (form, symmetric)
+    yield "auto_round:gptqmodel", ("auto_round:gptqmodel", False)
+
+
+def write_autoround(case, folder):
+    from auto_round import AutoRound
+    form, symmetric = case
+    tokenizer = source(new_model("qwen2"), torch.bfloat16, folder / "source")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "source", dtype=torch.bfloat16)
+    rounding = AutoRound(model, tokenizer, scheme="W4A16", group_size=32, sym=symmetric, iters=0, device_map="cpu",
+                         dataset=[torch.tensor([row]) for row in rows()], seqlen=64, nsamples=16, batch_size=1)
+    rounding.quantize_and_save(str(folder / "made"), format=form)
+    shutil.move(str(next((folder / "made").rglob("model.safetensors")).parent), folder / "model")
+
+
+def autoround_weight(parts, config):
+    """What its layers compute of one row for each column."""
+    packing = config.get("packing_format", config["quant_method"])
+    if "awq" in packing:
+        from auto_round.export.export_to_awq.utils import dequantize_gemm
+        return dequantize_gemm(parts["qweight"], parts["qzeros"], parts["scales"].float(), 4, config["group_size"]).T
+    from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp
+    module = qlinear_torch if packing.endswith(":gptqmodel") else qlinear_torch_zp
+    columns, outputs = 8 * parts["qweight"].shape[0], parts["qweight"].shape[1]
+    layer = module.QuantLinear(config["bits"], config["group_size"], columns, outputs, bias=False)
+    layer.qweight, layer.qzeros, layer.scales = parts["qweight"], parts["qzeros"], parts["scales"].float()
+    return layer(torch.eye(columns)).T
+
+
+def read_autoround(folder):
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    tensors, model = load_file(folder / "model.safetensors"), plain_model(folder)
+    for name, parameter in model.named_parameters():
+        module = name.rsplit(".", 1)[0] + "."
+        parts = {key[len(module):]: value for key, value in tensors.items() if key.startswith(module)}
+        is_packed = "qweight" in parts and name.endswith("weight")
+        parameter.copy_(autoround_weight(parts, config) if is_packed else tensors[name].float())
+    return model
+
+
+LIBRARIES = {"autoround": (autoround_cases, write_autoround, read_autoround), "llmcompressor": (llmcompressor_cases, write_llmcompressor, read_llmcompressor),
              "gptqmodel": (gptqmodel_cases, write_gptqmodel, read_gptqmodel),
              "autoawq": (autoawq_cases, write_autoawq, read_autoawq)}
 

@@ -3,7 +3,7 @@
 
     python3 tools/make_quantized_models.py tests/data/models/quantized
 
-The packers below are written from the definitions of the formats: AWQ, GPTQ, compressed-tensors, FP8 and MXFP4. transformers runs
+The packers below are written from the definitions of the formats: AWQ, GPTQ, AutoRound, compressed-tensors, FP8 and MXFP4. transformers runs
 in float32 on the weights that the codes stand for. Each folder holds config.json, model.safetensors, golden.json (token
 ids, logits of the last positions) and expected.safetensors (the first rows of two matrices as floats). Needs torch, transformers."""
 import argparse
@@ -75,6 +75,11 @@ def gptq(bits, size, symmetric, desc_act=False, version=1):
                        f"{name}.g_idx": groups.to(torch.int32)}
     return pack, {"quant_method": "gptq", "bits": bits, "group_size": size, "sym": symmetric, "desc_act": desc_act,
                   "damp_percent": 0.1, **({"checkpoint_format": "gptq_v2"} if version == 2 else {})}
+
+
+def auto_round(scheme, packing, size, symmetric):
+    return scheme[0], {"quant_method": "auto-round", "autoround_version": "0.16.1", "packing_format": packing, "bits": 4, "data_type": "int",
+                       "group_size": size, "sym": symmetric, "block_name_to_quantize": "model.layers", "enable_quanted_input": False}
 
 
 def awq(size):
@@ -150,6 +155,17 @@ def fp8_tensor():
     return pack, {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
 
 
+def fp8_scalar():
+    """As transformers writes it."""
+    def pack(name, weight):
+        value, tensors = float8(name, weight, weight.shape, torch.float32, "weight_scale_inv")
+        return value, {f"{name}.weight": tensors[f"{name}.weight"],
+                       f"{name}.weight_scale_inv": tensors[f"{name}.weight_scale_inv"].reshape(()),
+                       f"{name}.activation_scale": torch.tensor(0.02)}
+    return pack, {"quant_method": "fp8", "activation_scheme": "static", "dequantize": False, "expert_dtype": "fp8",
+                  "modules_to_convert": None, "modules_to_not_convert": ["lm_head"], "scale_fmt": "float", "weight_block_size": None}
+
+
 def fp8_block(rows, columns):
     def pack(name, weight):
         return float8(name, weight, (rows, columns), torch.float32, "weight_scale_inv")
@@ -192,6 +208,7 @@ MODELS = {  # name: (scheme, config)
     "gptq-4-ordered": (gptq(4, 32, False, desc_act=True, version=2), llama()),
     "gptq-4-zeros": (gptq(4, 32, False), llama()),
     "gptq-8": (gptq(8, -1, True, version=2), llama(intermediate_size=72)),
+    "auto-round": (auto_round(gptq(4, 32, False, version=2), "auto_round:gptqmodel", 32, False), llama()),
     "awq": (awq(32), transformers.Qwen2Config(**common())),
     "awq-experts": (awq(32), transformers.MixtralConfig(**{**common(num_local_experts=3, num_experts_per_tok=2),
                                                          "intermediate_size": 32})),
@@ -201,6 +218,7 @@ MODELS = {  # name: (scheme, config)
     "int8": (int8(True), llama()),
     "int8-zeros": (int8(False), transformers.Phi3Config(**common(sliding_window=None))),
     "fp8-tensor": (fp8_tensor(), llama()),
+    "fp8-scalar": (fp8_scalar(), llama()),
     "fp8-channel": (fp8_channel(), llama(intermediate_size=72)),
     "fp8-block": (fp8_block(24, 40), transformers.Qwen3Config(**common(head_dim=16))),
     "fbgemm": (fbgemm(), llama()),

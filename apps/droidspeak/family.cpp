@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "command.h"
+#include "formats/byte_reader.h"
 #include "model/gguf_adapter.h"
 #include "sharing/plan_book.h"
 #include "workspace.h"
@@ -32,34 +34,71 @@ struct InitOptions {
   throw Failure(ErrorCode::kInvalidArgument, what);
 }
 
+// What family.json can say.
+void require_utf8(const std::string& text) {
+  if (valid_utf8_prefix(text) != text.size())
+    refuse(fmt::format("{}: names and paths must be UTF-8, for family.json holds them",
+                       in_quotes(text)));
+}
+
+// Single files of a folder that is meant.
+void refuse_part_of_folder(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (fs::is_regular_file(path) && (extension == ".safetensors" || extension == ".json"))
+    refuse(fmt::format("{}: expected a GGUF file or a folder: give {}", path.string(),
+                       path.parent_path().string()));
+}
+
+// Absolute, without a slash behind a folder; links keep their names.
+fs::path full_path_of(const fs::path& path) {
+  const fs::path full = fs::absolute(path).lexically_normal();
+  return full.has_filename() ? full : full.parent_path();
+}
+
 // "NAME=PATH", or a path whose last part is the name.
 FamilyFile::Member member_of(const std::string& argument) {
+  require_utf8(argument);
   const size_t sign = argument.find('=');
   const bool is_named = sign != std::string::npos && !fs::exists(argument);
   const fs::path path = is_named ? argument.substr(sign + 1) : argument;
+  if (path.empty()) refuse(fmt::format("\"{}\" names no file or folder", argument));
   if (!fs::exists(path)) refuse(fmt::format("{}: no such file or folder", path.string()));
   FamilyFile::Member member;
-  const fs::path full = fs::absolute(path).lexically_normal();  // links keep their names
-  member.name = is_named ? argument.substr(0, sign) : full.stem().string();
-  if (fs::is_directory(full) && !is_named) member.name = full.filename().string();
+  const fs::path full = full_path_of(path);
+  refuse_part_of_folder(full);
+  const fs::path last = fs::is_directory(full) ? full.filename() : full.stem();
+  member.name = is_named ? argument.substr(0, sign) : last.string();
   const bool is_plain = std::ranges::all_of(member.name, [](unsigned char c) {
     return c >= 0x80 || std::isalnum(c) != 0 ||
            std::string_view("-_.:+@").find(static_cast<char>(c)) != std::string_view::npos;
   });
   if (member.name.empty() || member.name.size() > 256 || !is_plain)
     refuse(
-        fmt::format("{}: its name must be 1 to 256 letters, digits or -_.:+@ (NAME=PATH gives it "
-                    "another)",
-                    argument));
+        fmt::format("{}: its name is \"{}\": expected 1 to 256 letters, digits or -_.:+@ "
+                    "(NAME=PATH gives it another)",
+                    argument, member.name));
   const bool is_adapter = fs::exists(full / "adapter_config.json") || is_gguf_adapter(full);
   (is_adapter ? member.adapter : member.path) = full;
   return member;
 }
 
+// The file to write, in a folder that is there or can be made.
+fs::path out_path(const std::string& out) {
+  require_utf8(out);
+  if (out.empty()) refuse("--out names no file or folder");
+  fs::path path = fs::weakly_canonical(fs::absolute(out));
+  if (path.extension() != ".json") path /= "family.json";
+  if (fs::exists(path)) refuse(fmt::format("{} exists: --out must name a new file", path.string()));
+  fs::path folder = path.parent_path();
+  while (!fs::exists(folder)) folder = folder.parent_path();
+  if (!fs::is_directory(folder))
+    refuse(fmt::format("--out {}: {} is a file: expected a folder", out, folder.string()));
+  return path;
+}
+
 FamilyFile family_of(const InitOptions& options) {
   FamilyFile file;
-  file.path = fs::weakly_canonical(fs::absolute(options.out));
-  if (file.path.extension() != ".json") file.path /= "family.json";
+  file.path = out_path(options.out);
   file.base = member_of(options.base);
   if (file.base.path.empty())
     refuse(fmt::format("{} is an adapter: the base must be a GGUF file or a Hugging Face folder",
@@ -125,6 +164,18 @@ json describe(const FamilyFile& file) {
   return family;
 }
 
+// One word for a shell.
+std::string as_word(const std::string& text) {
+  auto is_plain = [](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) != 0 ||
+           std::string_view("-_.:+@/,%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (std::ranges::all_of(text, is_plain)) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 // Activated LoRAs take the base's caches without a plan, and a pair with a book has one.
 std::vector<std::string> next_commands(const FamilyFile& file,
                                        const std::vector<MemberCheck>& members) {
@@ -136,16 +187,14 @@ std::vector<std::string> next_commands(const FamilyFile& file,
     if (std::ranges::count(file.plan_books, book) > 0) continue;
     commands.push_back(fmt::format(
         "droidspeak profile --family {} --sender {} --receiver {} --data ROWS.jsonl --out {}",
-        file.path.string(), file.base.name, member.name, book.string()));
+        as_word(file.path.string()), file.base.name, member.name, as_word(book.string())));
   }
-  commands.push_back(fmt::format("droidspeak serve --family {}", file.path.string()));
+  commands.push_back(fmt::format("droidspeak serve --family {}", as_word(file.path.string())));
   return commands;
 }
 
 void run_init(const InitOptions& options) {
   FamilyFile file = family_of(options);
-  if (fs::exists(file.path))
-    refuse(fmt::format("{} exists: --out must name a new file", file.path.string()));
   const std::vector<MemberCheck> members = require_fit(file);
   file.plan_books = books_beside(file);
   fs::create_directories(file.path.parent_path());

@@ -8,6 +8,7 @@
 #include "command.h"
 #include "model/checkpoint.h"
 #include "model/family_check.h"
+#include "model/gguf_adapter.h"
 #include "sharing/plan_book.h"
 #include "store/cache_store.h"
 #include "workspace.h"
@@ -20,20 +21,26 @@ using nlohmann::json;
 json describe_model(const std::filesystem::path& path) {
   Checkpoint checkpoint(path);
   const ModelConfig& c = checkpoint.config();
-  return {{"kind", "model"},
-          {"path", path.string()},
-          {"format", checkpoint.is_gguf() ? "gguf" : "hugging face folder"},
-          {"architecture", c.architecture},
-          {"layers", c.num_layers},
-          {"hidden_size", c.d_model},
-          {"heads", c.num_heads},
-          {"kv_heads", c.num_kv_heads},
-          {"head_size", c.head_dim},
-          {"ffn_size", c.ffn_dim},
-          {"vocabulary", c.vocab_size},
-          {"context", c.max_positions},
-          {"digest", checkpoint.digest().hex()},
-          {"intact", true}};
+  json report = {{"kind", "model"},
+                 {"path", path.string()},
+                 {"format", checkpoint.is_gguf() ? "gguf" : "hugging face folder"},
+                 {"architecture", c.architecture},
+                 {"layers", c.num_layers},
+                 {"hidden_size", c.d_model},
+                 {"heads", c.num_heads},
+                 {"kv_heads", c.num_kv_heads},
+                 {"head_size", c.head_dim},
+                 {"ffn_size", c.ffn_dim},
+                 {"vocabulary", c.vocab_size},
+                 {"context", c.max_positions},
+                 {"digest", checkpoint.digest().hex()},
+                 {"intact", true}};
+  if (c.experts.count > 0) {
+    report["experts"] = c.experts.count;
+    report["experts_of_token"] = c.experts.per_row;
+    report["expert_size"] = c.experts.ffn_dim;
+  }
+  return report;
 }
 
 json describe_plan_book(const std::filesystem::path& path) {
@@ -140,6 +147,20 @@ json describe_adapter(const std::filesystem::path& path) {
   return report;
 }
 
+json describe_gguf_adapter(const std::filesystem::path& path) {
+  const GgufFile file(path);
+  json report = {{"kind", "adapter"},
+                 {"path", path.string()},
+                 {"architecture", file.get_string("general.architecture")},
+                 {"tensors", file.tensors().size()},
+                 {"intact", true}};
+  if (const GgufValue* tokens = file.find("adapter.alora.invocation_tokens")) {
+    if (const auto* list = std::get_if<std::vector<int64_t>>(tokens))
+      report["invocation_tokens"] = *list;
+  }
+  return report;
+}
+
 json describe(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     throw Failure(ErrorCode::kNotFound, fmt::format("{}: no such file or folder", path.string()));
@@ -149,6 +170,7 @@ json describe(const std::filesystem::path& path) {
     if (std::filesystem::exists(path / "config.json")) return describe_model(path);
     return describe_cache(path);
   }
+  if (is_gguf_adapter(path)) return describe_gguf_adapter(path);
   if (path.extension() != ".json") return describe_model(path);
   JsonFields fields(path);
   return fields.has("format") ? describe_plan_book(path) : describe_family(path);

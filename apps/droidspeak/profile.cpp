@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 
 #include <fmt/format.h>
@@ -99,6 +100,14 @@ void print_text(const PlanBook& book, const std::string& path) {
   fmt::print("written: {}\n", path);
 }
 
+// A book is used when its family names it.
+bool is_listed(const FamilyFile& family, const std::filesystem::path& book) {
+  return std::ranges::any_of(family.plan_books, [&](const std::filesystem::path& listed) {
+    std::error_code is_missing;
+    return std::filesystem::equivalent(listed, book, is_missing);
+  });
+}
+
 void run_profile_command(ProfileFlags flags) {
   ProfileOptions& options = flags.profile;
   options.metric = parse_metric(flags.metric);
@@ -125,6 +134,9 @@ void run_profile_command(ProfileFlags flags) {
     print_json(to_json(book, options.out.string()));
   } else {
     print_text(book, options.out.string());
+    const FamilyFile& family = workspace.family->file();
+    if (!is_listed(family, options.out))
+      fmt::print("it is used when \"plan_books\" of {} names it\n", family.path.string());
   }
 }
 

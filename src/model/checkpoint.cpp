@@ -92,7 +92,7 @@ void check_rope(const std::filesystem::path& path,
   };
   require(rope.rotary_dim >= 2 && rope.rotary_dim <= config.head_dim && rope.rotary_dim % 2 == 0,
           "rotary size must be even and at most the head size");
-  require(rope.theta > 1 && rope.theta < 1e12, "RoPE theta must be more than 1");
+  require(rope.theta > 1 && rope.theta < 1e12, "RoPE theta must be more than 1 and less than 1e12");
   auto is_sound = [](double number) { return number > 0 && number < 1e6; };
   for (int32_t length : {1, config.max_positions}) {
     Rotation rotation = rotation_of(rope, length);

@@ -145,7 +145,7 @@ TEST_F(ConfigLimits, RotationsTurnForward) {
   EXPECT_THAT(linear(-1), HasSubstr("RoPE scaling makes frequency 0"));
   EXPECT_THAT(
       refusal(golden("gemma3"), {{"rope_parameters", nullptr}, {"rope_local_base_freq", 0.5}}),
-      HasSubstr("RoPE theta must be more than 1 (theta 0.5"));
+      HasSubstr("RoPE theta must be more than 1 and less than 1e12 (theta 0.5"));
   for (const char* table : {"short_factor", "long_factor"}) {
     Fields rope = golden("phi3-long")["rope_parameters"];
     rope[table][3] = -1;

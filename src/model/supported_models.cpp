@@ -70,7 +70,7 @@ Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits
 |---|---|
 {}
 Weights are exactly what codes, scales and zero points say. On the CPU integers stay in 4 or 8 bits where 32 columns side by side have one scale, which is every layout above but `g_idx`, groups of less than 32 and widths that are no multiple of 32; those, and 8-bit floats, become bf16 (f32 with exact precision). MXFP4 becomes what that of GGUF files does. On CUDA those of them with f16 scales and their zero in the middle stay as they are; all others become bf16.
-Activations are not rounded as a scheme asks: those that ask for 8-bit activations (`input_activations`, `activation_scheme`, `input_scale` tensors) run as if only weights were quantised, with activations as the engine has them for every model: bf16 on CUDA, on the CPU 8 bits with a scale for every 32 elements, f32 with exact precision.
+Activations are not rounded as a scheme asks: those that ask for 8-bit activations (`input_activations`, `activation_scheme`, `input_scale` and `activation_scale` tensors) run as if only weights were quantised, with activations as the engine has them for every model: bf16 on CUDA, on the CPU 8 bits with a scale for every 32 elements, f32 with exact precision.
 Refused by name: other methods (bitsandbytes, NVFP4, marlin layouts, AWQ's gemv), other bit widths, `kv_cache_scheme`, sparsity, transforms, groups of weights with different schemes, and every field that is not known and not blank.
 
 ## Refused of adapters

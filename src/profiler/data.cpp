@@ -96,7 +96,8 @@ PromptParts lay_out(const Tokenizer& tokenizer, const QaRow& row) {
   }
   if (tokenizer.chat_template.empty()) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  "the model has no chat template: questions cannot be asked");
+                  "the base has no chat template, so questions cannot be asked: expected one in "
+                  "tokenizer_config.json, in chat_template.jinja or in the GGUF file");
   }
   ChatTemplateInput input;
   input.messages = {{"user", std::string(kSystem) + "\n\n" + documents + question}};

@@ -1,7 +1,9 @@
 """Families made from files on a disk, and what is said of those that do not fit together."""
 
 import json
+import os
 import pathlib
+import shlex
 import shutil
 import urllib.request
 
@@ -153,6 +155,50 @@ def test_wrong_arguments_are_named(program, parts, tmp_path):
     assert "exists" in refusal(program, *init, base, alpha, "--out", parts / "family.json")
 
 
+def test_a_slash_behind_a_folder_changes_nothing(program, parts, tmp_path, monkeypatch):
+    made = make(program, f"{parts / 'base'}/", f"{parts / 'adapters' / 'alpha'}/", "--out", tmp_path / "f.json")
+    assert made["content"]["base"]["name"] == "base" and made["content"]["variants"][0]["name"] == "alpha"
+    monkeypatch.chdir(parts / "base")
+    assert make(program, ".", "--out", tmp_path / "g.json")["content"]["base"] == {"name": "base", "path": "parts/base"}
+
+
+def test_next_commands_can_be_run_by_a_shell(program, parts, tmp_path):
+    folder = tmp_path / "it's a größe"
+    made = make(program, parts / "base", parts / "adapters" / "alpha", "--out", folder)
+    words = [shlex.split(command) for command in made["next"]]
+    assert words[-1] == ["droidspeak", "serve", "--family", str(folder / "family.json")]
+    assert words[0][words[0].index("--out") + 1] == str(folder / "plans" / "alpha-from-base.json")
+    assert all(row["fits"] for row in members(program, folder, 0).values())
+
+
+def test_what_cannot_be_a_member_is_said(program, parts, tmp_path):
+    base, alpha = parts / "base", parts / "adapters" / "alpha"
+
+    def said(*arguments, out=tmp_path / "f.json"):
+        return refusal(program, "family", "init", *arguments, "--out", out)
+
+    weights = alpha / "adapter_model.safetensors"
+    assert f"{weights}: expected a GGUF file or a folder: give {alpha}" in said(base, f"x={weights}")
+    assert f"give {base}" in said(base / "config.json")
+    assert '"x=" names no file or folder' in said(base, "x=")
+    assert 'its name is "a b"' in said(base, f"a b={alpha}")
+    assert "must be UTF-8" in said(base, os.fsdecode(b"b\xff=") + str(alpha))
+    assert f"{weights} is a file: expected a folder" in said(base, out=weights / "new")
+    assert "--out names no file or folder" in said(base, out="")
+
+
+def test_adapters_and_experts_are_described(program):
+    found = program.run("inspect", MODELS / "mixtral" / "adapter.gguf", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["kind"] == "adapter" and json.loads(found.stdout)["architecture"] == "llama"
+    found = program.run("inspect", MODELS / "smollm2" / "activated.gguf", "--json")
+    assert len(json.loads(found.stdout)["invocation_tokens"]) > 0
+    config = json.loads((MODELS / "mixtral" / "config.json").read_text())
+    found = json.loads(program.run("inspect", MODELS / "mixtral", "--json").stdout)
+    assert (found["experts"], found["experts_of_token"]) == (config["num_local_experts"], config["num_experts_per_tok"])
+    assert found["expert_size"] == config["intermediate_size"]
+
+
 @pytest.fixture(params=["gemma2", "mixtral", "gpt-oss"])
 def other_family(program, tmp_path, request):
     """A tiny model of another architecture with an adapter, and the tokenizer of the tiny family."""
@@ -187,6 +233,16 @@ def test_other_architectures_are_profiled_and_served(other_family, rows, tmp_pat
                 assert json.load(answer)["usage"]["completion_tokens"] > 0
     finally:
         assert server.terminate() == 0
+
+
+def test_a_profile_says_how_its_book_comes_into_use(program, parts, rows):
+    family = parts / "family.json"
+    command = ["profile", "--sender", "base", "--receiver", "alpha", "--data", rows, "--out", parts / "alpha.json", "--contexts", 2,
+               "--family", family, "--device", "cpu"]
+    hint = f'it is used when "plan_books" of {family} names it'
+    assert program.run(*command).stdout.splitlines()[-1] == hint
+    edit(family, plan_books=["alpha.json"])
+    assert hint not in program.run(*command).stdout
 
 
 def test_a_base_without_a_tokenizer_is_no_family(program, parts, tmp_path):

@@ -47,15 +47,38 @@ constexpr std::string_view kGptqNeutral[] = {"act_group_aware",
                                              "true_sequential",
                                              "use_cuda_fp16",
                                              "use_exllama"};
-constexpr std::string_view kGptqRead[] = {"bits",       "checkpoint_format", "desc_act",
-                                          "format",     "group_size",        "method",
-                                          "pack_dtype", "quant_method",      "sym"};
+constexpr std::string_view kGptqRead[] = {
+    "bits",   "checkpoint_format", "data_type",    "desc_act", "format", "group_size",
+    "method", "pack_dtype",        "quant_method", "sym"};
 constexpr std::string_view kAwqNeutral[] = {
     "backend", "do_fuse", "exllama_config",  "fuse_max_seq_len",
     "lm_head", "meta",    "modules_to_fuse", "modules_to_not_convert"};
 constexpr std::string_view kAwqRead[] = {
-    "bits",         "checkpoint_format", "format", "group_size", "method", "pack_dtype",
-    "q_group_size", "quant_method",      "sym",    "version",    "w_bit",  "zero_point"};
+    "bits",       "checkpoint_format", "data_type",    "format", "group_size", "method",
+    "pack_dtype", "q_group_size",      "quant_method", "sym",    "version",    "w_bit",
+    "zero_point"};
+// What AutoRound says in all of its forms.
+constexpr std::string_view kAutoRoundNeutral[] = {"amp",
+                                                  "autoround_version",
+                                                  "backend",
+                                                  "batch_size",
+                                                  "block_name_to_quantize",
+                                                  "enable_minmax_tuning",
+                                                  "enable_quanted_input",
+                                                  "gradient_accumulate_steps",
+                                                  "iters",
+                                                  "low_gpu_mem_usage",
+                                                  "lr",
+                                                  "minmax_lr",
+                                                  "nsamples",
+                                                  "provider",
+                                                  "quant_block_list",
+                                                  "scale_dtype",
+                                                  "seqlen",
+                                                  "supported_types",
+                                                  "to_quant_block_names"};
+constexpr std::string_view kAutoRoundRead[] = {"bits",           "data_type",    "group_size",
+                                               "packing_format", "quant_method", "sym"};
 constexpr std::string_view kFp8Neutral[] = {"activation_scheme", "dequantize", "ignored_layers",
                                             "modules_to_not_convert", "scale_fmt"};
 constexpr std::string_view kFp8Read[] = {"expert_dtype", "fmt", "quant_method",
@@ -79,9 +102,11 @@ bool contains(Names names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-void refuse_others(const JsonFields& json, Names neutral, Names read) {
+void refuse_others(const JsonFields& json, std::initializer_list<Names> known) {
   for (const std::string& name : json.keys()) {
-    if (!contains(neutral, name) && !contains(read, name) && !json.is_blank(name))
+    const bool is_known =
+        std::ranges::any_of(known, [&](Names names) { return contains(names, name); });
+    if (!is_known && !json.is_blank(name))
       json.refuse(name, "null, false, 0 or empty: it is not supported");
   }
 }
@@ -117,9 +142,11 @@ void refuse_contradiction(const JsonFields& json, std::string_view name, std::st
     json.refuse(other, fmt::format("what \"{}\" says", name));
 }
 
-// What GPTQModel writes beside what others do.
+// What GPTQModel and AutoRound write beside what others do.
 void check_packing(const JsonFields& json, std::string_view method) {
   constexpr std::string_view words[] = {"int32"};
+  constexpr std::string_view types[] = {"int"};
+  one_of(json, "data_type", types);
   one_of(json, "pack_dtype", words);
   one_of(json, "method", {&method, 1});
 }
@@ -127,7 +154,7 @@ void check_packing(const JsonFields& json, std::string_view method) {
 // Files of the first form hold zero points less one.
 QuantizationConfig read_gptq(const JsonFields& json) {
   constexpr std::string_view formats[] = {"gptq", "gptq_v2"};
-  refuse_others(json, kGptqNeutral, kGptqRead);
+  refuse_others(json, {kGptqNeutral, kAutoRoundNeutral, kGptqRead});
   check_packing(json, "gptq");
   const std::string_view field = json.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool is_first_form = one_of(json, field, formats) == "gptq";
@@ -144,7 +171,7 @@ QuantizationConfig read_gptq(const JsonFields& json) {
 
 QuantizationConfig read_awq(const JsonFields& json) {
   constexpr std::string_view versions[] = {"gemm"};
-  refuse_others(json, kAwqNeutral, kAwqRead);
+  refuse_others(json, {kAwqNeutral, kAutoRoundNeutral, kAwqRead});
   check_packing(json, "awq");
   for (std::string_view field : {"version", "format", "checkpoint_format"})
     one_of(json, field, versions);
@@ -161,6 +188,27 @@ QuantizationConfig read_awq(const JsonFields& json) {
           .scale_block = {.rows = 1, .columns = read_group_size(json, group)}};
 }
 
+// Its own name for GPTQ's and AWQ's layouts, whose zero points are as they are but in one.
+QuantizationConfig read_auto_round(const JsonFields& json) {
+  constexpr std::string_view less_one = "auto_round:auto_gptq";
+  constexpr std::string_view awq = "auto_round:auto_awq";
+  constexpr std::string_view formats[] = {less_one, "auto_round:gptqmodel", awq};
+  constexpr std::string_view types[] = {"int"};
+  refuse_others(json, {kAutoRoundNeutral, kAutoRoundRead});
+  one_of(json, "data_type", types);
+  static_cast<void>(json.get_string("packing_format"));
+  const std::string format = one_of(json, "packing_format", formats);
+  QuantizationConfig config{
+      .method = "auto-round",
+      .layout = format == awq ? Layout::kAwq : Layout::kGptq,
+      .bits = read_bits(json, "bits"),
+      .zero = json.get_bool_or("sym", false) ? Zero::kMiddle : Zero::kStored,
+      .zero_offset = format == less_one ? 1 : 0,
+      .scale_block = {.rows = 1, .columns = read_group_size(json, "group_size")}};
+  if (format == awq && config.bits != 4) json.refuse("bits", "4");
+  return config;
+}
+
 QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_view field) {
   const std::vector<int64_t> sizes = json.get_ints(field, 1, kMostColumns);
   if (sizes.size() != 2) json.refuse(field, "two sizes: rows and columns that have one scale");
@@ -170,7 +218,7 @@ QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_vi
 QuantizationConfig read_fp8(const JsonFields& json) {
   constexpr std::string_view formats[] = {"e4m3"};
   constexpr std::string_view types[] = {"fp8"};
-  refuse_others(json, kFp8Neutral, kFp8Read);
+  refuse_others(json, {kFp8Neutral, kFp8Read});
   one_of(json, "fmt", formats);
   one_of(json, "expert_dtype", types);
   QuantizationConfig config{.method = "fp8",
@@ -183,12 +231,13 @@ QuantizationConfig read_fp8(const JsonFields& json) {
     config.scale_suffix = "weight_scale_inv";
   } else {
     config.may_scale_rows = true;
+    config.other_scale_suffix = "weight_scale_inv";  // as transformers calls it
   }
   return config;
 }
 
 QuantizationConfig read_fbgemm(const JsonFields& json) {
-  refuse_others(json, kFbgemmNeutral, kFbgemmRead);
+  refuse_others(json, {kFbgemmNeutral, kFbgemmRead});
   return {.method = "fbgemm_fp8",
           .layout = Layout::kBytes,
           .code = Code::kFloat,
@@ -197,7 +246,7 @@ QuantizationConfig read_fbgemm(const JsonFields& json) {
 }
 
 QuantizationConfig read_mxfp4(const JsonFields& json) {
-  refuse_others(json, kMxfp4Neutral, kMxfp4Read);
+  refuse_others(json, {kMxfp4Neutral, kMxfp4Read});
   return {.method = "mxfp4",
           .layout = Layout::kMxfp4,
           .code = Code::kFloat,
@@ -228,10 +277,10 @@ QuantizationConfig read_group(const JsonFields& group, const std::string& defaul
   constexpr std::string_view types[] = {"int", "float"};
   constexpr std::string_view formats[] = {"dense", "pack-quantized", "int-quantized",
                                           "float-quantized", "naive-quantized"};
-  refuse_others(group, kGroupNeutral, kGroupRead);
+  refuse_others(group, {kGroupNeutral, kGroupRead});
   const auto weights = group.find_object("weights");
   if (!weights) group.refuse("weights", "an object: nothing else than weights is quantised");
-  refuse_others(*weights, kWeightsNeutral, kWeightsRead);
+  refuse_others(*weights, {kWeightsNeutral, kWeightsRead});
   const std::string format =
       group.has("format") ? one_of(group, "format", formats) : default_format;
   QuantizationConfig config{
@@ -261,7 +310,7 @@ void refuse_sparsity_and_transforms(const JsonFields& json) {
   }
   if (!json.is_blank("transform_config")) {
     const auto transforms = json.find_object("transform_config");
-    refuse_others(*transforms, {}, {});
+    refuse_others(*transforms, {});
   }
 }
 
@@ -269,7 +318,7 @@ QuantizationConfig read_compressed(const JsonFields& json) {
   constexpr std::string_view formats[] = {"dense", "pack-quantized", "int-quantized",
                                           "float-quantized", "naive-quantized"};
   constexpr std::string_view statuses[] = {"compressed", "frozen"};
-  refuse_others(json, kCompressedNeutral, kCompressedRead);
+  refuse_others(json, {kCompressedNeutral, kCompressedRead});
   refuse_sparsity_and_transforms(json);
   one_of(json, "quantization_status", statuses);
   const std::string format = one_of(json, "format", formats);
@@ -294,13 +343,18 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {
+    {"auto-round", read_auto_round,
+     "`auto_round:auto_gptq`, `auto_round:gptqmodel` (4 and 8 bits) and `auto_round:auto_awq` (4 "
+     "bits), symmetric or not"},
     {"awq", read_awq, "4 bits, version `gemm`, with zero points or symmetric"},
     {"compressed-tensors", read_compressed,
      "`pack-quantized` (4 and 8 bits), `int-quantized` (8 bits), `float-quantized` and "
      "`naive-quantized` (FP8 E4M3, int8), scales by tensor, channel, group or block, zero points, "
      "`weight_g_idx`; all groups alike"},
     {"fbgemm_fp8", read_fbgemm, "FP8 E4M3, scales by channel"},
-    {"fp8", read_fp8, "E4M3, scales by tensor, channel or block (`weight_scale_inv`)"},
+    {"fp8", read_fp8,
+     "E4M3, scales by tensor, channel (`weight_scale` or `weight_scale_inv`) or block "
+     "(`weight_scale_inv`)"},
     {"gptq", read_gptq,
      "4 and 8 bits, symmetric or not, `g_idx` (`desc_act`), zero points of `gptq` (less one) and "
      "`gptq_v2`"},

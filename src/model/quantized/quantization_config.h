@@ -41,6 +41,7 @@ struct QuantizationConfig {
   bool may_scale_rows = false;     // one scale for everything, or else one for each row
   bool needs_group_index = false;  // columns are not in the order of their groups
   std::string_view scale_suffix = "weight_scale";
+  std::string_view other_scale_suffix = {};  // where there is none of that name
 
   bool operator==(const QuantizationConfig&) const = default;
 

@@ -139,6 +139,47 @@ TEST_F(Config, OfGptqModelSaysMore) {
   EXPECT_EQ(read(fmt::format(fmt::runtime(awq), true)).zero, QuantizationConfig::Zero::kStored);
 }
 
+// As AutoRound 0.16 writes them, in GPTQ's and AWQ's form and under its own name.
+TEST_F(Config, OfAutoRoundSaysHowItWasMade) {
+  using Zero = QuantizationConfig::Zero;
+  auto with = [](std::string_view more) {
+    return fmt::format(R"({{"autoround_version": "0.16.1", "bits": 4, "data_type": "int",
+        "enable_quanted_input": true, "group_size": 32, "provider": "auto-round", "iters": 200,
+        "to_quant_block_names": "model.layers", "scale_dtype": "torch.float16", {}}})",
+                       more);
+  };
+  EXPECT_EQ(read(with(R"("quant_method": "gptq", "sym": true)")).zero, Zero::kMiddle);
+  EXPECT_EQ(read(with(R"("quant_method": "awq", "sym": false, "zero_point": true)")).zero,
+            Zero::kStored);
+  expect_refused(with(R"("quant_method": "gptq", "extra_config": {"lm_head": {"bits": 8}})"),
+                 "\"extra_config\" is");
+  expect_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "data_type": "mx_fp"})",
+                 "\"data_type\" is \"mx_fp\"");
+}
+
+TEST_F(Config, OfAutoRoundNamesTheLayoutOfOthers) {
+  using Layout = QuantizationConfig::Layout;
+  auto with = [](std::string_view packing, int bits) {
+    return fmt::format(R"({{"quant_method": "auto-round", "bits": {}, "group_size": 32,
+                            "sym": false, "packing_format": "auto_round:{}"}})",
+                       bits, packing);
+  };
+  EXPECT_EQ(read(with("auto_gptq", 4)).layout, Layout::kGptq);
+  EXPECT_EQ(read(with("auto_gptq", 4)).zero_offset, 1);
+  EXPECT_EQ(read(with("gptqmodel", 8)).layout, Layout::kGptq);
+  EXPECT_EQ(read(with("gptqmodel", 8)).zero_offset, 0);
+  EXPECT_EQ(read(with("gptqmodel", 8)).bits, 8);
+  EXPECT_EQ(read(with("auto_awq", 4)).layout, Layout::kAwq);
+  EXPECT_EQ(read(with("auto_awq", 4)).zero_offset, 0);
+  expect_refused(with("auto_awq", 8), "\"bits\" is 8: expected 4");
+  expect_refused(with("mlx", 4), "\"packing_format\" is \"auto_round:mlx\"");
+  expect_refused(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32})",
+                 "\"packing_format\" is missing");
+  expect_refused(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32, "act_bits": 8,
+                     "packing_format": "auto_round:auto_gptq"})",
+                 "\"act_bits\" is 8");
+}
+
 TEST_F(Config, OfExpertsInMxfp4SaysNothingMore) {
   EXPECT_EQ(read(R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})").layout,
             QuantizationConfig::Layout::kMxfp4);

@@ -39,8 +39,8 @@ Suffixes suffixes_of(const QuantizationConfig& config) {
 }
 
 // Activations keep their precision.
-constexpr std::string_view kActivationScales[] = {"input_scale", "input_scale_ub",
-                                                  "input_zero_point"};
+constexpr std::string_view kActivationScales[] = {"activation_scale", "input_scale",
+                                                  "input_scale_ub", "input_zero_point"};
 
 }  // namespace
 
@@ -90,8 +90,12 @@ void QuantizedTensors::add_matrix(const Parts& parts,
                               folder_.path().string(),
                               in_quotes(fmt::format("{}.{}", module, suffix)), config_.method));
   };
-  const std::string scales_name = fmt::format("{}.{}", module, suffixes.scales);
+  std::string scales_name = fmt::format("{}.{}", module, suffixes.scales);
   auto scales = parts.floats.find(scales_name);
+  if (scales == parts.floats.end() && !config_.other_scale_suffix.empty()) {
+    scales_name = fmt::format("{}.{}", module, config_.other_scale_suffix);
+    scales = parts.floats.find(scales_name);
+  }
   if (scales == parts.floats.end()) refuse_missing(suffixes.scales);
   parts_.insert(codes.name);
   parts_.insert(scales_name);
