@@ -117,7 +117,7 @@ cuda: cuda-configure ## build with the CUDA backend into build-cuda
 
 cuda-check: cuda-configure ## compile the CUDA code and its tests only, what changed SINCE a commit for all capabilities; needs nvcc, no GPU
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test ops_cuda_test device_test
-	@[ -z "$(SINCE)" ] || tools/check_architectures --jobs $(JOBS) --since $(SINCE)
+	@[ -z "$(SINCE)" ] || tools/check_architectures --jobs $(JOBS) --since $(SINCE) --seconds 240
 
 cuda-architectures: ## compile all CUDA code for every compute capability; needs nvcc, no GPU, half an hour
 	@tools/setup cuda

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import pathlib
 import struct
 import subprocess
@@ -274,3 +275,28 @@ def test_a_changed_header_is_found_however_far_it_is_included(tmp_path, monkeypa
     known = {}
     assert tmp_path / "src/ops/c.cuh" in tool.included(tmp_path / "src/ops/a.cu", known)
     assert tool.included(tmp_path / "src/ops/other.cu", known) == {tmp_path / "src/ops/other.cu"}
+
+
+def test_changed_files_come_first_and_untouched_ones_not_at_all(tmp_path, monkeypatch):
+    tool = load("check_architectures")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool, "BUILD", tmp_path)
+    monkeypatch.setattr(tool, "run", lambda *command: "src/ops/b.cu\nsrc/ops/h.cuh\n" if "diff" in command else "1234")
+    (tmp_path / "src/ops").mkdir(parents=True)
+    (tmp_path / "src/ops/h.cuh").write_text("")
+    for name, text in {"a.cu": '#include "ops/h.cuh"\n', "b.cu": "", "c.cu": "", "d.cpp": ""}.items():
+        (tmp_path / "src/ops" / name).write_text(text)
+    entries = [{"file": str(tmp_path / "src/ops" / name)} for name in ("a.cu", "b.cu", "c.cu", "d.cpp")]
+    (tmp_path / "compile_commands.json").write_text(json.dumps(entries))
+    assert tool.files_to_compile("main") == ([entries[1]], [entries[0]])
+    assert tool.files_to_compile(None) == (entries[:3], [])
+
+
+@pytest.mark.parametrize("last_begin, expected", [(float("inf"), True), (0, False)])
+def test_no_file_is_begun_when_the_time_is_up(tmp_path, monkeypatch, last_begin, expected):
+    tool = load("check_architectures")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    entry = {"file": str(tmp_path / "a.cu"), "directory": str(tmp_path),
+             "command": f"{sys.executable} -c 'import sys; open(sys.argv[2], \"w\")' -o out/a.o"}
+    assert (tool.compile_one(entry, last_begin) == tmp_path / "out/a.o") is expected
+    assert (tmp_path / "out/a.o").exists() is expected
