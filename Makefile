@@ -12,7 +12,7 @@ RELEASE = cmake --preset release -DCMAKE_UNITY_BUILD=$(UNITY)
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster bench-nodes clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check cuda-architectures cuda-all gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster bench-nodes clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -115,8 +115,20 @@ cuda-configure:
 cuda: cuda-configure ## build with the CUDA backend into build-cuda
 	@cmake --build build-cuda -j $(JOBS)
 
-cuda-check: cuda-configure ## compile the CUDA code and its tests only; needs nvcc, no GPU
+cuda-check: cuda-configure ## compile the CUDA code and its tests only, what changed SINCE a commit for all capabilities; needs nvcc, no GPU
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test ops_cuda_test device_test
+	@[ -z "$(SINCE)" ] || tools/check_architectures --jobs $(JOBS) --since $(SINCE) --seconds 240
+
+cuda-architectures: ## compile all CUDA code for every compute capability; needs nvcc, no GPU, half an hour
+	@tools/setup cuda
+	@tools/check_architectures --jobs $(JOBS)
+
+cuda-all: ## build for every compute capability into build-cuda-all
+	@tools/setup cuda
+	@mkdir -p build-cuda-all
+	@cmake --preset cuda-all > build-cuda-all/configure.log 2>&1 || (cat build-cuda-all/configure.log; exit 1)
+	@cmake --build build-cuda-all -j $(JOBS) --target droidspeak
+	@tools/cuda_code --all build-cuda-all/droidspeak
 
 gpu-test: cuda-configure ## the tests that use a GPU
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test device_test ops_cuda_test parity_test
@@ -155,4 +167,4 @@ bench-nodes: build models ## servers in network namespaces on links of 10 Mbit/s
 	@python3 bench/nodes --binary $(BUILD)/droidspeak
 
 clean: ## remove what was built
-	@rm -rf build build-asan build-tsan build-cuda build-mutate build-tidy out
+	@rm -rf build build-asan build-tsan build-cuda build-cuda-all build-mutate build-tidy out

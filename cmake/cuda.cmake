@@ -1,6 +1,12 @@
 # The CUDA toolkit, cuBLAS, cuDNN and cudnn-frontend. Hopper unless CMAKE_CUDA_ARCHITECTURES
-# says otherwise.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
+# says otherwise, or all that are meant, and PTX for what comes later, with DROIDSPEAK_CUDA_ALL.
+option(DROIDSPEAK_CUDA_ALL "Code for compute capability 8.0, 8.6, 8.9, 9.0 and 10.0, and PTX" OFF)
+if(DROIDSPEAK_CUDA_ALL)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  # 8.x run the same code: it is translated once and assembled for each.
+  string(APPEND CMAKE_CUDA_FLAGS " -gencode=arch=compute_80,code=[sm_80,sm_86,sm_89]"
+    " -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=[sm_100,compute_100]")
+elseif(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})

@@ -2,7 +2,9 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 
@@ -265,3 +267,76 @@ def test_what_a_link_leads_to_is_left_alone(tmp_path):
         assert make_gguf(out).returncode != 0
         (out / link).unlink()
     assert (kept / "family.json").read_text() == "mine"
+
+
+# tools/cuda_code
+
+def fat_binary(*entries):
+    """As nvcc writes it; an entry is its kind, capability and flags."""
+    body = b"".join(struct.pack("<HHIQ", kind, 0x101, 64, 8) + bytes(12) + struct.pack("<I", capability) + bytes(8)
+                    + struct.pack("<I", flags) + bytes(20) + b"machines" for kind, capability, flags in entries)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+COMPLETE = [(2, 80, 0), (2, 86, 0), (2, 89, 0), (2, 90, 1 << 20), (2, 100, 0), (1, 100, 0)]
+
+
+def test_code_of_every_capability_is_found():
+    tool = load("cuda_code")
+    data = b"before" + fat_binary(*COMPLETE) + b"between" + fat_binary((1, 75, 0)) + b"\x50\xed\x55\xba"
+    assert list(tool.entries(data)) == [tool.ALL, {"compute_75"}]
+
+
+@pytest.mark.parametrize("without", range(len(COMPLETE)))
+def test_a_file_that_lacks_code_is_refused(tmp_path, without):
+    whole, partly = tmp_path / "whole.o", tmp_path / "partly.o"
+    whole.write_bytes(fat_binary(*COMPLETE))
+    partly.write_bytes(fat_binary(*COMPLETE) + fat_binary(*COMPLETE[:without], *COMPLETE[without + 1:]))
+    run = lambda *files: subprocess.run([ROOT / "tools" / "cuda_code", "--all", *files], capture_output=True, text=True)
+    assert run(whole).returncode == 0
+    done = run(whole, partly)
+    assert done.returncode == 1 and "MISSING" in done.stdout.splitlines()[1]
+
+
+def test_a_file_without_code_is_refused(tmp_path):
+    (tmp_path / "empty.o").write_bytes(b"\x7fELF")
+    assert subprocess.run([ROOT / "tools" / "cuda_code", "--all", tmp_path / "empty.o"], capture_output=True).returncode == 1
+
+
+# tools/check_architectures
+
+def test_a_changed_header_is_found_however_far_it_is_included(tmp_path, monkeypatch):
+    tool = load("check_architectures")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    (tmp_path / "src/ops").mkdir(parents=True)
+    for name, text in {"a.cu": '#include "ops/b.h"\n', "b.h": '#include "ops/c.cuh"\n#include <vector>\n',
+                       "c.cuh": '#include "ops/b.h"\n', "other.cu": ""}.items():
+        (tmp_path / "src/ops" / name).write_text(text)
+    known = {}
+    assert tmp_path / "src/ops/c.cuh" in tool.included(tmp_path / "src/ops/a.cu", known)
+    assert tool.included(tmp_path / "src/ops/other.cu", known) == {tmp_path / "src/ops/other.cu"}
+
+
+def test_changed_files_come_first_and_untouched_ones_not_at_all(tmp_path, monkeypatch):
+    tool = load("check_architectures")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool, "BUILD", tmp_path)
+    monkeypatch.setattr(tool, "run", lambda *command: "src/ops/b.cu\nsrc/ops/h.cuh\n" if "diff" in command else "1234")
+    (tmp_path / "src/ops").mkdir(parents=True)
+    (tmp_path / "src/ops/h.cuh").write_text("")
+    for name, text in {"a.cu": '#include "ops/h.cuh"\n', "b.cu": "", "c.cu": "", "d.cpp": ""}.items():
+        (tmp_path / "src/ops" / name).write_text(text)
+    entries = [{"file": str(tmp_path / "src/ops" / name)} for name in ("a.cu", "b.cu", "c.cu", "d.cpp")]
+    (tmp_path / "compile_commands.json").write_text(json.dumps(entries))
+    assert tool.files_to_compile("main") == ([entries[1]], [entries[0]])
+    assert tool.files_to_compile(None) == (entries[:3], [])
+
+
+@pytest.mark.parametrize("last_begin, expected", [(float("inf"), True), (0, False)])
+def test_no_file_is_begun_when_the_time_is_up(tmp_path, monkeypatch, last_begin, expected):
+    tool = load("check_architectures")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    entry = {"file": str(tmp_path / "a.cu"), "directory": str(tmp_path),
+             "command": f"{sys.executable} -c 'import sys; open(sys.argv[2], \"w\")' -o out/a.o"}
+    assert (tool.compile_one(entry, last_begin) == tmp_path / "out/a.o") is expected
+    assert (tmp_path / "out/a.o").exists() is expected
