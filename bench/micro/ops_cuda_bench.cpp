@@ -2,11 +2,13 @@
 // ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
 // operations of a prompt's chunks.
 //   ops_cuda_bench [8b|70b|small|mixtral] [batch] [context]
-//   [step|paths|parts|products|prefill|sampling] [bf16|q4_0|...]
+//   [step|paths|parts|products|attention|prefill|sampling] [bf16|q4_0|...]
+// "attention": that of a decode step alone, over layers that do not fit into a cache.
 // "sampling": steps with each way to sample and with adapters and batches that change.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
 #include <vector>
 
 #include <fmt/format.h>
@@ -116,6 +118,56 @@ void bench_parts(CudaDevice& device, Model& model) {
     fmt::print("{:<24} {:>12.3f} {:>12.3f}\n", named.name,
                model.ms_of_step(*all, model.fixed_plan(Model::kNoAdapter, named.parts)),
                model.ms_of_step(*library, model.fixed_plan(Model::kNoAdapter, named.parts)));
+}
+
+// Microseconds of decode attention of one layer, in recorded steps of several that take turns.
+void bench_attention(CudaDevice& device, const ModelShape& s, int32_t batch, int32_t context) {
+  constexpr int32_t kLayers = 8;
+  const KvLayout layout{.num_layers = kLayers,
+                        .num_kv_heads = s.kv_heads,
+                        .head_dim = s.head_dim,
+                        .dtype = DType::kBF16};
+  const int32_t num_blocks = blocks_for(context);
+  KvCache kv(device, layout, layout.block_bytes() * static_cast<size_t>(batch * num_blocks));
+  auto ops = make_ops(device, Precision::kFast, {});
+  const int64_t rows = ops->repeated_rows(batch);
+  Tensor qkv(device, DType::kBF16, rows, s.qkv_columns());
+  Tensor attended(device, DType::kBF16, rows, s.q_columns());
+  const size_t bytes = static_cast<size_t>(batch) * static_cast<size_t>(num_blocks) *
+                       static_cast<size_t>(layout.num_kv_heads * kBlockTokens * s.head_dim) * 2;
+  std::minstd_rand random(7);
+  std::vector<uint16_t> values(std::max(bytes / 2, qkv.bytes() / 2));
+  for (uint16_t& value : values) value = static_cast<uint16_t>(0x3e00 | (random() >> 8 & 0x81ff));
+  device.to_device(qkv.view().data, values.data(), qkv.bytes());
+  for (int32_t i = 0; i < kLayers; ++i) {
+    device.to_device(kv.layer(i).k, values.data(), bytes);
+    device.to_device(kv.layer(i).v, values.data(), bytes);
+  }
+  device.synchronize();
+  std::vector<int32_t> blocks(static_cast<size_t>(batch * num_blocks));
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
+  std::vector<SequenceSlice> slices;
+  for (int32_t i = 0; i < batch; ++i)
+    slices.push_back({i, 1, context - 1,
+                      std::span(blocks).subspan(static_cast<size_t>(i * num_blocks),
+                                                static_cast<size_t>(num_blocks))});
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  auto step = [&] {
+    ops->repeat([&] {
+      for (int32_t i = 0; i < kLayers; ++i)
+        ops->attention(qkv.view(), {s.heads, scale, 0}, slices, kv.layer(i), attended.view());
+    });
+  };
+  for (int i = 0; i < 5; ++i) step();
+  StreamStopwatch watch(device.stream());
+  const double us = 1e3 *
+                    watch.fastest(
+                        20, [] {}, step) /
+                    kLayers;
+  const double read = 4.0 * batch * context * s.kv_heads * s.head_dim;
+  fmt::print("attention {} sequences of {}: {:.1f} us a layer, {:.2f} TB/s, {:.1f} % of {:.1f}\n",
+             batch, context, us, read / us * 1e-6, 100 * read / (us * 1e-6) / kPeakBandwidth,
+             kPeakBandwidth * 1e-12);
 }
 
 // Milliseconds of the operations of one layer for chunks of a long prompt.
@@ -246,6 +298,10 @@ int run(int count, char** arguments) {
   CudaDevice device;
   if (what == "prefill") {
     PrefillBench(device, *shape, dtype).run();
+    return EXIT_SUCCESS;
+  }
+  if (what == "attention") {
+    bench_attention(device, *shape, batch, context);
     return EXIT_SUCCESS;
   }
   if (what == "products") {

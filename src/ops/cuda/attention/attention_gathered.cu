@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "ops/cuda/attention/attention_gathered.h"
 #include "ops/cuda/attention/attention_gathered_kernel.cuh"
+#include "ops/cuda/attention/cache_panels.h"
 #include "ops/cuda/device_code/runs_here.h"
 
 namespace droidspeak::cuda {
@@ -13,45 +14,12 @@ constexpr size_t kTileBytes = size_t{160} << 10;
 static_assert(sizeof(GatheredTiles) == kTileBytes);
 #endif
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// Null where the driver has none.
-EncodeTiled find_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  constexpr unsigned kFirstVersion = 12000;
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kFirstVersion,
-                                       cudaEnableDefault, &result) != cudaSuccess)
-    cudaGetLastError();
-  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(function) : nullptr;
-}
-
-EncodeTiled encoder() {
-  static const EncodeTiled function = find_encoder();
-  return function;
-}
-
-// Half the columns of one head of a block at a time. How many blocks there are does not matter.
-CUtensorMap map_of(const void* cache) {
-  constexpr cuuint64_t kSizes[2] = {kGatheredDim, uint64_t{1} << 31};
-  constexpr cuuint64_t kRowBytes[1] = {kGatheredDim * sizeof(__nv_bfloat16)};
-  constexpr cuuint32_t kBox[2] = {64, kBlockTokens};
-  constexpr cuuint32_t kSteps[2] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(cache), kSizes,
-                kRowBytes, kBox, kSteps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(result == CUDA_SUCCESS, "the cache can be described to the device");
-  return map;
-}
-
 // How many blocks share the work; 0: the device or the build has not got what it takes.
 int32_t count_blocks() {
   cudaFuncAttributes attributes{};
   check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(attend_gathered)),
              "read the attributes of a kernel");
-  if (attributes.sharedSizeBytes == 0 || encoder() == nullptr) return 0;
+  if (attributes.sharedSizeBytes == 0 || !has_panels()) return 0;
   const auto room =
       static_cast<size_t>(attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   if (attributes.sharedSizeBytes + kTileBytes > room) return 0;
@@ -90,8 +58,8 @@ void GatheredAttention::run(TensorView qkv,
   const auto* q = static_cast<const __nv_bfloat16*>(qkv.data);
   auto* target = static_cast<__nv_bfloat16*>(out.data);
   const GatheredTask task{
-      .k = map_of(kv.k),
-      .v = map_of(kv.v),
+      .k = panels_of(kv.k, kv.dtype, kv.head_dim),
+      .v = panels_of(kv.v, kv.dtype, kv.head_dim),
       .q = q + rows.first_row * qkv.row_stride,
       .out = target + rows.first_row * out.row_stride,
       .q_stride = qkv.row_stride,

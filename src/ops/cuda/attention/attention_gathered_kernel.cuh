@@ -45,15 +45,6 @@ struct GatheredTurn {
   }
 };
 
-__device__ inline void copy_panel(
-    CopyBarrier& barrier, const CUtensorMap& map, void* shared, int32_t column, int32_t row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3}], [%4];" ::"r"(shared_address(shared)),
-      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
-      : "memory");
-}
-
 // One thread brings all steps of a block's run.
 __device__ inline void bring_keys(const GatheredTask& task,
                                   const GatheredWork& work,
@@ -75,8 +66,8 @@ __device__ inline void bring_keys(const GatheredTask& task,
         is_full.expect(kStepBytes);
         for (uint32_t panel = 0; panel < 2; ++panel) {
           for (uint32_t i = 0; i < 2; ++i)
-            copy_panel(is_full, map, target + panel * kPanelBytes + i * (kPanelBytes / 2),
-                       static_cast<int32_t>(64 * panel), rows[i]);
+            is_full.copy_panel(map, target + panel * kPanelBytes + i * (kPanelBytes / 2),
+                               static_cast<int32_t>(64 * panel), rows[i]);
         }
       };
       bring(barriers.k_is_free[turn.stage], barriers.k_is_full[turn.stage], task.k,

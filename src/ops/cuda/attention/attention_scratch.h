@@ -1,5 +1,5 @@
 // Device memory that grows and never shrinks, for one stream. A call that grows waits for the
-// stream; content is undefined then.
+// stream; the content is zeros then.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,8 @@ class AttentionScratch {
       bytes_ = 0;
       const size_t rounded = (bytes + (bytes >> 2) + kStep - 1) / kStep * kStep;
       check_cuda(cudaMalloc(&data_, rounded), "allocate the scratch of attention");
+      check_cuda(cudaMemsetAsync(data_, 0, rounded, stream_), "clear the scratch of attention");
+      check_cuda(cudaStreamSynchronize(stream_), "wait for attention");
       bytes_ = rounded;
     }
     return static_cast<std::byte*>(data_);

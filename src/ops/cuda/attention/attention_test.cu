@@ -484,5 +484,57 @@ TEST_F(CudaAttentionTest, ManySequencesGoThroughTheirSplits) {
   }
 }
 
+// Sequences enough for attention to go through all of them as one stream, some of which share
+// blocks, and not a number behind every end.
+Batch many_sequences(const AttentionCase& c, DType dtype) {
+  const int32_t most_rows = std::min(3, 16 * c.num_kv_heads / c.num_heads);
+  std::vector<Sequence> list = {{0, 1},    {63, 1},   {64, 1},   {127, 1},  {128, 1},
+                                {129, 1},  {255, 1},  {256, 1},  {1100, 1}, {4095, 1},
+                                {4096, 1}, {5000, 1}, {700, 100}};
+  for (int32_t i = 0; i < 36; ++i) list.push_back({137 * i % 600, 1 + i % most_rows});
+  Batch batch(c, DType::kBF16, dtype, list);
+  for (size_t i = 1; i < list.size(); ++i) {
+    const size_t shared = std::min(batch.blocks[i - 1].size(), batch.blocks[i].size()) - 1;
+    std::copy_n(batch.blocks[i - 1].begin(), shared, batch.blocks[i].begin());
+  }
+  batch.spoil_behind_the_end();
+  return batch;
+}
+
+TEST_F(CudaAttentionTest, AStreamOfManySequencesEqualsThePlainKernel) {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (AttentionCase c : {shaped(8, 2, 128), shaped(16, 1, 128), shaped(8, 8, 64),
+                            AttentionCase{6, 2, 64, 0.3f, 200, 4.0f, {-200, 0.5f, 3, -1, 60, 1000}},
+                            AttentionCase{8, 2, 128, 0.1f, 1000}}) {
+      SCOPED_TRACE(testing::Message()
+                   << name_of(dtype) << " heads " << c.num_heads << "/" << c.num_kv_heads << " dim "
+                   << c.head_dim << " window " << c.sliding_window);
+      const Batch batch = many_sequences(c, dtype);
+      std::vector<size_t> all(batch.sequences.size());
+      for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+      const Floats plain = batch.run(
+          *device_,
+          [&](TensorView qkv, const AttentionOptions& options, const BatchLayout& layout,
+              const KvLayerView& kv,
+              TensorView out) { attend_plainly(qkv, options, layout, kv, out, stream_->get()); },
+          all);
+      const Floats first = batch.run(*device_, *attention_);
+      expect_rows_near(first, plain, int64_t{c.num_heads} * c.head_dim, 1e-2);
+      EXPECT_EQ(batch.run(*device_, *attention_), first) << "again, with what the first run left";
+      expect_rows_alone(batch, {0, 3, 5, 9, 11, 13, 40});
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, AStreamOfManySequencesEqualsTheReference) {
+  Batch batch(shaped(4, 2, 128), DType::kBF16, DType::kBF16, [] {
+    std::vector<Sequence> list;
+    for (int32_t i = 0; i < 80; ++i) list.push_back({61 * i % 1000, 1 + i % 3});
+    return list;
+  }());
+  batch.spoil_behind_the_end();
+  expect_reference(batch, kBf16Tolerance);
+}
+
 }  // namespace
 }  // namespace droidspeak::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cuda/attention/attention_stream.h"
 #include "ops/cuda/attention/attention_tile_kernel.cuh"
 #include "ops/cuda/attention/attention_tiles.h"
 #include "ops/cuda/device_code/chain.cuh"
@@ -19,63 +20,29 @@ constexpr Splitting kSuffixSplits{256, 16};
 constexpr Splitting kGatheredSplits{1024, 4};
 // With this many blocks memory is busy: then they go through several splits.
 constexpr int32_t kEnoughBlocks = 768;
+// With this many splits blocks that stay go through them.
+constexpr int32_t kEnoughSplits = 1024;
 constexpr size_t kMostGatheredScratch = size_t{256} << 20;  // with more, nothing is split
 constexpr double kLog2E = 1.4426950408889634;
 
-// One block for a row and head of a slice that was split: [head, row, slice] = blockIdx.
+static_assert(kDecodeSplits.most <= kMostSplits && kSuffixSplits.most <= kMostSplits &&
+              kGatheredSplits.most <= kMostSplits);
+
+// A warp for a row and head of a slice that was split: [four heads, row, slice] = blockIdx.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kTileThreads)
     combine_splits(const __grid_constant__ TileArguments a) {
-  constexpr int kWarps = kTileThreads / 32;
-  constexpr int kPerLane = kHeadDim / 32;
-  __shared__ float shared_sums[kWarps][kHeadDim];
-  __shared__ float shared_total[kWarps];
   const auto slice = static_cast<int32_t>(blockIdx.z);
   const auto row = static_cast<int32_t>(blockIdx.y);
-  const auto head = static_cast<int32_t>(blockIdx.x);
+  const auto head = static_cast<int32_t>(blockIdx.x * (kTileThreads / 32) + threadIdx.x / 32);
   let_next_start();
   const int32_t rows = a.slice_rows[slice];
   const int32_t length = a.slice_length[slice];
   wait_for_previous();
-  if (!is_meant(a, slice) || row >= rows || length <= a.split_step) return;
-
-  const int32_t position = a.row_position[a.slice_row[slice] + row];
-  const int32_t first_key = a.window > 0 ? max(0, position + 1 - a.window) : 0;
-  const int32_t keys = split_keys(a, length);
-  const int32_t begin = first_key / keys;
-  const int32_t end = position / keys + 1;
-  const int64_t index =
-      ((static_cast<int64_t>(slice) * a.largest_rows + row) * gridDim.x + head) * a.max_splits;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float largest = -INFINITY;
-  for (int32_t s = begin + lane; s < end; s += 32) largest = fmaxf(largest, a.totals[index + s].x);
-  largest = warp_max(largest);
-
-  float sums[kPerLane] = {};
-  float total = 0;
-#pragma unroll 4
-  for (int32_t s = begin + warp; s < end; s += kWarps) {
-    const float2 part = a.totals[index + s];
-    const float fade = exp2f(part.x - largest);
-    const float* source = a.sums + (index + s) * kHeadDim + lane;
-    total += fade * part.y;
-    for (int i = 0; i < kPerLane; ++i) sums[i] += fade * source[32 * i];
-  }
-  for (int i = 0; i < kPerLane; ++i) shared_sums[warp][lane + 32 * i] = sums[i];
-  if (lane == 0) shared_total[warp] = total;
-  __syncthreads();
-  const auto column = static_cast<int>(threadIdx.x);
-  if (column >= kHeadDim) return;
-  float sum = 0;
-  float all = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    sum += shared_sums[w][column];
-    all += shared_total[w];
-  }
-  all += sink_weight(a, head, largest);
-  const int64_t target = (a.slice_row[slice] + row) * a.out_stride + head * kHeadDim + column;
-  a.out[target] = __float2bfloat16(sum / all);
+  if (head >= a.num_kv_heads * a.group || !is_meant(a, slice) || row >= rows ||
+      length <= a.split_step)
+    return;
+  combine_row<kHeadDim>(a, slice, row, head, length);
 }
 
 struct Launch {
@@ -100,7 +67,8 @@ void launch_tiles(const Launch& launch) {
                   static_cast<unsigned>(launch.layout.num_slices));
   launch_chained(kernel, {grid, kTileThreads, kBytes, launch.stream, launch.layout.num_rows}, a);
   if (a.max_splits == 1) return;
-  const dim3 rows(static_cast<unsigned>(a.num_kv_heads * a.group),
+  constexpr int32_t kWarps = kTileThreads / 32;
+  const dim3 rows(static_cast<unsigned>((a.num_kv_heads * a.group + kWarps - 1) / kWarps),
                   static_cast<unsigned>(a.largest_rows),
                   static_cast<unsigned>(launch.layout.num_slices));
   launch_chained(combine_splits<kHeadDim>,
@@ -219,11 +187,18 @@ void TileAttention::run(TensorView qkv,
     a.max_splits = 1;
     a.block_splits = 1;
   }
+  int32_t* counters = nullptr;
   if (a.max_splits > 1) {
-    std::byte* memory = scratch_.reserve(sum_bytes + parts * sizeof(float2));
+    std::byte* memory = scratch_.reserve(kStreamCounterBytes + sum_bytes + parts * sizeof(float2));
+    counters = reinterpret_cast<int32_t*>(memory);
+    memory += kStreamCounterBytes;
     a.sums = reinterpret_cast<float*>(memory);
     a.totals = reinterpret_cast<float2*>(memory + sum_bytes);
   }
+  const int32_t num_splits = extent.num_slices * kv.num_kv_heads * a.max_splits;
+  if (counters != nullptr && num_splits >= kEnoughSplits &&
+      stream_supports(a, kv, layout.num_slices))
+    return attend_as_stream({a, kv, layout.num_slices, layout.num_rows, counters, stream_});
   const Launch launch{a, layout, stream_};
   if (kv.dtype == DType::kI8) return launch_element<int8_t>(launch, kv.head_dim);
   if (kv.dtype == DType::kF16) return launch_element<__half>(launch, kv.head_dim);

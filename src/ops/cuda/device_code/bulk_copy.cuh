@@ -1,6 +1,8 @@
 // Copies to shared memory that one thread starts and a barrier there counts (compute capability 9).
 #pragma once
 
+#include <cuda.h>
+
 #include "ops/cuda/device_code/vector.cuh"
 
 namespace droidspeak::cuda {
@@ -46,6 +48,15 @@ class CopyBarrier {
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
         "l"(global), "r"(bytes), "r"(address()), "l"(policy)
+        : "memory");
+  }
+
+  // The box of a tensor that begins with this row and column.
+  __device__ void copy_panel(const CUtensorMap& map, void* shared, int32_t column, int32_t row) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %3}], [%4];" ::"r"(shared_address(shared)),
+        "l"(&map), "r"(column), "r"(row), "r"(address())
         : "memory");
   }
 
