@@ -15,19 +15,11 @@ struct ExpertStripTask {
   ExpertProduct::In in_order;
   bool follows;
   size_t room;  // shared memory
-  // Planes of a matrix, from where its `low` begins.
-  size_t high;
-  size_t scales;
-  size_t supers;
-  const unsigned char* low[kMostExperts];
+  const unsigned char* strips[kMostExperts];
 
   __device__ __forceinline__ StripTask of(const ExpertItem& item) const {
     StripTask task = each;
-    const unsigned char* matrix = low[item.expert];
-    task.weights.low = matrix;
-    task.weights.high = matrix + high;
-    task.weights.scales = matrix + scales;
-    task.weights.supers = matrix + supers;
+    task.weights.strips = strips[item.expert];
     task.rows = item.num_rows;
     const auto place = static_cast<int64_t>(item.first_place);
     if (in_order == ExpertProduct::In::kPlaces) {
@@ -95,11 +87,8 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
   group.items = product.items;
   group.in_order = product.in_order;
   group.follows = product.follows;
-  group.high = static_cast<size_t>(stack.high - stack.low);
-  group.scales = static_cast<size_t>(stack.scales - stack.low);
-  group.supers = static_cast<size_t>(stack.supers - stack.low);
   for (size_t i = 0; i < product.weights.size(); ++i)
-    group.low[i] = StripPointers::of(product.weights[i]->stacks()[0]).low;
+    group.strips[i] = StripPointers::of(product.weights[i]->stacks()[0]).strips;
 }
 
 // As much memory as suits items of usual size; larger ones take their input in parts. Returns how

@@ -16,22 +16,16 @@ CudaMatrix::CudaMatrix(Device& device, std::span<const StripShape> shapes)
     : WeightMatrix(rows_of(shapes), shapes.front().columns) {
   int64_t first_row = 0;
   for (const StripShape& shape : shapes) {
-    const StripPlanes bytes = shape.bytes_of_strips(shape.num_strips());
-    auto* low =
-        static_cast<std::byte*>(planes_.emplace_back(device.allocate(bytes.total())).data());
-    stacks_.push_back({.shape = shape,
-                       .first_row = first_row,
-                       .low = low,
-                       .high = low + bytes.low,
-                       .scales = low + bytes.low + bytes.high,
-                       .supers = low + bytes.low + bytes.high + bytes.scales});
+    const Buffer& strips = strips_.emplace_back(device.allocate(shape.bytes()));
+    stacks_.push_back(
+        {.shape = shape, .first_row = first_row, .strips = static_cast<std::byte*>(strips.data())});
     first_row += shape.rows;
   }
 }
 
 size_t CudaMatrix::bytes() const {
-  return std::accumulate(planes_.begin(), planes_.end(), values_.bytes(),
-                         [](size_t sum, const Buffer& plane) { return sum + plane.bytes(); });
+  return std::accumulate(strips_.begin(), strips_.end(), values_.bytes(),
+                         [](size_t sum, const Buffer& strips) { return sum + strips.bytes(); });
 }
 
 std::string CudaMatrix::format() const {

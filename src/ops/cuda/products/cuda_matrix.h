@@ -40,7 +40,7 @@ class CudaMatrix final : public WeightMatrix {
  private:
   Tensor values_;
   TensorView view_;
-  std::vector<Buffer> planes_;  // of the stacks
+  std::vector<Buffer> strips_;  // of the stacks
   std::vector<StripStack> stacks_;
 };
 

@@ -69,18 +69,6 @@ bool convert_row(const SourceRow& row, DType dtype, std::span<float> values, std
                   row));
 }
 
-// Planes of the strips of a piece, one behind the other.
-struct PiecePlanes {
-  StripPlanes bytes;
-  std::byte* low;
-
-  std::byte* high() const { return low + bytes.low; }
-
-  std::byte* scales() const { return high() + bytes.high; }
-
-  std::byte* supers() const { return scales() + bytes.scales; }
-};
-
 }  // namespace
 
 WeightPacker::Piece& WeightPacker::next_piece(size_t bytes) {
@@ -134,38 +122,30 @@ std::unique_ptr<CudaMatrix> WeightPacker::pack_strips(std::span<const MatrixPart
 
 int64_t WeightPacker::fill_strips(const StripStack& stack, std::span<const SourceRow> rows) {
   const StripShape& shape = stack.shape;
-  const StripPlanes each = shape.bytes_of_strips(1);
+  const size_t strip_bytes = shape.strip_bytes();
   const auto piece_strips =
-      std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<size_t>(1, each.total())));
+      std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<size_t>(1, strip_bytes)));
   const int64_t grain =
       std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, kStripRows * shape.columns));
   const int64_t num_strips = (shape.rows + kStripRows - 1) / kStripRows;  // that have rows
   std::atomic<int64_t> bad_row{-1};
   for (int64_t first = 0; first < num_strips; first += piece_strips) {
     const int64_t count = std::min(piece_strips, num_strips - first);
-    const StripPlanes bytes = shape.bytes_of_strips(count);
-    Piece& piece = next_piece(bytes.total());
-    const PiecePlanes planes{bytes, static_cast<std::byte*>(piece.host.data())};
-    std::memset(planes.low, 0, bytes.total());
+    const size_t bytes = static_cast<size_t>(count) * strip_bytes;
+    Piece& piece = next_piece(bytes);
+    auto* host = static_cast<std::byte*>(piece.host.data());
+    std::memset(host, 0, bytes);
     pool_.for_each(count, grain, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin * kStripRows; row < end * kStripRows; ++row) {
         const int64_t of_stack = first * kStripRows + row;
         if (of_stack >= shape.rows) break;
-        const auto strip = static_cast<size_t>(row / kStripRows);
-        const StripTarget target{.low = planes.low + strip * each.low,
-                                 .high = planes.high() + strip * each.high,
-                                 .scales = planes.scales() + strip * each.scales,
-                                 .supers = planes.supers() + strip * each.supers};
         if (!pack_strip_row(shape, rows[static_cast<size_t>(of_stack)].bytes.data(),
-                            static_cast<int>(row % kStripRows), target))
+                            static_cast<int>(row % kStripRows),
+                            host + static_cast<size_t>(row / kStripRows) * strip_bytes))
           bad_row = of_stack;
       }
     });
-    const auto at = static_cast<size_t>(first);
-    device_.to_device(stack.low + at * each.low, planes.low, bytes.low);
-    device_.to_device(stack.high + at * each.high, planes.high(), bytes.high);
-    device_.to_device(stack.scales + at * each.scales, planes.scales(), bytes.scales);
-    device_.to_device(stack.supers + at * each.supers, planes.supers(), bytes.supers);
+    device_.to_device(stack.strips + static_cast<size_t>(first) * strip_bytes, host, bytes);
     piece.is_copied.record(device_.stream());
   }
   return bad_row;

@@ -8,21 +8,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kRun = 4;  // columns side by side that a lane has
 
-template <DType kDtype>
-__device__ void load_lane(const StripPointers& from,
-                          int64_t strip,
-                          int chunk,
-                          int lane,
-                          LaneChunk<kDtype>& out,
-                          uint32_t& super) {
-  const uint64_t policy = evict_first_policy();
-  const int64_t at = strip * from.num_chunks + chunk;
-  out.load(from, at, lane, true, policy);
-  super = 0;
-  if constexpr (LaneChunk<kDtype>::kHasSupers)
-    read_once(super, from.supers + (at / 2 * kStripRows + lane / 4) * 4, true, policy);
-}
-
 // Columns [32 block + 16 half + 4 t, + kRun) of a chunk. Products of a scale and a quant are exact.
 template <DType kDtype>
 __device__ void expand_run(
@@ -51,7 +36,7 @@ __device__ void expand_lane(const StripPointers& from,
                             const Store& store) {
   LaneChunk<kDtype> mine;
   uint32_t super = 0;
-  load_lane<kDtype>(from, strip, chunk, lane, mine, super);
+  mine.load(from, strip, chunk, lane, super);
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (chunk * kStripColumns + 32 * block >= columns) break;

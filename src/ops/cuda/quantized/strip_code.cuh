@@ -12,15 +12,13 @@ namespace droidspeak::cuda {
 
 // Addresses of a stack, for kernels.
 struct StripPointers {
-  const unsigned char* low;
-  const unsigned char* high;
-  const unsigned char* scales;
-  const unsigned char* supers;
+  const unsigned char* strips;
+  int64_t strip_bytes;
   int num_chunks;
 
   __host__ static StripPointers of(const StripStack& stack) {
-    auto address = [](const std::byte* at) { return reinterpret_cast<const unsigned char*>(at); };
-    return {address(stack.low), address(stack.high), address(stack.scales), address(stack.supers),
+    return {reinterpret_cast<const unsigned char*>(stack.strips),
+            static_cast<int64_t>(stack.shape.strip_bytes()),
             static_cast<int>(stack.shape.num_chunks())};
   }
 };
@@ -39,6 +37,12 @@ struct LaneChunk {
   static constexpr int kHighBytes = static_cast<int>(kFormat.high_bytes()) / 32;
   static constexpr int kScaleBytes = static_cast<int>(kFormat.scale_bytes()) / kStripRows;
 
+  // Bytes of a chunk, and of its piece.
+  static constexpr int kLow = static_cast<int>(kFormat.low_bytes());
+  static constexpr int kHigh = static_cast<int>(kFormat.high_bytes());
+  static constexpr int kScales = static_cast<int>(kFormat.scale_bytes());
+  static constexpr int64_t kPiece = static_cast<int64_t>(kFormat.piece_bytes());
+
   using High =
       std::conditional_t<kHighBits == 0,
                          NoBits,
@@ -51,14 +55,23 @@ struct LaneChunk {
   High high;
   Scales scales;
 
-  // `chunk` counts the chunks of all strips.
+  // super: of its piece, if there are any.
   __device__ __forceinline__ void load(
-      const StripPointers& from, int64_t chunk, int lane, bool is_there, uint64_t policy) {
-    read_once(low, from.low + (chunk * 32 + lane) * 16, is_there, policy);
+      const StripPointers& from, int64_t strip, int chunk, int lane, uint32_t& super) {
+    const uint64_t policy = evict_first_policy();
+    const int in_piece = chunk % kPieceChunks;
+    const int chunks = min(kPieceChunks, from.num_chunks - (chunk - in_piece));
+    const unsigned char* piece =
+        from.strips + strip * from.strip_bytes + chunk / kPieceChunks * kPiece;
+    read_once(low, piece + in_piece * kLow + lane * 16, true, policy);
+    piece += chunks * kLow;
     if constexpr (kHighBits > 0)
-      read_once(high, from.high + (chunk * 32 + lane) * kHighBytes, is_there, policy);
-    read_once(scales, from.scales + (chunk * kStripRows + lane / 4) * kScaleBytes, is_there,
-              policy);
+      read_once(high, piece + in_piece * kHigh + lane * kHighBytes, true, policy);
+    piece += chunks * kHigh;
+    read_once(scales, piece + in_piece * kScales + lane / 4 * kScaleBytes, true, policy);
+    super = 0;
+    if constexpr (kHasSupers)
+      read_once(super, piece + chunks * kScales + lane / 4 * 4, true, policy);
   }
 
   // Quants of a pair of a block without their zero point, as exact bf16 numbers. Both are known

@@ -9,9 +9,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr int kBlock = 32;       // columns
-constexpr int kSuperBlocks = 8;  // of 32 columns, in a block of the K formats
-constexpr int kLanes = 4;        // that share a row
+constexpr int kBlock = 32;  // columns
+constexpr int kLanes = 4;   // that share a row
 
 // Of one block, counted from 0.
 using Quants = uint8_t[kBlock];
@@ -175,10 +174,7 @@ std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts) {
   return shapes;
 }
 
-bool pack_strip_row(const StripShape& shape,
-                    const std::byte* row,
-                    int place,
-                    const StripTarget& target) {
+bool pack_strip_row(const StripShape& shape, const std::byte* row, int place, std::byte* strip) {
   const StripFormat format = strip_format(shape.dtype);
   const DTypeTraits& file = traits(shape.dtype);
   const int blocks_each = file.block_elements / kBlock;
@@ -188,18 +184,17 @@ bool pack_strip_row(const StripShape& shape,
   for (int64_t index = 0; index < shape.columns / kBlock; ++index) {
     const auto* at = reinterpret_cast<const uint8_t*>(row) + index / blocks_each * file.block_bytes;
     const auto block = static_cast<int>(index % blocks_each);
-    const int64_t chunk = index / 4;
+    const ChunkPlanes planes(shape, index / 4);
     const auto block_of_chunk = static_cast<uint32_t>(index % 4);
     Quants quants;
     read_quants(shape.dtype, at, block, quants);
     for (int lane = 0; lane < kLanes; ++lane) {
-      const int64_t at_lane = chunk * 32 + kLanes * place + lane;
-      std::byte* high = high_bytes == 0 ? nullptr : target.high + at_lane * high_bytes;
-      store_quants(format, block_of_chunk, quants, lane, target.low + at_lane * 16, high);
+      const int at_lane = kLanes * place + lane;
+      std::byte* high = high_bytes == 0 ? nullptr : strip + planes.high + at_lane * high_bytes;
+      store_quants(format, block_of_chunk, quants, lane, strip + planes.low + at_lane * 16, high);
     }
-    std::byte* super = target.supers;
-    if (format.has_supers) super += (index / kSuperBlocks * kStripRows + place) * 4;
-    std::byte* scales = target.scales + (chunk * kStripRows + place) * scale_bytes;
+    std::byte* super = strip + planes.supers + place * 4;
+    std::byte* scales = strip + planes.scales + place * scale_bytes;
     const int in_file = format.has_supers ? block : static_cast<int>(block_of_chunk);
     are_finite &= store_scales(shape, at, in_file, scales, super);
   }

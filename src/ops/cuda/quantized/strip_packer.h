@@ -14,18 +14,8 @@ namespace droidspeak::cuda {
 // when a row is of a format without strips, or there is none.
 std::vector<StripShape> stacks_of(std::span<const MatrixPart> parts);
 
-// Where the planes of one strip begin; zeroed.
-struct StripTarget {
-  std::byte* low = nullptr;
-  std::byte* high = nullptr;
-  std::byte* scales = nullptr;
-  std::byte* supers = nullptr;
-};
-
-// Row `place` of a strip from a row as it lies in the file. False when a scale is not finite.
-bool pack_strip_row(const StripShape& shape,
-                    const std::byte* row,
-                    int place,
-                    const StripTarget& target);
+// Row `place` of a strip, which was zeroed, from a row as it lies in the file. False when a scale
+// is not finite.
+bool pack_strip_row(const StripShape& shape, const std::byte* row, int place, std::byte* strip);
 
 }  // namespace droidspeak::cuda

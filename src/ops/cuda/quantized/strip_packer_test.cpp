@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -19,17 +20,9 @@ using cpu::random_matrix;
 class StripReader {
  public:
   explicit StripReader(const StripShape& shape)
-      : shape_(shape),
-        format_(strip_format(shape.dtype)),
-        bytes_(shape.bytes_of_strips(1)),
-        planes_(bytes_.total()) {}
+      : shape_(shape), format_(strip_format(shape.dtype)), strip_(shape.strip_bytes()) {}
 
-  StripTarget target() {
-    return {.low = planes_.data(),
-            .high = planes_.data() + bytes_.low,
-            .scales = planes_.data() + bytes_.low + bytes_.high,
-            .supers = planes_.data() + bytes_.low + bytes_.high + bytes_.scales};
-  }
+  std::byte* strip() { return strip_.data(); }
 
   float weight(int row, int column) {
     const int pair = column % 32 / 16 * 2 + column % 4 / 2;
@@ -50,11 +43,29 @@ class StripReader {
 
   static int block_of(int column) { return column % 128 / 32; }
 
-  // In the planes of lanes.
-  static int lane_of(int row, int column) { return column / 128 * 32 + 4 * row + column % 16 / 4; }
+  static int lane_of(int row, int column) { return 4 * row + column % 16 / 4; }
+
+  // Where the chunk of a column has its planes. Pieces of two chunks: low, high, scales, supers.
+  const std::byte* plane(int column, size_t which) const {
+    const size_t each[] = {format_.low_bytes(), format_.high_bytes(), format_.scale_bytes()};
+    const auto chunk = static_cast<size_t>(column / 128);
+    const bool is_alone = chunk % 2 == 0 && std::cmp_equal(chunk + 1, shape_.num_chunks());
+    const size_t chunks = is_alone ? 1 : 2;
+    size_t at = chunk / 2 * (2 * (each[0] + each[1] + each[2]) + format_.super_bytes());
+    for (size_t i = 0; i < which; ++i) at += chunks * each[i];
+    return strip_.data() + at + (which < 3 ? chunk % 2 * each[which] : 0);
+  }
+
+  const std::byte* low(int column) const { return plane(column, 0); }
+
+  const std::byte* high(int column) const { return plane(column, 1); }
+
+  const std::byte* scales(int column) const { return plane(column, 2); }
+
+  const std::byte* supers(int column) const { return plane(column, 3); }
 
   uint32_t low_word(int row, int column) {
-    return read<uint32_t>(target().low, 4 * lane_of(row, column) + block_of(column));
+    return read<uint32_t>(low(column), 4 * lane_of(row, column) + block_of(column));
   }
 
   int high_bits(int row, int column, int pair) {
@@ -63,7 +74,7 @@ class StripReader {
     const int half = 16 * (column % 2);
     auto bits = [&](int word, int shift) {
       const uint32_t mask = (1u << format_.high_bits) - 1;
-      return static_cast<int>((read<uint32_t>(target().high, word) >> (half + shift)) & mask);
+      return static_cast<int>((read<uint32_t>(high(column), word) >> (half + shift)) & mask);
     };
     if (format_.high_bits == 1) return bits(lane, 4 * block + pair);
     if (format_.high_bits == 2) return bits(2 * lane + block / 2, 2 * (4 * (block % 2) + pair));
@@ -73,49 +84,53 @@ class StripReader {
   float f16_of(const std::byte* at, int index) { return float_from_f16(read<uint16_t>(at, index)); }
 
   float scale(int row, int column) {
-    const int line = column / 128 * kStripRows + row;
     const int block = block_of(column);
     if (!format_.has_supers)
-      return f16_of(target().scales, format_.has_minimum ? 8 * line + 2 * block : 4 * line + block);
-    const float unit = f16_of(target().supers, 2 * (column / 256 * kStripRows + row));
+      return f16_of(scales(column), format_.has_minimum ? 8 * row + 2 * block : 4 * row + block);
+    const float unit = f16_of(supers(column), 2 * row);
     if (format_.has_minimum)
-      return unit * static_cast<float>(read<uint8_t>(target().scales, 8 * line + block));
+      return unit * static_cast<float>(read<uint8_t>(scales(column), 8 * row + block));
     const int half = column % 32 / 16;
-    return unit * static_cast<float>(read<int8_t>(target().scales, 8 * line + 2 * block + half));
+    return unit * static_cast<float>(read<int8_t>(scales(column), 8 * row + 2 * block + half));
   }
 
   float minimum(int row, int column) {
-    const int line = column / 128 * kStripRows + row;
     const int block = block_of(column);
     if (!format_.has_minimum) return 0;
-    if (!format_.has_supers) return f16_of(target().scales, 8 * line + 2 * block + 1);
-    const float unit = f16_of(target().supers, 2 * (column / 256 * kStripRows + row) + 1);
-    return -unit * static_cast<float>(read<uint8_t>(target().scales, 8 * line + 4 + block));
+    if (!format_.has_supers) return f16_of(scales(column), 8 * row + 2 * block + 1);
+    const float unit = f16_of(supers(column), 2 * row + 1);
+    return -unit * static_cast<float>(read<uint8_t>(scales(column), 8 * row + 4 + block));
   }
 
   StripShape shape_;
   StripFormat format_;
-  StripPlanes bytes_;
-  std::vector<std::byte> planes_;
+  std::vector<std::byte> strip_;
 };
 
-TEST(StripPacker, KeepsEveryWeightWhereTheLayoutSaysItIs) {
+void expect_every_weight(DType dtype, int64_t columns) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype) << ", columns " << columns);
   std::mt19937 random(4);
+  const StripShape shape{.dtype = dtype, .rows = kStripRows, .columns = columns};
+  const auto bytes = random_matrix(random, dtype, kStripRows, columns);
+  const Floats expected = dequantized(dtype, bytes, kStripRows * columns);
+  StripReader reader(shape);
+  for (int row = 0; row < kStripRows; ++row) {
+    ASSERT_TRUE(
+        pack_strip_row(shape, bytes.data() + bytes_of(dtype, row * columns), row, reader.strip()));
+  }
+  for (int row = 0; row < kStripRows; ++row) {
+    for (int column = 0; column < columns; ++column)
+      ASSERT_EQ(reader.weight(row, column), expected[static_cast<size_t>(row * columns + column)])
+          << row << ", " << column;
+  }
+}
+
+// 608 columns end with a chunk that is alone in its piece.
+TEST(StripPacker, KeepsEveryWeightWhereTheLayoutSaysItIs) {
   for (DType dtype : kStripDtypes) {
-    SCOPED_TRACE(name_of(dtype));
-    const int64_t columns = strip_format(dtype).has_supers ? 768 : 672;
-    const StripShape shape{.dtype = dtype, .rows = kStripRows, .columns = columns};
-    const auto bytes = random_matrix(random, dtype, kStripRows, columns);
-    const Floats expected = dequantized(dtype, bytes, kStripRows * columns);
-    StripReader reader(shape);
-    for (int row = 0; row < kStripRows; ++row) {
-      ASSERT_TRUE(pack_strip_row(shape, bytes.data() + bytes_of(dtype, row * columns), row,
-                                 reader.target()));
-    }
-    for (int row = 0; row < kStripRows; ++row) {
-      for (int column = 0; column < columns; ++column)
-        ASSERT_EQ(reader.weight(row, column), expected[static_cast<size_t>(row * columns + column)])
-            << row << ", " << column;
+    const bool has_supers = strip_format(dtype).has_supers;
+    for (int64_t columns : {608, 672, 768}) {
+      if (!has_supers || columns % 256 == 0) expect_every_weight(dtype, columns);
     }
   }
 }
@@ -124,7 +139,7 @@ TEST(StripPacker, TakesNoMoreThanTheFileAndALittle) {
   for (DType dtype : kStripDtypes) {
     const StripShape shape{.dtype = dtype, .rows = 4096, .columns = 14336};
     const auto file = static_cast<double>(bytes_of(dtype, shape.rows * shape.columns));
-    const auto taken = static_cast<double>(shape.bytes_of_strips(shape.num_strips()).total());
+    const auto taken = static_cast<double>(shape.bytes());
     EXPECT_GE(taken, file) << name_of(dtype);
     EXPECT_LE(taken, 1.03 * file) << name_of(dtype);
   }
@@ -144,11 +159,11 @@ TEST(StripPacker, ReportsScalesThatAreNotFinite) {
       if (at != place_of_scale(dtype) && !strip_format(dtype).has_minimum) continue;
       auto bytes = random_matrix(random, dtype, 1, shape.columns);
       StripReader reader(shape);
-      EXPECT_TRUE(pack_strip_row(shape, bytes.data(), 3, reader.target()));
+      EXPECT_TRUE(pack_strip_row(shape, bytes.data(), 3, reader.strip()));
       const uint16_t infinity = 0x7c00;
       const size_t last_block = bytes.size() - static_cast<size_t>(traits(dtype).block_bytes);
       std::memcpy(bytes.data() + last_block + at, &infinity, sizeof infinity);
-      EXPECT_FALSE(pack_strip_row(shape, bytes.data(), 4, reader.target()));
+      EXPECT_FALSE(pack_strip_row(shape, bytes.data(), 4, reader.strip()));
     }
   }
 }

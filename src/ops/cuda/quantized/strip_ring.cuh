@@ -1,5 +1,5 @@
 // The weights of a warp on their way through shared memory, several steps ahead of their use. One
-// lane has them copied, a plane of a strip at a time, so that loads take no registers, and a warp
+// lane has them copied, a piece of a strip at a time, so that loads take no registers, and a warp
 // waits for nothing but the step that it needs.
 #pragma once
 
@@ -19,7 +19,7 @@ struct LaneStep {
 template <DType kDtype>
 class StripRing {
  public:
-  // A stage is what a warp needs of a step: of both strips low, high, scales, supers.
+  // A stage is what a warp needs of a step: a piece of both strips.
   __device__ StripRing(const StripTask& task, unsigned char* memory, CopyBarrier* barriers)
       : task_(task),
         place_(task),
@@ -95,26 +95,30 @@ class StripRing {
   __device__ __forceinline__ void copy(int stage) {
     CopyBarrier& barrier = barriers_[stage];
     const StripPointers& from = task_.weights;
-    const int chunks = min(kStepChunks, from.num_chunks - step_ * kStepChunks);
-    const auto part = [&](int bytes) {
-      return static_cast<uint32_t>(bytes / kStepChunks * chunks);
-    };
-    constexpr int kSupers = kStripBytes - kLow - kHigh - kScales;
-    barrier.expect(2 * (part(kLow + kHigh + kScales) + kSupers));
+    const bool is_whole = step_ * kStepChunks + kStepChunks <= from.num_chunks;
+    barrier.expect(is_whole ? kBytes : kBytes / 2);
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       unsigned char* to = memory_ + stage * kBytes + which * kStripBytes;
-      const int64_t strip = task_.strip_of(tile_, which);
-      const int64_t first = strip * from.num_chunks + step_ * kStepChunks;
-      barrier.copy(to, from.low + first * (kLow / kStepChunks), part(kLow), policy_);
-      if constexpr (kHigh > 0)
-        barrier.copy(to + kLow, from.high + first * (kHigh / kStepChunks), part(kHigh), policy_);
-      barrier.copy(to + kLow + kHigh, from.scales + first * (kScales / kStepChunks), part(kScales),
-                   policy_);
-      if constexpr (kSupers > 0)
-        barrier.copy(to + kLow + kHigh + kScales, from.supers + first / kStepChunks * kSupers,
-                     kSupers, policy_);
+      const unsigned char* piece =
+          from.strips + task_.strip_of(tile_, which) * from.strip_bytes + step_ * kStripBytes;
+      if (is_whole) {
+        barrier.copy(to, piece, kStripBytes, policy_);
+      } else {
+        copy_chunk(barrier, to, piece);
+      }
     }
+  }
+
+  // The only one of its piece: to where the first one of two would be.
+  __device__ __forceinline__ void copy_chunk(CopyBarrier& barrier,
+                                             unsigned char* to,
+                                             const unsigned char* piece) {
+    barrier.copy(to, piece, kLow / 2, policy_);
+    piece += kLow / 2;
+    if constexpr (kHigh > 0) barrier.copy(to + kLow, piece, kHigh / 2, policy_);
+    piece += kHigh / 2;
+    barrier.copy(to + kLow + kHigh, piece, kScales / 2, policy_);
   }
 
   const StripTask& task_;

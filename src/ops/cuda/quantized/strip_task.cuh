@@ -13,17 +13,15 @@ namespace droidspeak::cuda {
 
 inline constexpr int kStripWarps = 8;  // of a block of strip_kernel.cuh
 inline constexpr int kStripThreads = 32 * kStripWarps;
-inline constexpr int kStepChunks = 2;
+inline constexpr int kStepChunks = kPieceChunks;
 inline constexpr int kStepColumns = kStepChunks * kStripColumns;
 inline constexpr int kMostStages = 4;  // steps of a warp on their way
 inline constexpr int kLeastStages = 2;
 inline constexpr int kInputPadding = 16;  // between rows in shared memory: other banks
 
-// What a warp has of a step: of both strips low, high, scales, supers.
+// What a warp has of a step: a piece of both strips.
 constexpr size_t stage_bytes(DType dtype) {
-  const StripFormat format = strip_format(dtype);
-  return 2 * (kStepChunks * (format.low_bytes() + format.high_bytes() + format.scale_bytes()) +
-              format.super_bytes());
+  return 2 * strip_format(dtype).piece_bytes();
 }
 
 struct StripTask {
