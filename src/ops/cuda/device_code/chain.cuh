@@ -17,6 +17,7 @@ struct ChainedLaunch {
   cudaStream_t stream = nullptr;
   // Of the activations that the kernel works on; many when nothing is said.
   int64_t rows = std::numeric_limits<int64_t>::max();
+  unsigned cluster = 1;  // blocks along y that run at the same time
 };
 
 // Of a multiprocessor's memory, percent that few rows want as shared memory. Kernels that follow
@@ -26,18 +27,25 @@ inline constexpr unsigned kSharedPercentOfFewRows = 72;
 // `kernel` calls wait_for_previous() before it touches memory that other kernels use.
 template <class Task>
 void launch_chained(void (*kernel)(Task), const ChainedLaunch& launch, const Task& task) {
-  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchAttribute attributes[3]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = kSharedPercentOfFewRows;
+  unsigned count = 1;
+  if (launch.rows <= kMostFewRows) {
+    attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[count++].val.sharedMemCarveout = kSharedPercentOfFewRows;
+  }
+  if (launch.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {1, launch.cluster, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = launch.grid;
   config.blockDim = launch.block;
   config.dynamicSmemBytes = launch.shared_bytes;
   config.stream = launch.stream;
   config.attrs = attributes;
-  config.numAttrs = launch.rows <= kMostFewRows ? 2 : 1;
+  config.numAttrs = count;
   check_cuda(cudaLaunchKernelEx(&config, kernel, task), "launch a kernel");
 }
 

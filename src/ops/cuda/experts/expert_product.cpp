@@ -40,10 +40,22 @@ int64_t rows_of_expert_item(std::span<const CudaMatrix* const> weights, int64_t 
   return is_possible ? kMostFewRows : 0;
 }
 
+// One block for each expert of the only row, side by side.
+bool experts_can_add(std::span<const CudaMatrix* const> weights, const ExpertRows& rows) {
+  constexpr int64_t kMostBlocksOfCluster = 8;
+  constexpr int64_t kMostOutputs = 8192;  // that each has room for
+  return weights.front()->is_quantized() && rows.rows == 1 &&
+         rows.per_row <= kMostBlocksOfCluster && weights.front()->rows() <= kMostOutputs;
+}
+
 void multiply_experts(cudaStream_t stream, const ExpertProduct& product) {
   const CudaMatrix& first = *product.weights.front();
   check(product.in.dtype == DType::kBF16 && product.in.columns == first.columns(),
         "rows for experts");
+  check(!product.sum ||
+            (experts_can_add(product.weights, product.rows) &&
+             product.sum->out.dtype == DType::kBF16 && product.sum->out.columns == first.rows()),
+        "what experts give can be added up");
   check(product.out.data == nullptr ||
             (product.out.dtype == DType::kBF16 && product.out.columns == first.rows() &&
              product.out.rows == product.rows.places()),

@@ -14,6 +14,12 @@
 
 namespace droidspeak::cuda {
 
+// Ops::add_weighted_rows() of what the experts give, which is not stored then.
+struct SumAfter {
+  TensorView weights;  // [rows, per_row]
+  TensorView out;
+};
+
 struct ExpertProduct {
   enum class In { kRows, kPlaces };  // what the rows of `in` are
 
@@ -24,6 +30,7 @@ struct ExpertProduct {
   TensorView in;   // bf16, packed
   TensorView out;  // [places, outputs] bf16; without memory: only what is gated is wanted
   std::optional<GateAfter> gate = std::nullopt;  // [places, outputs / 2]
+  std::optional<SumAfter> sum = std::nullopt;    // where experts_can_add() says so
   bool follows = false;  // the launch before is a product with the same items: they are known early
 };
 
@@ -33,6 +40,9 @@ int64_t rows_of_expert_item(std::span<const CudaMatrix* const> weights, int64_t 
 
 // rows_of_expert_item() is rows.rows_of_item.
 void multiply_experts(cudaStream_t stream, const ExpertProduct& product);
+
+// Whether multiply_experts() can add up what experts with such matrices give.
+bool experts_can_add(std::span<const CudaMatrix* const> weights, const ExpertRows& rows);
 
 // multiply_experts() of each kind of matrix, and whether the device can.
 bool has_expert_strip_kernels();

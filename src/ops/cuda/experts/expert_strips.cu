@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/cuda/device_code/cluster.cuh"
 #include "ops/cuda/experts/expert_product.h"
 #include "ops/cuda/experts/item_of_block.cuh"
 #include "ops/cuda/quantized/digit_kernel.cuh"
@@ -14,7 +15,10 @@ struct ExpertStripTask {
   ExpertItems items;
   ExpertProduct::In in_order;
   bool follows;
-  size_t room;  // shared memory
+  size_t room;  // shared memory, but for the answers
+  // Where the experts of the only row are added up, null: they are not.
+  const float* sum_weights;
+  __nv_bfloat16* sum;
   const unsigned char* strips[kMostExperts];
 
   __device__ __forceinline__ StripTask of(const ExpertItem& item) const {
@@ -34,6 +38,29 @@ struct ExpertStripTask {
   }
 };
 
+// Adds up what the blocks of a cluster have, an expert each, for the outputs of their tiles. The
+// choices are added in their order.
+__device__ inline void add_answers(const ExpertStripTask& group,
+                                   const StripTask& task,
+                                   const __nv_bfloat16* answers) {
+  sync_cluster();
+  const auto blocks = static_cast<int>(gridDim.x);
+  const auto per_row = static_cast<int>(gridDim.y);
+  const int first = static_cast<int>(threadIdx.x) + static_cast<int>(blockIdx.y * blockDim.x);
+  for (int i = first;; i += per_row * static_cast<int>(blockDim.x)) {
+    const int tile = static_cast<int>(blockIdx.x) + i / kTileRows * blocks;
+    if (tile >= task.num_tiles) break;
+    const int output = tile * kTileRows + i % kTileRows;
+    if (output >= task.outputs) continue;
+    float sum = to_float(group.sum[output]);
+    for (int choice = 0; choice < per_row; ++choice)
+      sum += group.sum_weights[choice] *
+             to_float(read_of_block(answers + output, group.items.places[choice]));
+    group.sum[output] = from_float<__nv_bfloat16>(sum);
+  }
+  sync_cluster();  // until all have been read
+}
+
 template <DType kDtype>
 __global__ void __launch_bounds__(32 * kDigitWarps)
     multiply_expert_digits_kernel(const __grid_constant__ ExpertStripTask group) {
@@ -43,7 +70,10 @@ __global__ void __launch_bounds__(32 * kDigitWarps)
   if (!find_item(group.items, group.follows, item)) return;
   StripTask task = group.of(item);
   share_out<DigitMemory<LaneChunk<kDtype>::kHasMinimum>>(task, group.room);
+  auto* answers = reinterpret_cast<__nv_bfloat16*>(bytes + group.room);
+  if (group.sum != nullptr) task.out = answers;
   multiply_digit_tiles<kDtype>(task, bytes, [] { wait_for_previous(); });
+  if (group.sum != nullptr) add_answers(group, task, answers);
 #endif
 }
 
@@ -84,6 +114,10 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
   // For one row, whatever comes: so a row does not depend on the others.
   const auto per_row = static_cast<int>(product.rows.per_row);
   task.split = split_of(task.num_tiles * per_row, task.num_steps);
+  if (product.sum) {
+    group.sum_weights = product.sum->weights.f32();
+    group.sum = static_cast<__nv_bfloat16*>(product.sum->out.data);
+  }
   group.items = product.items;
   group.in_order = product.in_order;
   group.follows = product.follows;
@@ -91,11 +125,16 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
     group.strips[i] = StripPointers::of(product.weights[i]->stacks()[0]).strips;
 }
 
+// Of a row's answers, in shared memory.
+size_t bytes_of_answers(const ExpertStripTask& group) {
+  return group.sum == nullptr ? 0 : static_cast<size_t>(group.each.outputs) * sizeof(__nv_bfloat16);
+}
+
 // As much memory as suits items of usual size; larger ones take their input in parts. Returns how
 // many blocks a multiprocessor has room for.
 template <class Memory>
 int share_out_items(const ExpertRows& rows, ExpertStripTask& group, int most_blocks) {
-  const StripRooms rooms = strip_rooms(rows.rows);
+  const StripRooms rooms = strip_rooms(rows.rows, bytes_of_answers(group));
   StripTask largest = group.each;
   StripTask usual = group.each;
   usual.rows = std::min(largest.rows, divide_up(rows.places(), rows.num_experts));
@@ -124,9 +163,10 @@ void launch(cudaStream_t stream,
   launch_chained(how.kernel,
                  {.grid = dim3(per_item, static_cast<unsigned>(rows.most_items())),
                   .block = dim3(static_cast<unsigned>(32 * how.warps)),
-                  .shared_bytes = group.room,
+                  .shared_bytes = group.room + bytes_of_answers(group),
                   .stream = stream,
-                  .rows = rows.rows},
+                  .rows = rows.rows,
+                  .cluster = group.sum == nullptr ? 1 : static_cast<unsigned>(rows.per_row)},
                  group);
 }
 

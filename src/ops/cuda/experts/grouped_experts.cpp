@@ -82,13 +82,17 @@ void GroupedExperts::run(cudaStream_t stream, const NormedRows& rows, TensorView
                             .in = rows.normed(),
                             .out = {},
                             .gate = GateAfter{activation_, activated_.view()}});
-  multiply_experts(stream, {.weights = down_,
-                            .rows = rows_,
-                            .items = items,
-                            .in_order = ExpertProduct::In::kPlaces,
-                            .in = activated_.view(),
-                            .out = answers_.view(),
-                            .follows = true});
+  const bool adds = experts_can_add(down_, rows_);
+  multiply_experts(stream,
+                   {.weights = down_,
+                    .rows = rows_,
+                    .items = items,
+                    .in_order = ExpertProduct::In::kPlaces,
+                    .in = activated_.view(),
+                    .out = answers_.view(),
+                    .sum = adds ? std::optional(SumAfter{weights_.view(), out}) : std::nullopt,
+                    .follows = true});
+  if (adds) return;
   add_weighted_rows(stream, answers_.view(), items.places, weights_.view(), out);
 }
 

@@ -16,9 +16,11 @@ struct StripRooms {
   size_t of_two;
 };
 
-constexpr StripRooms strip_rooms(int64_t rows) {
-  if (rows <= kMostFewRows) return {.of_one = 160 << 10, .of_two = 80 << 10};
-  return {.of_one = kMostStripBytes, .of_two = 112 << 10};
+// taken: for something else, by each.
+constexpr StripRooms strip_rooms(int64_t rows, size_t taken = 0) {
+  if (rows <= kMostFewRows)
+    return {.of_one = (size_t{160} << 10) - taken, .of_two = (size_t{80} << 10) - taken};
+  return {.of_one = kMostStripBytes - taken, .of_two = (size_t{112} << 10) - taken};
 }
 
 template <class Task>
