@@ -40,6 +40,14 @@ int64_t rows_of_expert_item(std::span<const CudaMatrix* const> weights, int64_t 
   return is_possible ? kMostFewRows : 0;
 }
 
+// Of the only row, by the kernel of digits.
+bool experts_can_route(std::span<const CudaMatrix* const> weights,
+                       const ExpertRows& rows,
+                       const CudaMatrix& router,
+                       TensorView in) {
+  return weights.front()->is_quantized() && rows.rows == 1 && can_route(router, in);
+}
+
 // One block for each expert of the only row, side by side.
 bool experts_can_add(std::span<const CudaMatrix* const> weights, const ExpertRows& rows) {
   constexpr int64_t kMostBlocksOfCluster = 8;

@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ops/cuda/experts/expert_items.h"
+#include "ops/cuda/experts/route.h"
 #include "ops/cuda/products/few_rows.h"
 
 namespace droidspeak::cuda {
@@ -30,7 +31,8 @@ struct ExpertProduct {
   TensorView in;   // bf16, packed
   TensorView out;  // [places, outputs] bf16; without memory: only what is gated is wanted
   std::optional<GateAfter> gate = std::nullopt;  // [places, outputs / 2]
-  std::optional<SumAfter> sum = std::nullopt;    // where experts_can_add() says so
+  const Routing* route = nullptr;  // finds the items first, where experts_can_route() says so
+  std::optional<SumAfter> sum = std::nullopt;  // where experts_can_add() says so
   bool follows = false;  // the launch before is a product with the same items: they are known early
 };
 
@@ -40,6 +42,12 @@ int64_t rows_of_expert_item(std::span<const CudaMatrix* const> weights, int64_t 
 
 // rows_of_expert_item() is rows.rows_of_item.
 void multiply_experts(cudaStream_t stream, const ExpertProduct& product);
+
+// Whether multiply_experts() can find the items itself.
+bool experts_can_route(std::span<const CudaMatrix* const> weights,
+                       const ExpertRows& rows,
+                       const CudaMatrix& router,
+                       TensorView in);
 
 // Whether multiply_experts() can add up what experts with such matrices give.
 bool experts_can_add(std::span<const CudaMatrix* const> weights, const ExpertRows& rows);

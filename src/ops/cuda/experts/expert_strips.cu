@@ -3,6 +3,7 @@
 #include "ops/cuda/device_code/cluster.cuh"
 #include "ops/cuda/experts/expert_product.h"
 #include "ops/cuda/experts/item_of_block.cuh"
+#include "ops/cuda/experts/route_row.cuh"
 #include "ops/cuda/quantized/digit_kernel.cuh"
 #include "ops/cuda/quantized/strip_kernel.cuh"
 #include "ops/cuda/quantized/strip_launch.h"
@@ -16,6 +17,8 @@ struct ExpertStripTask {
   ExpertProduct::In in_order;
   bool follows;
   size_t room;  // shared memory, but for the answers
+  bool routes;  // the only row
+  RouteTask route;
   // Where the experts of the only row are added up, null: they are not.
   const float* sum_weights;
   __nv_bfloat16* sum;
@@ -37,6 +40,47 @@ struct ExpertStripTask {
     return task;
   }
 };
+
+struct RouteMemory {
+  alignas(16) __nv_bfloat16 row[kMostRouteColumns];
+  float sums[kRouteShares];
+  float logits[kMostRoutedExperts];
+  float weights[kMostRoutedExperts];
+  int32_t chosen[kMostRoutedExperts];
+  int32_t counts[kMostExperts];
+};
+
+// Every block routes the only row for itself; the first one tells others. The next kernel starts
+// when it has.
+__device__ inline ExpertItem route_item(const RouteTask& route, RouteMemory& memory) {
+  constexpr int kThreads = 32 * kDigitWarps;
+  const RouterPart<kThreads> part(route);
+  wait_for_previous();
+  route_row<kThreads>(route, part, 0, memory.row, memory.sums, memory.logits);
+  __syncthreads();
+  const bool is_first = blockIdx.x == 0 && blockIdx.y == 0;
+  ChoiceTask choice = route.choice;
+  choice.logits = memory.logits;
+  if (!is_first) choice.weights = memory.weights;
+  if (threadIdx.x < 32) choose_row(choice, 0, memory.chosen);
+  if (is_first) {
+    sort_choices(route.sort, memory.chosen, memory.counts);
+    __threadfence();
+  }
+  __syncthreads();
+  let_next_start();
+  const auto place = static_cast<int32_t>(blockIdx.y);  // experts in ascending order
+  ExpertItem item{0, place, 1};
+  for (int i = 0; i < route.sort.per_row; ++i) {
+    int32_t before = 0;
+    for (int j = 0; j < route.sort.per_row; ++j)
+      before += memory.chosen[j] < memory.chosen[i] ? 1 : 0;
+    if (before == place) item.expert = memory.chosen[i];
+  }
+  fence_before_copies();
+  __syncthreads();
+  return item;
+}
 
 // Adds up what the blocks of a cluster have, an expert each, for the outputs of their tiles. The
 // choices are added in their order.
@@ -67,8 +111,13 @@ __global__ void __launch_bounds__(32 * kDigitWarps)
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char bytes[];
   ExpertItem item;
-  if (!find_item(group.items, group.follows, item)) return;
+  if (group.routes) {
+    item = route_item(group.route, *reinterpret_cast<RouteMemory*>(bytes));
+  } else if (!find_item(group.items, group.follows, item)) {
+    return;
+  }
   StripTask task = group.of(item);
+  if (group.routes) task.in_rows = nullptr;
   share_out<DigitMemory<LaneChunk<kDtype>::kHasMinimum>>(task, group.room);
   auto* answers = reinterpret_cast<__nv_bfloat16*>(bytes + group.room);
   if (group.sum != nullptr) task.out = answers;
@@ -114,6 +163,19 @@ void fill_task(const ExpertProduct& product, ExpertStripTask& group) {
   // For one row, whatever comes: so a row does not depend on the others.
   const auto per_row = static_cast<int>(product.rows.per_row);
   task.split = split_of(task.num_tiles * per_row, task.num_steps);
+  if (product.route != nullptr) {
+    const NormedRows& rows = product.route->rows;
+    group.routes = true;
+    group.route = route_task(*product.route);
+    group.route.normed = nullptr;  // the product stores it
+    task.in = static_cast<const __nv_bfloat16*>(rows.in.data);
+    if (rows.norm) {
+      task.norm_weight = rows.norm->weight;
+      task.norm_epsilon = rows.norm->epsilon;
+      task.normed = static_cast<__nv_bfloat16*>(rows.norm->out.data);
+      task.normed_stride = rows.norm->out.row_stride;
+    }
+  }
   if (product.sum) {
     group.sum_weights = product.sum->weights.f32();
     group.sum = static_cast<__nv_bfloat16*>(product.sum->out.data);

@@ -74,14 +74,17 @@ void GroupedExperts::choose(cudaStream_t stream, const NormedRows& rows, const E
 
 void GroupedExperts::run(cudaStream_t stream, const NormedRows& rows, TensorView out) {
   const ExpertItems items = rows_.items_in(static_cast<std::byte*>(items_.view().data));
-  choose(stream, rows, items);
+  const Routing routing{*router_, rows, choice_, rows_, items, weights_.view()};
+  const bool routes = experts_can_route(gate_up_, rows_, *router_, rows.normed());
+  if (!routes) choose(stream, rows, items);
   multiply_experts(stream, {.weights = gate_up_,
                             .rows = rows_,
                             .items = items,
                             .in_order = ExpertProduct::In::kRows,
                             .in = rows.normed(),
                             .out = {},
-                            .gate = GateAfter{activation_, activated_.view()}});
+                            .gate = GateAfter{activation_, activated_.view()},
+                            .route = routes ? &routing : nullptr});
   const bool adds = experts_can_add(down_, rows_);
   multiply_experts(stream,
                    {.weights = down_,
