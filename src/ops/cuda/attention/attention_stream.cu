@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "ops/cuda/attention/attention_stream.h"
 #include "ops/cuda/attention/attention_stream_kernel.cuh"
@@ -8,8 +9,11 @@
 namespace droidspeak::cuda {
 namespace {
 
-constexpr int kMostBlocks = 2;  // of a multiprocessor
-constexpr int kMostStages = 6;  // of all of them
+int number_of(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+
 constexpr int kLeastStages = 2;
 constexpr int kReservedBytes = 1024;  // of every block
 
@@ -30,9 +34,10 @@ void launch_kernel(const StreamLaunch& launch, StreamTask task) {
     const auto bytes = static_cast<int>(Memory::bytes(task));
     return bytes <= room && blocks * (bytes + kReservedBytes) <= all;
   };
-  int blocks = kMostBlocks + 1;
+  int blocks = number_of("DS_STREAM_BLOCKS", 2) + 1;    // of a multiprocessor
+  const int stages = number_of("DS_STREAM_STAGES", 6);  // of all of them
   do {
-    task.stages = kMostStages / --blocks;
+    task.stages = stages / --blocks;
     while (task.stages > kLeastStages && !has_room(blocks)) --task.stages;
   } while (blocks > 1 && !has_room(blocks));
   check(has_room(blocks), "attention has room for two stages");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "ops/cuda/attention/attention_stream.h"
@@ -20,8 +21,13 @@ constexpr Splitting kSuffixSplits{256, 16};
 constexpr Splitting kGatheredSplits{1024, 4};
 // With this many blocks memory is busy: then they go through several splits.
 constexpr int32_t kEnoughBlocks = 768;
+
 // With this many splits blocks that stay go through them.
-constexpr int32_t kEnoughSplits = 1024;
+int32_t enough_splits() {
+  const char* value = std::getenv("DS_STREAM_SPLITS");
+  return value == nullptr ? 1024 : std::atoi(value);
+}
+
 constexpr size_t kMostGatheredScratch = size_t{256} << 20;  // with more, nothing is split
 constexpr double kLog2E = 1.4426950408889634;
 
@@ -196,7 +202,7 @@ void TileAttention::run(TensorView qkv,
     a.totals = reinterpret_cast<float2*>(memory + sum_bytes);
   }
   const int32_t num_splits = extent.num_slices * kv.num_kv_heads * a.max_splits;
-  if (counters != nullptr && num_splits >= kEnoughSplits &&
+  if (counters != nullptr && num_splits >= enough_splits() &&
       stream_supports(a, kv, layout.num_slices))
     return attend_as_stream({a, kv, layout.num_slices, layout.num_rows, counters, stream_});
   const Launch launch{a, layout, stream_};

@@ -1,5 +1,7 @@
 #include "ops/cuda/experts/grouped_experts.h"
 
+#include <cstdlib>
+
 #include "ops/cuda/experts/route.h"
 #include "ops/cuda/kernels.h"
 
@@ -75,8 +77,11 @@ void GroupedExperts::choose(cudaStream_t stream, const NormedRows& rows, const E
 void GroupedExperts::run(cudaStream_t stream, const NormedRows& rows, TensorView out) {
   const ExpertItems items = rows_.items_in(static_cast<std::byte*>(items_.view().data));
   const Routing routing{*router_, rows, choice_, rows_, items, weights_.view()};
-  const bool routes = experts_can_route(gate_up_, rows_, *router_, rows.normed());
-  if (!routes) choose(stream, rows, items);
+  const bool routes = experts_can_route(gate_up_, rows_, *router_, rows.normed()) &&
+                      std::getenv("DS_ROUTE_APART") == nullptr;
+  static int calls = 0;
+  const bool skips = std::getenv("DS_SKIP_ROUTE") != nullptr && ++calls > 4;
+  if (!routes && !skips) choose(stream, rows, items);
   multiply_experts(stream, {.weights = gate_up_,
                             .rows = rows_,
                             .items = items,
@@ -85,7 +90,7 @@ void GroupedExperts::run(cudaStream_t stream, const NormedRows& rows, TensorView
                             .out = {},
                             .gate = GateAfter{activation_, activated_.view()},
                             .route = routes ? &routing : nullptr});
-  const bool adds = experts_can_add(down_, rows_);
+  const bool adds = experts_can_add(down_, rows_) && std::getenv("DS_ADD_APART") == nullptr;
   multiply_experts(stream,
                    {.weights = down_,
                     .rows = rows_,
@@ -95,7 +100,7 @@ void GroupedExperts::run(cudaStream_t stream, const NormedRows& rows, TensorView
                     .out = answers_.view(),
                     .sum = adds ? std::optional(SumAfter{weights_.view(), out}) : std::nullopt,
                     .follows = true});
-  if (adds) return;
+  if (adds || std::getenv("DS_SKIP_ADD") != nullptr) return;
   add_weighted_rows(stream, answers_.view(), items.places, weights_.view(), out);
 }
 
