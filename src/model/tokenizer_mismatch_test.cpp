@@ -349,12 +349,14 @@ struct Pieces {
   int type_of_tool = 4;
   int byte_fallback = 1;
   int add_dummy_prefix = 1;
+  int remove_extra_whitespaces = 0;
   std::string character_map = {};
 
   std::string bytes() const {
     return piece("<unk>", 0, 2) + piece("a", -1) + piece("b", -2) + piece("ab", score) +
            piece("<tool>", 0, type_of_tool) + field(2, field(3, 2) + field(35, byte_fallback)) +
-           field(3, field(2, character_map) + field(3, add_dummy_prefix) + field(4, 0));
+           field(3, field(2, character_map) + field(3, add_dummy_prefix) +
+                        field(4, remove_extra_whitespaces));
   }
 };
 
@@ -378,6 +380,8 @@ TEST_F(TokenizerMismatch, OfSentencePieceModelsAreFound) {
             "trainer_spec.byte_fallback is false where the base has true");
   EXPECT_EQ(difference({.add_dummy_prefix = 0}),
             "normalizer_spec.add_dummy_prefix is false where the base has true");
+  EXPECT_EQ(difference({.remove_extra_whitespaces = 1}),
+            "normalizer_spec.remove_extra_whitespaces is true where the base has false");
   EXPECT_THAT(difference({.character_map = "x"}), HasSubstr("precompiled_charsmap"));
 
   const char* known = R"({"added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})";

@@ -2,6 +2,8 @@
 // forgotten.
 #include "store/tiers/remote_nodes.h"
 
+#include <atomic>
+
 #include <gtest/gtest.h>
 
 #include "base/test_wait.h"
@@ -64,7 +66,7 @@ class TierOfNodes : public testing::Test {
   RemoteIndex index_;
   RemoteTables tables_{{}, {}, seal_};
   RemoteCounters counters_{};
-  int num_answers_ = 0;
+  std::atomic<int> num_answers_ = 0;
   RemoteParts parts_{.options = options_,
                      .tls = nullptr,
                      .seal = seal_,
@@ -107,6 +109,24 @@ TEST_F(TierOfNodes, OneThatIsNotUpAnswersAtOnce) {
   EXPECT_FALSE(node->is_closed());
   node->close();
   EXPECT_TRUE(node->is_closed());
+}
+
+TEST_F(TierOfNodes, QuestionsThatAServerLeavesOpenAreAnsweredWithNo) {
+  ScriptedServer server([](const ScriptedServer::Words& words) -> std::string {
+    if (words[0] == "CLUSTER") return "-ERR no cluster\r\n";
+    return words[0] == "PING" ? "+PONG\r\n" : "no reply at all\r\n";
+  });
+  options_.servers = server.servers();
+  nodes_.start(owner_);
+  wait_until([&] { return nodes_.is_any_up(); });
+  const std::vector<Digest> keys = {test_key(1), test_key(2)};
+  const std::vector<EntryId> wanted = {kv(0)};
+  std::vector<RemoteQuestion> questions =
+      index_.questions(keys, wanted, std::chrono::steady_clock::now());
+  ASSERT_EQ(questions.size(), 2u);
+  for (const RemoteQuestion& question : questions) nodes_.node_of("any")->ask({question});
+  wait_until([&] { return num_answers_ == 2; });
+  EXPECT_EQ(index_.num_known(keys, wanted), 2u) << "nobody waits for them";
 }
 
 TEST_F(TierOfNodes, SlotsHaveTheirServers) {
