@@ -1,12 +1,15 @@
-// Size and speed of coded K/V on one core: codec_bench FILE.kv..., block files of a cache folder
-// that was written with --cache-format raw (a base of the default family; its RoPE is assumed).
-// Tables are learned from the first half of the files, sizes and times are those of the others.
+// Size and speed of coded K/V on one core: codec_bench [--steps CODEC_STEPS.json] FILE.kv..., block
+// files of a cache folder that was written with --cache-format raw (a base of the default family;
+// its RoPE is assumed). Tables are learned from the first half of the files, sizes and times are
+// those of the others. With a family's codec_steps only the usual step is measured.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "codec/kv_codec.h"
@@ -90,11 +93,28 @@ void measure(const CodecTables& tables, const KvLayout& layout, std::span<const 
   }
 }
 
+std::vector<float> read_factors(const char* path) {
+  std::vector<float> factors;
+  const nlohmann::json file = nlohmann::json::parse(read_file(path));
+  for (const auto& layer : file.at("layers")) {
+    for (const char* half : {"keys", "values"}) {
+      for (int eighths : layer.at(half)) factors.push_back(std::exp2(float(eighths) / 8));
+    }
+  }
+  return factors;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<Block> blocks;
-  for (int i = 1; i < argc; ++i) {
+  std::vector<float> factors;
+  int first = 1;
+  if (argc > 2 && std::string(argv[1]) == "--steps") {
+    factors = read_factors(argv[2]);
+    first = 3;
+  }
+  for (int i = first; i < argc; ++i) {
     blocks.push_back(read_block(argv[i]));
     if (blocks.back().layers.empty()) blocks.pop_back();
   }
@@ -109,8 +129,10 @@ int main(int argc, char** argv) {
   std::vector<KvSample> samples;
   for (size_t i = 0; i < blocks.size() / 2; ++i)
     samples.insert(samples.end(), blocks[i].layers.begin(), blocks[i].layers.end());
-  for (float step : {0.36f, 0.43f, 0.46f, 0.5f, 0.7f, 1.0f}) {
-    Coarseness coarseness{.key_step = step, .value_step = step};
+  std::vector<float> steps = {0.36f, 0.43f, 0.46f, 0.5f, 0.7f, 1.0f};
+  if (!factors.empty()) steps = {0.46f};
+  for (float step : steps) {
+    Coarseness coarseness{.key_step = step, .value_step = step, .factors = factors};
     auto tables = learn_tables(layout, {frequencies}, samples, coarseness);
     if (!tables) {
       std::fprintf(stderr, "cannot learn: %s\n", tables.error().message.c_str());

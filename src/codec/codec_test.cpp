@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "codec/kv_codec.h"
+#include "codec/piece.h"
 #include "codec/reference.h"
 #include "codec/test_values.h"
 #include "codec/token_scale.h"
@@ -147,6 +148,23 @@ TEST_F(SmallCodec, ValuesFarOutsideAreWrittenOut) {
   float step = tables_.codes(0, KvHalf::kKeys).steps[2 * 64 + 9];
   EXPECT_NEAR(load_element(layout_.dtype, decoded.data(), element), 100.0f, 0.71f * step + 0.05f);
   EXPECT_TRUE(decoded == *reference_decode(tables_, layout_, label_, *piece, values_.size()));
+}
+
+// A channel that is coded very finely spreads over many steps: it has a symbol for nearly all.
+TEST_F(SmallCodec, FineChannelsHaveSymbolsOfTheirOwn) {
+  CodecTables fine = test_tables(layout_, frequencies_, {}, fine_factors(layout_));
+  auto piece = encode_piece(fine, layout_, label_, values_);
+  ASSERT_TRUE(piece);
+  Result<PieceParts> parts = parse_piece(fine, layout_, label_, *piece, values_.size());
+  ASSERT_TRUE(parts);
+  EXPECT_LT(parts->header.num_escapes, 2 * 64 * 192 / 1000u);
+  auto expected = reference_decode(fine, layout_, label_, *piece, values_.size());
+  ASSERT_TRUE(expected);
+  for (cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    std::vector<std::byte> decoded(values_.size());
+    ASSERT_TRUE(PieceDecoder(set).decode(fine, layout_, label_, *piece, decoded));
+    EXPECT_TRUE(decoded == *expected) << cpu::name_of(set);
+  }
 }
 
 // What a token loses is a share of its size: the steps follow.

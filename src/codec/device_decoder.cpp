@@ -10,7 +10,8 @@ namespace droidspeak {
 namespace {
 
 static_assert(kPieceLanes == kLanes && kPieceDistributions == kNumDistributions &&
-              kPieceSymbols == kNumSymbols && kPieceSlots == kProbabilityTotal);
+              kPieceSymbols == kNumSymbols && kPieceZero == kMaxSymbol &&
+              kPieceSlots == kProbabilityTotal);
 static_assert(std::size(PieceTables{}.scales) == kNumScales);
 
 constexpr size_t kPieceAlignment = 16;

@@ -83,8 +83,8 @@ class DecodeOnDevice : public testing::TestWithParam<Shape> {
 
   const KvLayout layout_ = GetParam().layout;
   const std::vector<float> frequencies_ = test_frequencies(GetParam().pairs);
-  const std::shared_ptr<const CodecTables> tables_ =
-      std::make_shared<CodecTables>(test_tables(layout_, frequencies_, GetParam().unturned_layers));
+  const std::shared_ptr<const CodecTables> tables_ = std::make_shared<CodecTables>(
+      test_tables(layout_, frequencies_, GetParam().unturned_layers, fine_factors(layout_)));
   DecodingDevice made_;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<DeviceDecoder> decoder_;

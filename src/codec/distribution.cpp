@@ -9,7 +9,7 @@ namespace droidspeak {
 
 Distribution Distribution::of_zeros() {
   Distribution zeros;
-  zeros.frequencies[static_cast<size_t>(index_of_value(0))] = kProbabilityTotal;
+  zeros.frequencies[kMaxSymbol] = kProbabilityTotal;
   return zeros;
 }
 
@@ -17,10 +17,14 @@ Distribution Distribution::of_counts(std::span<const double> counts) {
   check(counts.size() == kNumSymbols, "one count per symbol");
   double total = std::accumulate(counts.begin(), counts.end(), 0.0);
   check(total > 0, "something was counted");
+  auto has_room = [&](size_t symbol) { return counts[symbol] > 0 || symbol == kEscape; };
+  double num_symbols = 0;
+  for (size_t i = 0; i < counts.size(); ++i) num_symbols += has_room(i) ? 1 : 0;
   Distribution distribution;
   uint32_t used = 0;
-  double share = (kProbabilityTotal - kNumSymbols) / total;
+  double share = (kProbabilityTotal - num_symbols) / total;
   for (size_t i = 0; i < counts.size(); ++i) {
+    if (!has_room(i)) continue;
     distribution.frequencies[i] =
         static_cast<uint16_t>(1 + static_cast<uint32_t>(counts[i] * share));
     used += distribution.frequencies[i];
@@ -37,8 +41,14 @@ std::array<uint16_t, kNumSymbols> Distribution::starts() const {
 }
 
 bool Distribution::is_valid() const {
-  return std::find(frequencies.begin(), frequencies.end(), 0) == frequencies.end() &&
+  return frequencies[kEscape] > 0 &&
          std::accumulate(frequencies.begin(), frequencies.end(), 0u) == kProbabilityTotal;
+}
+
+size_t Distribution::symbol_of(int value) const {
+  if (value < -kMaxSymbol || value > kMaxSymbol) return kEscape;
+  auto symbol = static_cast<size_t>(value + kMaxSymbol);
+  return frequencies[symbol] > 0 ? symbol : kEscape;
 }
 
 std::vector<DecodeSlot> make_decode_slots(std::span<const Distribution> distributions) {

@@ -1,6 +1,7 @@
 // How often each symbol occurs, in the form that rANS codes with: frequencies that add up to
 // 2^kProbabilityBits. A symbol is a quantised value from -kMaxSymbol to kMaxSymbol, or the escape,
-// behind which the value is written out.
+// behind which the value is written out. Values that a distribution gives no room are escaped: one
+// of narrow channels has few symbols, one of wide ones many.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace droidspeak {
 
 inline constexpr int kProbabilityBits = 12;
 inline constexpr uint32_t kProbabilityTotal = 1u << kProbabilityBits;
-inline constexpr int kMaxSymbol = 15;
+inline constexpr int kMaxSymbol = 126;
 inline constexpr int kNumSymbols = 2 * kMaxSymbol + 2;
 inline constexpr int kEscape = kNumSymbols - 1;
 
@@ -24,18 +25,16 @@ struct Distribution {
 
   // All values are zero and take no room.
   static Distribution of_zeros();
-  // From counts of the symbols; each symbol gets at least one slot.
+  // From counts of the symbols; the escape and what was counted get at least one slot.
   static Distribution of_counts(std::span<const double> counts);
 
   std::array<uint16_t, kNumSymbols> starts() const;
-  // Whether every symbol can occur and the frequencies add up.
+  // Whether the escape can occur and the frequencies add up.
   bool is_valid() const;
+  // The value's symbol, or the escape.
+  size_t symbol_of(int value) const;
   bool operator==(const Distribution&) const = default;
 };
-
-inline int index_of_value(int value) {
-  return value >= -kMaxSymbol && value <= kMaxSymbol ? value + kMaxSymbol : kEscape;
-}
 
 // What the decoder puts for an escape, until the value behind it is in its place.
 inline constexpr int kEscapeMark = kMaxSymbol + 1;

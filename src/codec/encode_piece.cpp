@@ -119,7 +119,7 @@ class SymbolCoder {
 
   // rANS backwards: what is pushed last is read first.
   void push(int32_t value, uint8_t distribution, uint32_t& state, std::vector<uint16_t>& words) {
-    auto symbol = static_cast<size_t>(index_of_value(value));
+    size_t symbol = distributions_[distribution].symbol_of(value);
     uint32_t frequency = distributions_[distribution].frequencies[symbol];
     uint64_t limit = uint64_t{frequency} << (32 - kProbabilityBits);
     if (state >= limit) {
@@ -156,10 +156,12 @@ Streams write_streams(const CodecTables& tables, int32_t layer, std::span<const 
   return streams;
 }
 
-std::vector<Escape> find_escapes(std::span<const int32_t> symbols) {
+std::vector<Escape> find_escapes(const CodecTables& tables,
+                                 int32_t layer,
+                                 std::span<const int32_t> symbols) {
   std::vector<Escape> escapes;
   for (size_t i = 0; i < symbols.size(); ++i) {
-    if (index_of_value(symbols[i]) == kEscape)
+    if (tables.distribution_at(layer, i, symbols.size()).symbol_of(symbols[i]) == kEscape)
       escapes.push_back({static_cast<uint32_t>(i), symbols[i]});
   }
   return escapes;
@@ -195,7 +197,7 @@ std::optional<std::vector<std::byte>> encode_piece(const CodecTables& tables,
   Symbols symbols = Quantiser(tables, layout, label, values).quantise();
   if (!symbols.are_codable) return std::nullopt;
   Streams streams = write_streams(tables, label.layer, symbols.values);
-  std::vector<Escape> escapes = find_escapes(symbols.values);
+  std::vector<Escape> escapes = find_escapes(tables, label.layer, symbols.values);
   uint32_t exact_tokens = exact_tokens_at(label.first_position);
   PieceHeader header{.magic = kPieceMagic,
                      .version = kPieceVersion,

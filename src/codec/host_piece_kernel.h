@@ -62,7 +62,7 @@ class HostPieceKernel final : public PieceKernel {
           if (next < last) next += 2;
         }
         num_marks += symbol == kPieceSymbols - 1;
-        symbols[static_cast<size_t>(i)] = static_cast<int>(symbol) - 15;
+        symbols[static_cast<size_t>(i)] = static_cast<int>(symbol) - kPieceZero;
       }
       is_finished = is_finished && next == last && state == 1u << 16;
       next = last;
@@ -70,7 +70,7 @@ class HostPieceKernel final : public PieceKernel {
     for (uint32_t i = 0; i < task.num_escapes; ++i) {
       const std::byte* escape = bytes + task.escapes_at + 8 * i;
       int& symbol = symbols[load<uint32_t>(escape)];
-      if (symbol != 16) return false;
+      if (symbol != kPieceSymbols - 1 - kPieceZero) return false;
       symbol = load<int32_t>(escape + 4);
     }
     return is_finished && num_marks == task.num_escapes;

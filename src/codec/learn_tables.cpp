@@ -61,7 +61,7 @@ struct Moments {
 };
 
 // Distributions are sorted by how many steps a channel's values spread over, half an octave apart.
-constexpr double kNarrowestSpread = 0.125;  // of distribution 1, in steps
+constexpr double kNarrowestSpread = 0.25;  // of distribution 1, in steps
 
 double spread_of(size_t distribution) {
   return kNarrowestSpread * std::exp2(0.5 * (static_cast<double>(distribution) - 1));
@@ -127,17 +127,25 @@ Result<ChannelCodes> codes_from(const Moments& moments,
 
 using Counts = std::array<double, kNumSymbols>;
 
-// What a normal distribution of this spread would count: enough to give every symbol a chance.
+// The largest value that a channel of this spread has a symbol for; what lies beyond is escaped.
+int widest_symbol(double spread) {
+  return static_cast<int>(std::min(std::ceil(6 * spread) + 4, double{kMaxSymbol}));
+}
+
+// What a normal distribution of this spread would count: enough to give every symbol a chance, the
+// more the more symbols share what is counted.
 Counts expected_counts(double spread) {
-  constexpr double kWeight = 64;
+  int widest = widest_symbol(spread);
+  double weight = 64 + 4 * widest;
   Counts counts{};
-  for (int value = -kMaxSymbol; value <= kMaxSymbol; ++value) {
-    double z = value / std::max(spread, 0.3);
-    counts[static_cast<size_t>(index_of_value(value))] = std::exp(-0.5 * z * z);
-  }
   double total = 0;
-  for (double count : counts) total += count;
-  for (double& count : counts) count *= kWeight / total;
+  for (int value = -widest; value <= widest; ++value) {
+    double z = value / std::max(spread, 0.3);
+    double& count = counts[static_cast<size_t>(value + kMaxSymbol)];
+    count = std::exp(-0.5 * std::min(z * z, 100.0));
+    total += count;
+  }
+  for (double& count : counts) count *= weight / total;
   return counts;
 }
 
@@ -145,8 +153,11 @@ void count_symbols(const ChannelCodes& codes, KvHalf half, Row row, std::span<Co
   float scale = half == KvHalf::kKeys ? 1.0f : token_scales()[scale_of_row(codes, row)];
   for (size_t c = 0; c < row.size(); ++c) {
     float steps = (row[c] - codes.means[c]) / (codes.steps[c] * scale);
-    int symbol = index_of_value(static_cast<int>(std::nearbyint(std::clamp(steps, -99.f, 99.f))));
-    counts[codes.distributions[c]][static_cast<size_t>(symbol)] += 1;
+    Counts& of_kind = counts[codes.distributions[c]];
+    auto value = static_cast<int>(std::nearbyint(std::clamp(steps, -999.f, 999.f)));
+    bool has_symbol =
+        std::abs(value) <= kMaxSymbol && of_kind[static_cast<size_t>(value + kMaxSymbol)] > 0;
+    of_kind[static_cast<size_t>(has_symbol ? value + kMaxSymbol : kEscape)] += 1;
   }
 }
 

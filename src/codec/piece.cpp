@@ -16,13 +16,18 @@ Error corrupt(std::string message) {
   return {ErrorCode::kDataCorrupt, "coded K/V: " + std::move(message)};
 }
 
-bool are_in_order(std::span<const std::byte> escapes, size_t num_symbols) {
+bool are_in_order(const CodecTables& tables,
+                  int32_t layer,
+                  std::span<const std::byte> escapes,
+                  size_t num_symbols) {
   size_t first = 0;  // that the next one may have
   for (size_t i = 0; i < escapes.size() / sizeof(Escape); ++i) {
     Escape escape = load_escape(escapes, i);
-    bool is_in_range = index_of_value(escape.value) == kEscape &&
-                       std::abs(int64_t{escape.value}) <= kLargestEscape;
-    if (!is_in_range || escape.index < first || escape.index >= num_symbols) return false;
+    if (escape.index < first || escape.index >= num_symbols ||
+        std::abs(int64_t{escape.value}) > kLargestEscape)
+      return false;
+    const Distribution& symbols = tables.distribution_at(layer, escape.index, num_symbols);
+    if (symbols.symbol_of(escape.value) != kEscape) return false;
     first = escape.index + size_t{1};
   }
   return true;
@@ -122,7 +127,7 @@ Result<PieceParts> parse_piece(const CodecTables& tables,
   parts.scales = cut(shape.scale_bytes);
   parts.escapes = cut(escape_bytes);
   parts.exact = cut(exact_bytes);
-  if (!are_in_order(parts.escapes, 2 * shape.half_symbols))
+  if (!are_in_order(tables, label.layer, parts.escapes, 2 * shape.half_symbols))
     return corrupt("an escape is out of order, in a wrong place or has a value out of range");
   return parts;
 }

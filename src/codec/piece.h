@@ -30,7 +30,7 @@ struct PieceHeader {
 static_assert(sizeof(PieceHeader) == 40 + 2 * kLanes);
 
 inline constexpr uint32_t kPieceMagic = 0x314b5344;  // "DSK1"
-inline constexpr uint16_t kPieceVersion = 1;
+inline constexpr uint16_t kPieceVersion = 2;
 
 // A value that is no symbol: where it stands (row * row_channels + channel, K's rows first) and the
 // value in steps.

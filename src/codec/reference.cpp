@@ -60,9 +60,8 @@ std::optional<std::vector<int>> read_symbols(const CodecTables& tables,
   std::vector<int> symbols(num_symbols);
   for (size_t i = 0; i < num_symbols; ++i) {
     size_t channel = i % tables.row_channels();
-    KvHalf half = i < num_symbols / 2 ? KvHalf::kKeys : KvHalf::kValues;
-    uint8_t distribution = tables.codes(label.layer, half).distributions[channel];
-    symbols[i] = streams[channel % kLanes].read(tables.contents().distributions[distribution]);
+    symbols[i] =
+        streams[channel % kLanes].read(tables.distribution_at(label.layer, i, num_symbols));
   }
   for (const Stream& stream : streams) {
     if (stream.next != stream.end || stream.state != kLowestState) return std::nullopt;
@@ -73,7 +72,8 @@ std::optional<std::vector<int>> read_symbols(const CodecTables& tables,
     if (at == parts.escapes.size()) return std::nullopt;
     Escape escape{};
     std::memcpy(&escape, parts.escapes.data() + at, sizeof escape);
-    bool is_small = escape.value >= -kMaxSymbol && escape.value <= kMaxSymbol;
+    const Distribution& distribution = tables.distribution_at(label.layer, i, num_symbols);
+    bool is_small = distribution.symbol_of(escape.value) != kEscape;
     bool is_large = escape.value < -kLargestEscape || escape.value > kLargestEscape;
     if (escape.index != i || is_small || is_large) return std::nullopt;
     symbols[i] = escape.value;

@@ -15,7 +15,7 @@ namespace droidspeak {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'D', 'S', 'T', 'A', 'B', 'L', 'E', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxChannels = 1 << 16;
 

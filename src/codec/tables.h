@@ -74,6 +74,12 @@ class CodecTables {
     return contents_.halves[2 * static_cast<size_t>(layer) + static_cast<size_t>(half)];
   }
 
+  // Of a piece's symbol: K's rows first, then V's, `num_symbols` in all.
+  const Distribution& distribution_at(int32_t layer, size_t index, size_t num_symbols) const {
+    KvHalf half = index < num_symbols / 2 ? KvHalf::kKeys : KvHalf::kValues;
+    return contents_.distributions[codes(layer, half).distributions[index % row_channels_]];
+  }
+
   // Of every channel, where its distribution's decode slots start.
   std::span<const uint32_t> first_slots(int32_t layer, KvHalf half) const;
 

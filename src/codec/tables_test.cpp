@@ -196,16 +196,30 @@ TEST(CodecTables, LayersThatAreNotTurnedAreKept) {
   }
 }
 
-TEST(Distribution, GivesEverySymbolRoomAndAddsUp) {
+TEST(Distribution, GivesWhatWasCountedRoomAndAddsUp) {
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {
     std::vector<double> counts(kNumSymbols);
     for (double& count : counts)
       count = random() % 4 == 0 ? static_cast<double>(random() % 100000) : 0.0;
     counts[7] += 1;
-    EXPECT_TRUE(Distribution::of_counts(counts).is_valid());
+    Distribution distribution = Distribution::of_counts(counts);
+    EXPECT_TRUE(distribution.is_valid());
+    for (size_t symbol = 0; symbol < kEscape; ++symbol)
+      EXPECT_EQ(distribution.frequencies[symbol] > 0, counts[symbol] > 0) << symbol;
+    EXPECT_GT(distribution.frequencies[kEscape], 0);
   }
   EXPECT_FALSE(Distribution::of_zeros().is_valid());
+}
+
+TEST(Distribution, EscapesWhatItHasNoRoomFor) {
+  std::vector<double> counts(kNumSymbols);
+  for (int value : {-3, 0, kMaxSymbol}) counts[static_cast<size_t>(value + kMaxSymbol)] = 5;
+  Distribution distribution = Distribution::of_counts(counts);
+  for (int value : {-3, 0, kMaxSymbol})
+    EXPECT_EQ(distribution.symbol_of(value), static_cast<size_t>(value + kMaxSymbol));
+  for (int value : {-2, 1, -kMaxSymbol, kMaxSymbol + 1, -kMaxSymbol - 1, 30000})
+    EXPECT_EQ(distribution.symbol_of(value), static_cast<size_t>(kEscape)) << value;
 }
 
 }  // namespace

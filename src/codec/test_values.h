@@ -71,10 +71,18 @@ inline std::vector<std::byte> test_values(const KvLayout& layout,
   return values;
 }
 
+// Every seventh channel sixteen times as fine as usual: its values spread over a hundred steps.
+inline std::vector<float> fine_factors(const KvLayout& layout) {
+  std::vector<float> factors(num_step_factors(layout), 1.0f);
+  for (size_t i = 0; i < factors.size(); i += 7) factors[i] = 1.0f / 16;
+  return factors;
+}
+
 // Tables for such values.
 inline CodecTables test_tables(const KvLayout& layout,
                                const std::vector<float>& frequencies,
-                               const std::vector<int32_t>& unturned_layers = {}) {
+                               const std::vector<int32_t>& unturned_layers = {},
+                               std::span<const float> factors = {}) {
   std::vector<std::vector<std::byte>> kept;
   std::vector<KvSample> samples;
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
@@ -84,7 +92,7 @@ inline CodecTables test_tables(const KvLayout& layout,
         test_values(layout, is_turned ? frequencies : std::vector<float>{}, label, 6, 11));
     samples.push_back({label, kept.back()});
   }
-  return *learn_tables(layout, {frequencies, unturned_layers}, samples);
+  return *learn_tables(layout, {frequencies, unturned_layers}, samples, {.factors = factors});
 }
 
 }  // namespace droidspeak

@@ -13,7 +13,8 @@ namespace droidspeak {
 
 inline constexpr int kPieceLanes = 32;          // interleaved rANS streams
 inline constexpr int kPieceDistributions = 16;  // that channels choose from
-inline constexpr int kPieceSymbols = 32;        // -15 to 15, and the escape
+inline constexpr int kPieceZero = 126;          // the symbol that stands for 0
+inline constexpr int kPieceSymbols = 254;       // -126 to 126, and the escape
 inline constexpr int kPieceSlots = 4096;        // of a distribution, shared among its symbols
 
 // Of one layer, in the device's memory. Arrays of halves hold K, then V.

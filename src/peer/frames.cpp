@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
 
 constexpr uint32_t kMagic = 0x50535344;  // "DSSP"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kGreetingBytes = 2 * sizeof(uint32_t);
 constexpr size_t kRequestHeadBytes = 16;
 constexpr size_t kTaggedHeadBytes = kPeerReplyHeadBytes - sizeof(PeerReplyTag);

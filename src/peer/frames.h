@@ -5,7 +5,7 @@
 //   hello (nonce)          --->
 //                          <---  challenge (nonce, proof of the secret)
 //   request (keys, HMAC)   --->
-//                          <---  reply (head with GMAC, then lengths and entries)
+//                          <---  reply (head with a tag, then lengths and entries)
 #pragma once
 
 #include <array>

@@ -83,7 +83,7 @@ TEST(PeerFrames, AVersionThatIsNotOursIsNamed) {
   frame[4] = std::byte{9};
   Result<PeerHello> hello = parse_peer_hello(frame);
   ASSERT_FALSE(hello);
-  EXPECT_NE(hello.error().message.find("version 9 there and 1 here"), std::string::npos);
+  EXPECT_NE(hello.error().message.find("version 9 there and 2 here"), std::string::npos);
 }
 
 TEST(PeerFrames, HeadsOfRepliesWithWrongCountsAreRefused) {

@@ -28,7 +28,7 @@ struct Client {
   std::shared_ptr<const PeerSession> session{};
   bool is_trusted = false;       // has sent a good request
   bool is_refused = false;       // about to be closed
-  uint64_t last_request_id = 0;  // a reply's GMAC needs ids that only grow
+  uint64_t last_request_id = 0;  // a reply's tag needs ids that only grow
   size_t num_requests = 0;       // not answered, or their replies not taken
   size_t num_sending = 0;
   Time last_taken{};  // when it last took a reply, or began to have one to take

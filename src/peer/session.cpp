@@ -1,9 +1,11 @@
 #include "peer/session.h"
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
@@ -31,9 +33,14 @@ PeerRequestTag hmac_sha256(std::span<const std::byte> key, std::span<const std::
 
 namespace {
 
-struct FreeCipher {
-  void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+struct FreeMac {
+  void operator()(EVP_MAC_CTX* context) const { EVP_MAC_CTX_free(context); }
 };
+
+EVP_MAC* poly1305() {
+  static EVP_MAC* const algorithm = EVP_MAC_fetch(nullptr, "POLY1305", nullptr);
+  return algorithm;
+}
 
 PeerRequestTag derive(std::string_view secret,
                       std::string_view purpose,
@@ -71,22 +78,19 @@ PeerRequestTag PeerSession::request_tag(std::span<const std::byte> frame) const 
 PeerReplyTag PeerSession::reply_tag(uint64_t request_id,
                                     std::span<const std::byte> head,
                                     std::span<const std::byte> body) const {
-  std::unique_ptr<EVP_CIPHER_CTX, FreeCipher> cipher(EVP_CIPHER_CTX_new());
-  unsigned char nonce[12] = {};
-  std::memcpy(nonce, &request_id, sizeof request_id);
+  std::array<std::byte, sizeof request_id> number;
+  std::memcpy(number.data(), &request_id, sizeof request_id);
+  PeerRequestTag key = hmac_sha256(reply_key_, number);
+  std::unique_ptr<EVP_MAC_CTX, FreeMac> mac(EVP_MAC_CTX_new(poly1305()));
   PeerReplyTag tag;
-  unsigned char nothing[16];
-  int length = 0;
-  bool is_done =
-      EVP_EncryptInit_ex(cipher.get(), EVP_aes_128_gcm(), nullptr, raw(reply_key_), nonce) == 1 &&
-      EVP_EncryptUpdate(cipher.get(), nullptr, &length, raw(head), static_cast<int>(head.size())) ==
-          1 &&
-      (body.empty() || EVP_EncryptUpdate(cipher.get(), nullptr, &length, raw(body),
-                                         static_cast<int>(body.size())) == 1) &&
-      EVP_EncryptFinal_ex(cipher.get(), nothing, &length) == 1 &&
-      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, static_cast<int>(tag.size()),
-                          tag.data()) == 1;
-  check(is_done, "AES-128-GCM is available");
+  size_t length = 0;
+  bool is_done = mac != nullptr && EVP_MAC_init(mac.get(), raw(key), key.size(), nullptr) == 1 &&
+                 EVP_MAC_update(mac.get(), raw(head), head.size()) == 1 &&
+                 (body.empty() || EVP_MAC_update(mac.get(), raw(body), body.size()) == 1) &&
+                 EVP_MAC_final(mac.get(), reinterpret_cast<unsigned char*>(tag.data()), &length,
+                               tag.size()) == 1;
+  check(is_done && length == tag.size(), "Poly1305 is available");
+  OPENSSL_cleanse(key.data(), key.size());
   return tag;
 }
 

@@ -1,10 +1,9 @@
 // What two nodes agree on when they meet: each sends a nonce, and both derive keys of this meeting
 // from the nonces and the family's secret. Without the secret nobody can ask (requests carry an
-// HMAC), answer (replies carry a GMAC), or repeat what was said in another meeting.
+// HMAC), answer (replies carry a Poly1305 tag), or repeat what was said in another meeting.
 //
-// GMAC (AES-128-GCM without a text to hide) because replies are large: it runs at several times
-// the rate of HMAC-SHA256. It breaks when one key sees a nonce twice; here the nonce is the
-// request's id, which the server lets only grow.
+// Poly1305 because replies are large: it runs at several times the rate of HMAC-SHA256. Its key may
+// see one message only; here it is derived from the request's id, which the server lets only grow.
 //
 // Immutable, so thread-safe.
 #pragma once

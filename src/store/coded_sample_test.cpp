@@ -61,10 +61,10 @@ class CodedSample : public testing::Test {
   }
 
   void use_sample_tables() {
-    std::string bytes = read_file(kSamples / "codec_v1.tables");
+    std::string bytes = read_file(kSamples / "codec_v2.tables");
     Digest digest = sha256(std::as_bytes(std::span(bytes)));
     fs::create_directory(tables_folder(folder_.path()));
-    fs::copy_file(kSamples / "codec_v1.tables",
+    fs::copy_file(kSamples / "codec_v2.tables",
                   tables_folder(folder_.path()) /
                       (test_key(1).hex().substr(0, 16) + "-" + digest.hex() + ".tables"));
   }
@@ -95,9 +95,16 @@ TEST_F(CodedSample, TablesAreWhatIsLearned) {
   put(0);
   if (const char* target = std::getenv("DROIDSPEAK_WRITE_CODED_SAMPLES")) {
     fs::copy_file(block_file(0), fs::path(target) / "block_v3.kv");
-    fs::copy_file(tables_file(), fs::path(target) / "codec_v1.tables");
+    fs::copy_file(tables_file(), fs::path(target) / "codec_v2.tables");
   }
-  EXPECT_TRUE(read_file(tables_file()) == read_file(kSamples / "codec_v1.tables"));
+  EXPECT_TRUE(read_file(tables_file()) == read_file(kSamples / "codec_v2.tables"));
+}
+
+TEST_F(CodedSample, TablesOfAnEarlierVersionAreNotRead) {
+  std::string bytes = read_file(kSamples / "codec_v1.tables");
+  Result<CodecTables> tables = CodecTables::parse(std::as_bytes(std::span(bytes)));
+  ASSERT_FALSE(tables);
+  EXPECT_NE(tables.error().message.find("version 1, this program reads 2"), std::string::npos);
 }
 
 TEST_F(CodedSample, StillLoads) {

@@ -18,8 +18,7 @@ constexpr int kMostChunkRows = 16;
 constexpr int kChunkSymbols = 4096;
 constexpr int kSymbolBytes = kPieceDistributions * kPieceSlots;
 constexpr int kRanges = kPieceDistributions * kPieceSymbols;
-constexpr int kZero = 15;          // the symbol that stands for 0
-constexpr int kMark = 31 - kZero;  // what an escape is until its value is in its place
+constexpr int kMark = kPieceSymbols - 1 - kPieceZero;  // an escape until its value is in its place
 constexpr uint32_t kNoEscape = ~0u;
 constexpr uint32_t kTouchedBytes = 128;  // of each stream ahead: more than one chunk takes
 
@@ -173,7 +172,7 @@ class StreamReader {
     }
     state_ = state;
     num_marks_ += symbol == kPieceSymbols - 1;
-    return static_cast<int16_t>(static_cast<int>(symbol) - kZero);
+    return static_cast<int16_t>(static_cast<int>(symbol) - kPieceZero);
   }
 
   __device__ void load_escape() {
