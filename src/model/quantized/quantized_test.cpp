@@ -60,10 +60,11 @@ INSTANTIATE_TEST_SUITE_P(All,
                                          std::pair("packed-8", DType::kAffine8),
                                          std::pair("int8", DType::kAffine8),
                                          std::pair("int8-zeros", DType::kAffine8),
-                                         std::pair("fp8-tensor", DType::kF32),
+                                         std::pair("fp8-tensor", DType::kFp8),
+                                         std::pair("fp8-channel", DType::kFp8),
                                          std::pair("fp8-channel", DType::kF32),
                                          std::pair("fp8-block", DType::kF32),
-                                         std::pair("fbgemm", DType::kF32)),
+                                         std::pair("fbgemm", DType::kFp8)),
                          [](const auto& one) {
                            std::string name = one.param.first;
                            std::ranges::replace(name, '-', '_');
