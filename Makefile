@@ -119,7 +119,7 @@ cuda-check: cuda-configure ## compile the CUDA code and its tests only, what cha
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test ops_cuda_test device_test
 	@[ -z "$(SINCE)" ] || tools/check_architectures --jobs $(JOBS) --since $(SINCE) --seconds 240
 
-cuda-architectures: ## compile all CUDA code for every compute capability; needs nvcc, no GPU, half an hour
+cuda-architectures: ## compile all CUDA code for every compute capability; needs nvcc, no GPU
 	@tools/setup cuda
 	@tools/check_architectures --jobs $(JOBS)
 
