@@ -12,7 +12,7 @@ RELEASE = cmake --preset release -DCMAKE_UNITY_BUILD=$(UNITY)
 # A build folder keeps the generator it was made with.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check cuda-architectures cuda-all gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster bench-nodes clean
+.PHONY: help setup cuda-configure build models demo serve test unit test-clients test-agents soak bench lint tidy format fuzz asan tsan mutate test-bare neon cuda cuda-check gpu-test gpu-sanitize gpu-bench bundle wheel deb test-packages cluster bench-nodes clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,7 +33,7 @@ demo: build models ## the whole story: full prefill, plain reuse, DroidSpeak, on
 	@python3 tools/demo.py
 
 serve: build models ## the server with the default family on 127.0.0.1:8080, web page at /
-	@$(BUILD)/droidspeak serve --family $(MODEL) --host 127.0.0.1 --port 8080 --adapter-root families/smollm2 --min-quality 0.97
+	@$(BUILD)/droidspeak serve --family $(MODEL) --host 127.0.0.1 --port 8080 --adapter-root families/smollm2
 
 test: models ## install what is missing, build, run every test
 	@tools/setup test
@@ -60,9 +60,9 @@ test-agents: build models ## agent frameworks, unmodified, against a running ser
 soak: build models ## mixed load with faults on the real server for MINUTES (30)
 	@python3 tests/soak/soak.py --build $(BUILD) --minutes $(or $(MINUTES),30)
 
-bench: build models ## speed of this build, and of llama.cpp beside it; SERVER=1 adds llama-server
+bench: build models ## speed of this build, and of llama.cpp and openvino-genai beside it; SERVER=1 adds llama-server
 	@tools/setup bench
-	@python3 bench/compare_llama_cpp.py
+	@python3 bench/compare_cpu_engines.py
 	@[ -z "$(SERVER)" ] || python3 bench/compare_llama_server.py
 
 gpu-bench: cuda-configure ## the 8B shape on the GPU, beside torch and transformers
@@ -115,20 +115,8 @@ cuda-configure:
 cuda: cuda-configure ## build with the CUDA backend into build-cuda
 	@cmake --build build-cuda -j $(JOBS)
 
-cuda-check: cuda-configure ## compile the CUDA code and its tests only, what changed SINCE a commit for all capabilities; needs nvcc, no GPU
+cuda-check: cuda-configure ## compile the CUDA code and its tests only; needs nvcc, no GPU
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test ops_cuda_test device_test
-	@[ -z "$(SINCE)" ] || tools/check_architectures --jobs $(JOBS) --since $(SINCE) --seconds 240
-
-cuda-architectures: ## compile all CUDA code for every compute capability; needs nvcc, no GPU, half an hour
-	@tools/setup cuda
-	@tools/check_architectures --jobs $(JOBS)
-
-cuda-all: ## build for every compute capability into build-cuda-all
-	@tools/setup cuda
-	@mkdir -p build-cuda-all
-	@cmake --preset cuda-all > build-cuda-all/configure.log 2>&1 || (cat build-cuda-all/configure.log; exit 1)
-	@cmake --build build-cuda-all -j $(JOBS) --target droidspeak
-	@tools/cuda_code --all build-cuda-all/droidspeak
 
 gpu-test: cuda-configure ## the tests that use a GPU
 	@cmake --build build-cuda -j $(JOBS) --target codec_cuda_test device_test ops_cuda_test parity_test
@@ -167,4 +155,4 @@ bench-nodes: build models ## servers in network namespaces on links of 10 Mbit/s
 	@python3 bench/nodes --binary $(BUILD)/droidspeak
 
 clean: ## remove what was built
-	@rm -rf build build-asan build-tsan build-cuda build-cuda-all build-mutate build-tidy out
+	@rm -rf build build-asan build-tsan build-cuda build-mutate build-tidy out
