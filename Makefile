@@ -60,9 +60,9 @@ test-agents: build models ## agent frameworks, unmodified, against a running ser
 soak: build models ## mixed load with faults on the real server for MINUTES (30)
 	@python3 tests/soak/soak.py --build $(BUILD) --minutes $(or $(MINUTES),30)
 
-bench: build models ## speed of this build, and of llama.cpp beside it; SERVER=1 adds llama-server
+bench: build models ## speed of this build, and of llama.cpp and openvino-genai beside it; SERVER=1 adds llama-server
 	@tools/setup bench
-	@python3 bench/compare_llama_cpp.py
+	@python3 bench/compare_cpu_engines.py
 	@[ -z "$(SERVER)" ] || python3 bench/compare_llama_server.py
 
 gpu-bench: cuda-configure ## the 8B shape on the GPU, beside torch and transformers

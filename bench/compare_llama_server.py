@@ -16,7 +16,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from compare_llama_cpp import CACHE, ROOT, fetch_source
+from compare_cpu_engines import CACHE, ROOT, fetch_source
 from gguf_lora import convert
 
 SLOTS = 4

@@ -4,8 +4,8 @@
     python3 tools/make_random_gguf.py --shape 8b --type q4_k_m --out /dev/shm/8b-q4
     python3 tools/make_random_gguf.py --shape mixtral --type q4_0 --vocab-size 32000 --out /dev/shm/mixtral-q4  # 26 GB
 
-A matrix is the same few random blocks over and over. The tokenizer has a token for each byte: only token ids matter
-here. Needs nothing but Python."""
+A matrix is the same few random blocks over and over. The tokenizer has a token for each byte, and names for the rest of
+the vocabulary: only token ids matter here. Needs nothing but Python."""
 import argparse
 import json
 import random
@@ -29,6 +29,7 @@ SHAPES = {
 TYPES = {"f32": 0, "q4_0": 2, "q4_1": 3, "q8_0": 8, "q4_k": 12, "q6_k": 14, "bf16": 30}  # numbers in the file
 BLOCKS = {"f32": (1, 4), "bf16": (1, 2), "q4_0": (32, 18), "q4_1": (32, 20), "q8_0": (32, 34), "q4_k": (256, 144),
           "q6_k": (256, 210)}  # elements, bytes
+FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q4_k": 14, "q4_k_m": 15, "q6_k": 18, "bf16": 32}  # of most of a file's tensors
 ALIGNMENT = 32
 PATTERN_BLOCKS = 4099  # a prime: rows differ
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
@@ -102,7 +103,13 @@ def byte_tokens():
     return [names[byte] for byte in range(256)] + ["ab", "<end>"]
 
 
-def metadata(shape):
+def more_bits(layer, layers):
+    """Whether llama.cpp's Q4_K_M has the layer's `attn_v` and `ffn_down` in six bits."""
+    eighth = layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+
+
+def metadata(shape, kind, vocab_size):
     sizes = {"block_count": shape.layers, "embedding_length": shape.width, "attention.head_count": shape.heads,
              "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_dim,
              "attention.value_length": shape.head_dim, "feed_forward_length": shape.ffn, "context_length": 131072,
@@ -110,15 +117,18 @@ def metadata(shape):
     if shape.experts:
         sizes |= {"expert_count": shape.experts, "expert_used_count": shape.per_token}
     tokens = byte_tokens()
+    tokens += [f"<{i}>" for i in range(len(tokens), vocab_size)]
     return ([pair("general.architecture", STRING, "llama"), pair("tokenizer.ggml.model", STRING, "gpt2"),
-             pair("tokenizer.ggml.pre", STRING, "llama-bpe")]
+             pair("tokenizer.ggml.pre", STRING, "llama-bpe"), pair("general.file_type", UINT32, FILE_TYPES[kind]),
+             pair("general.quantization_version", UINT32, 2), pair("llama.vocab_size", UINT32, vocab_size)]
             + [pair(f"llama.{key}", UINT32, size) for key, size in sizes.items()]
             + [pair("llama.attention.layer_norm_rms_epsilon", FLOAT32, 1e-5),
                pair("llama.rope.freq_base", FLOAT32, 500000.0),
                array("tokenizer.ggml.tokens", STRING, tokens),
-               array("tokenizer.ggml.token_type", INT32, [1] * 257 + [3]),
+               array("tokenizer.ggml.token_type", INT32, [1] * 257 + [3] * (len(tokens) - 257)),
                array("tokenizer.ggml.merges", STRING, ["a b"]),
                pair("tokenizer.ggml.bos_token_id", UINT32, 257), pair("tokenizer.ggml.eos_token_id", UINT32, 257),
+               pair("tokenizer.ggml.padding_token_id", UINT32, 257), pair("tokenizer.ggml.unknown_token_id", UINT32, 257),
                pair("tokenizer.ggml.add_bos_token", BOOL, False)])
 
 
@@ -130,7 +140,7 @@ def tensors_of(shape, kind, vocab_size):
     tensors = [Tensor("token_embd.weight", kind, width, vocab_size, width**0.5),
                Tensor("output.weight", finer, width, vocab_size), Tensor("output_norm.weight", "f32", width)]
     for layer in range(layers):
-        of_some = finer if layer % 2 == 0 else kind
+        of_some = finer if more_bits(layer, layers) else kind
         prefix = f"blk.{layer}."
         tensors += [Tensor(prefix + "attn_norm.weight", "f32", width), Tensor(prefix + "ffn_norm.weight", "f32", width),
                     Tensor(prefix + "attn_q.weight", kind, width, heads * head_dim),
@@ -154,7 +164,7 @@ def read_share(tensor, shape, tokens):
 
 
 def write_model(path, shape, kind, vocab_size):
-    pairs = metadata(shape)
+    pairs = metadata(shape, kind, vocab_size)
     tensors = tensors_of(shape, kind, vocab_size)
     offset = 0
     headers = []
