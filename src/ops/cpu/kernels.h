@@ -23,10 +23,11 @@ inline constexpr int64_t kMaxTaskRows = 384;
 // they lie. More rows share a copy of a panel in the form that is fastest to compute with.
 inline constexpr int64_t kFewRows = 16;
 
-enum class PanelKind { kF32, kF16, kBF16, kU4, kU8 };
+// From kQ2K on: the super-blocks of a file's K-quants (super_block.h).
+enum class PanelKind { kF32, kF16, kBF16, kU4, kU8, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K };
 enum class ScaleKind { kF16, kF32 };
 
-// weight = scale * (quant - zero_point) + minimum for kU4 and kU8. A format has a minimum or a zero
+// weight = scale * (quant - zero_point) + minimum for quants. A format has a minimum or a zero
 // point, never both; floats have neither.
 struct PanelFormat {
   PanelKind kind = PanelKind::kF32;
@@ -45,8 +46,17 @@ inline int64_t scale_bytes(ScaleKind kind) {
   return kind == ScaleKind::kF16 ? 2 : 4;
 }
 
+// What input values become for the quants they meet.
+struct InputForm {
+  int parts = 1;            // the value in int8 or bf16 and, with two, what rounding it lost
+  int block = kQuantBlock;  // values with one scale
+  int32_t zero_point = 0;   // of the quants
+
+  bool operator==(const InputForm&) const = default;
+};
+
 // Consecutive rows of a matrix in one format. A panel holds
-//   floats: [columns][16]
+//   floats: [columns][16], bf16 in pairs of columns: [columns / 2][16][2]
 //   quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16 minima;
 //   quants
 //           kU8: [8][16][4]
@@ -58,8 +68,7 @@ struct Segment {
   int64_t columns = 0;
   size_t panel_bytes = 0;
   const std::byte* panels = nullptr;
-  // Int8 parts of an input value: the value and, with two, what rounding it lost.
-  int input_parts = 1;
+  InputForm input = {};
 
   int64_t num_panels() const { return (num_rows + kPanelWidth - 1) / kPanelWidth; }
 };
@@ -93,8 +102,7 @@ struct InputRows {
   int64_t num_rows = 0;    // at most a tile's
   int64_t total_rows = 0;  // of all tiles
   int64_t columns = 0;
-  int parts = 1;
-  int32_t zero_point = 0;  // of the weights the tile is for
+  InputForm form = {};
 };
 
 // Size of the parts when `count` things are cut into as few even parts of at most `most` as
@@ -107,7 +115,7 @@ inline int64_t even_part(int64_t count, int64_t most) {
 // One way to multiply: how rows are packed into tiles, and the product.
 struct LinearKernel {
   int64_t (*tile_rows)(int64_t total_rows) = nullptr;
-  size_t (*tile_bytes)(int64_t columns, int parts) = nullptr;
+  size_t (*tile_bytes)(int64_t columns, const InputForm& form) = nullptr;
   size_t (*scratch_bytes)(int64_t columns) = nullptr;
   void (*pack_tile)(const InputRows& rows, std::byte* tile) = nullptr;
   void (*multiply)(const LinearTask& task) = nullptr;
@@ -154,13 +162,21 @@ struct AttentionProblem {
   }
 };
 
-// Rows [begin, end) of a slice, all query heads of one K/V head.
+// Keys of a prefill are taken in segments at fixed positions, whose results are merged: whether
+// one thread has them all or each a thread of its own, the sums have one order.
+inline constexpr int32_t kSegmentKeys = 1024;
+
+// Rows [begin, end) of a slice, all query heads of one K/V head, over what they see of the keys
+// [key_begin, key_end) of one segment.
 struct PrefillTask {
   const SequenceSlice* slice = nullptr;
   int32_t kv_head = 0;
   int32_t begin = 0;
   int32_t end = 0;
+  int32_t key_begin = 0;
+  int32_t key_end = 0;
   std::byte* scratch = nullptr;
+  float* partial = nullptr;  // [rows][query heads][partial_stride(head_dim)], as of a DecodeTask
 };
 
 // One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are
@@ -169,7 +185,6 @@ struct DecodeTask {
   const SequenceSlice* slice = nullptr;
   int32_t key_begin = 0;
   int32_t key_end = 0;
-  int64_t partial_index = 0;
   float* scratch = nullptr;  // [num_heads][kBlockTokens], of this thread
   float* partial =
       nullptr;  // [num_heads][partial_stride(head_dim)]: sums, then maximum, then weight
@@ -190,6 +205,7 @@ struct MergeTask {
 
 struct Kernels {
   LinearKernel linear_float;
+  LinearKernel linear_bf16;  // of input that may be rounded to bf16
   LinearKernel linear_u4;
   LinearKernel linear_u8;
 

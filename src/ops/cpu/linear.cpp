@@ -15,11 +15,18 @@ constexpr int64_t kPackedRows = 48;
 // Tasks per thread: enough to even out threads that run at different speeds.
 constexpr int64_t kTasksPerThread = 8;
 
-const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
-  switch (kind) {
+const LinearKernel& kernel_for(const Kernels& kernels, const Segment& segment) {
+  switch (segment.format.kind) {
+    case PanelKind::kBF16:
+      return segment.input.parts == 1 ? kernels.linear_bf16 : kernels.linear_float;
     case PanelKind::kU4:
+    case PanelKind::kQ4K:
       return kernels.linear_u4;
     case PanelKind::kU8:
+    case PanelKind::kQ2K:
+    case PanelKind::kQ3K:
+    case PanelKind::kQ5K:
+    case PanelKind::kQ6K:
       return kernels.linear_u8;
     default:
       return kernels.linear_float;
@@ -42,7 +49,7 @@ struct Job {
     return (segment->num_panels() + panels_per_task - 1) / panels_per_task;
   }
 
-  size_t tile_bytes() const { return kernel->tile_bytes(segment->columns, segment->input_parts); }
+  size_t tile_bytes() const { return kernel->tile_bytes(segment->columns, segment->input); }
 };
 
 class Product {
@@ -78,7 +85,7 @@ class Product {
   bool packs_alone() const { return in_.rows <= kPackedAlone; }
 
   void add_job(const Segment& segment) {
-    const LinearKernel& kernel = kernel_for(context_.kernels, segment.format.kind);
+    const LinearKernel& kernel = kernel_for(context_.kernels, segment);
     Job job{.segment = &segment, .kernel = &kernel};
     job.tile_rows = kernel.tile_rows(in_.rows);
     job.num_tiles = (in_.rows + job.tile_rows - 1) / job.tile_rows;
@@ -97,9 +104,7 @@ class Product {
 
   void share_input(Job& job) {
     for (const Job& other : jobs_) {
-      if (other.kernel == job.kernel &&
-          other.segment->format.zero_point == job.segment->format.zero_point &&
-          other.segment->input_parts == job.segment->input_parts) {
+      if (other.kernel == job.kernel && other.segment->input == job.segment->input) {
         job.input = other.input;
         job.packs = false;
         return;
@@ -137,8 +142,7 @@ class Product {
                            .num_rows = std::min(tile_rows, in_.rows - t * tile_rows),
                            .total_rows = in_.rows,
                            .columns = in_.columns,
-                           .parts = job.segment->input_parts,
-                           .zero_point = job.segment->format.zero_point};
+                           .form = job.segment->input};
       job.kernel->pack_tile(rows, input + job.input + static_cast<size_t>(t) * job.tile_bytes());
     }
   }

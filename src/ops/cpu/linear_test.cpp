@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/cpu/reference.h"
+#include "tensor/half.h"
 
 namespace droidspeak::cpu {
 namespace {
@@ -38,6 +39,17 @@ class LinearTest : public testing::Test {
     return out;
   }
 
+  // Input as the kernels round it.
+  static Floats as_seen(Floats in, DType weights, Precision precision, InstructionSet set) {
+    if (is_block_format(weights) && precision != Precision::kExact)
+      return through_int8(in, precision, block_of_activations(weights));
+    if (weights == DType::kBF16 && precision == Precision::kFast &&
+        set >= InstructionSet::kAvx512Bf16) {
+      for (float& value : in) value = float_from_bf16(bf16_from_float(value));
+    }
+    return in;
+  }
+
   Floats run(Ops& ops, const WeightMatrix& matrix, Floats& in, int64_t rows) {
     Floats out(static_cast<size_t>(rows * matrix.rows()));
     ops.linear(matrix, view_of(in, rows, matrix.columns()), view_of(out, rows, matrix.rows()));
@@ -52,8 +64,7 @@ class LinearTest : public testing::Test {
       Ops& ops = *named.ops;
       const auto matrix = make(ops, dtype, s, precision);
       Floats in = random_floats(random_, s.rows * s.columns);
-      const bool is_int8 = is_block_format(dtype) && precision != Precision::kExact;
-      const Floats seen = is_int8 ? through_int8(in, precision) : in;
+      const Floats seen = as_seen(in, dtype, precision, named.set);
       expect_near(run(ops, *matrix, in, s.rows),
                   multiply(seen, weights_of(ops, *matrix), s.columns), 2e-6f);
     }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cpu/quant_block.h"
+#include "ops/cpu/super_block.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -52,7 +53,13 @@ std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
 }
 
 bool is_quantized(PanelKind kind) {
-  return kind == PanelKind::kU4 || kind == PanelKind::kU8;
+  return kind >= PanelKind::kU4;
+}
+
+InputForm input_form(const PanelFormat& format, Precision precision) {
+  return {.parts = precision == Precision::kFine ? 2 : 1,
+          .block = is_super(format.kind) ? super_traits(format.kind).block : kQuantBlock,
+          .zero_point = format.zero_point};
 }
 
 // Bytes of 32 columns of a quantised panel.
@@ -68,13 +75,17 @@ size_t panel_bytes(const PanelFormat& format, int64_t columns) {
       bytes = columns * kPanelWidth * 4;
       break;
     case PanelKind::kF16:
-    case PanelKind::kBF16:
       bytes = columns * kPanelWidth * 2;
+      break;
+    case PanelKind::kBF16:
+      bytes = (columns + 1) / 2 * kPanelWidth * 4;
       break;
     case PanelKind::kU4:
     case PanelKind::kU8:
       bytes = columns / kQuantBlock * block_bytes(format);
       break;
+    default:
+      bytes = columns / kSuperBlock * super_traits(format.kind).bytes();
   }
   return static_cast<size_t>((bytes + 63) / 64 * 64);
 }
@@ -138,6 +149,30 @@ bool pack_quants(const Segment& segment, std::span<const SourceRow> rows, std::b
   return is_finite;
 }
 
+// False when a scale is not finite. Rows that are missing at the end stay 0.
+bool pack_super_blocks(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  const int64_t size = super_traits(segment.format.kind).bytes();
+  std::memset(panel, 0, segment.panel_bytes);
+  bool is_finite = true;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(rows[lane].bytes);
+    auto* to = reinterpret_cast<uint8_t*>(panel);
+    for (int64_t b = 0; b < segment.columns / kSuperBlock; ++b, to += size) {
+      const SuperBlock block = read_super_block(rows[lane].dtype, bytes);
+      is_finite = is_finite && block.is_finite();
+      store_super_block(segment.format.kind, block, static_cast<int64_t>(lane), to);
+      bytes += traits(rows[lane].dtype).block_bytes;
+    }
+  }
+  return is_finite;
+}
+
+// Of a float in its panel.
+int64_t float_index(PanelKind kind, int64_t column, int64_t lane) {
+  return kind == PanelKind::kBF16 ? (column / 2 * kPanelWidth + lane) * 2 + column % 2
+                                  : column * kPanelWidth + lane;
+}
+
 // 16-bit rows keep their bits.
 bool pack_halves(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
   const uint16_t exponent = segment.format.kind == PanelKind::kF16 ? 0x7c00 : 0x7f80;
@@ -148,7 +183,7 @@ bool pack_halves(const Segment& segment, std::span<const SourceRow> rows, std::b
       uint16_t bits = 0;
       std::memcpy(&bits, rows[lane].bytes + 2 * k, sizeof bits);
       is_finite = is_finite && (bits & exponent) != exponent;
-      to[k * kPanelWidth + static_cast<int64_t>(lane)] = bits;
+      to[float_index(segment.format.kind, k, static_cast<int64_t>(lane))] = bits;
     }
   }
   return is_finite;
@@ -177,8 +212,9 @@ bool pack_panel(const Segment& segment, std::span<const SourceRow> rows, std::by
       return pack_halves(segment, rows, panel);
     case PanelKind::kF32:
       return pack_floats(segment, rows, panel);
+    default:
+      return pack_super_blocks(segment, rows, panel);
   }
-  return false;
 }
 
 std::string_view name_of(PanelKind kind) {
@@ -193,6 +229,16 @@ std::string_view name_of(PanelKind kind) {
       return "q4";
     case PanelKind::kU8:
       return "q8";
+    case PanelKind::kQ2K:
+      return "q2_k";
+    case PanelKind::kQ3K:
+      return "q3_k";
+    case PanelKind::kQ4K:
+      return "q4_k";
+    case PanelKind::kQ5K:
+      return "q5_k";
+    case PanelKind::kQ6K:
+      return "q6_k";
   }
   return "";
 }
@@ -213,9 +259,17 @@ void read_quants(const Segment& segment, std::byte* panel, int64_t lane, float* 
   }
 }
 
+void read_super_blocks(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
+  const auto* from = reinterpret_cast<const uint8_t*>(panel);
+  for (int64_t b = 0; b < segment.columns / kSuperBlock; ++b, out += kSuperBlock) {
+    expand_super_block(segment.format, from, lane, out);
+    from += super_traits(segment.format.kind).bytes();
+  }
+}
+
 void read_floats(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
   for (int64_t k = 0; k < segment.columns; ++k) {
-    const int64_t index = k * kPanelWidth + lane;
+    const int64_t index = float_index(segment.format.kind, k, lane);
     switch (segment.format.kind) {
       case PanelKind::kF16:
         out[k] = float_from_f16(reinterpret_cast<const uint16_t*>(panel)[index]);
@@ -244,8 +298,7 @@ PackedMatrix::PackedMatrix(WeightArena& arena,
     size_t end = begin + 1;
     while (end < parts.size() && format_of(parts[end]) == format) ++end;
     add_segment(arena, pool, parts.subspan(begin, end - begin), format);
-    if (precision == Precision::kFine && is_quantized(format.kind))
-      segments_.back().input_parts = 2;
+    segments_.back().input = input_form(format, precision);
     begin = end;
   }
 }
@@ -307,6 +360,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
     if (index >= segment.num_rows) continue;
     std::byte* panel = const_cast<std::byte*>(segment.panels) +
                        static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
+    if (is_super(segment.format.kind))
+      return read_super_blocks(segment, panel, index % kPanelWidth, out);
     if (is_quantized(segment.format.kind))
       return read_quants(segment, panel, index % kPanelWidth, out);
     return read_floats(segment, panel, index % kPanelWidth, out);

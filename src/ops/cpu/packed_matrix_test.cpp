@@ -30,7 +30,7 @@ class PackedMatrixTest : public testing::Test {
   std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 2);
 };
 
-TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButThoseWithScalesForSixteen) {
+TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactly) {
   for (DType dtype : kAllDtypes) {
     SCOPED_TRACE(name_of(dtype));
     const auto bytes = random_matrix(random_, dtype, 37, 512);
@@ -38,9 +38,7 @@ TEST_F(PackedMatrixTest, HoldsEveryFileDtypeExactlyButThoseWithScalesForSixteen)
         .dtype = dtype, .rows = 37, .columns = 512, .bytes = bytes, .row_order = {}};
     const Floats expected = dequantized(dtype, bytes, 37 * 512);
     const auto fast = rows_of(*ops_->pack({&part, 1}, Precision::kFast));
-    // Half a step of 1/127 of the largest value of a block.
-    const bool is_rounded = dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K;
-    expect_near(fast, expected, is_rounded ? 0.501f / 127 : 0.0f);
+    EXPECT_EQ(fast, expected);
     EXPECT_EQ(rows_of(*ops_->pack({&part, 1}, Precision::kExact)), expected);
   }
 }
@@ -55,7 +53,7 @@ TEST_F(PackedMatrixTest, StacksPartsOfDifferentDtypesInTheirOrder) {
                               {DType::kQ8_0, 3, 256, third, order}};
   const auto matrix = ops_->pack(parts, Precision::kFast);
   EXPECT_EQ(matrix->rows(), 28);
-  EXPECT_EQ(matrix->format(), "q4+f16+q8");
+  EXPECT_EQ(matrix->format(), "q4_k+f16+q8");
   Floats expected = dequantized(DType::kQ4_K, first, 5 * 256);
   const Floats middle = dequantized(DType::kF16, second, 20 * 256);
   expected.insert(expected.end(), middle.begin(), middle.end());
@@ -102,11 +100,15 @@ TEST_F(PackedMatrixTest, RefusesProductsThatAreNotFinite) {
   }
 }
 
-TEST_F(PackedMatrixTest, FourBitWeightsTakeFiveBits) {
-  const auto bytes = random_matrix(random_, DType::kQ4_1, 1024, 1024);
-  const MatrixPart part{
-      .dtype = DType::kQ4_1, .rows = 1024, .columns = 1024, .bytes = bytes, .row_order = {}};
-  EXPECT_EQ(ops_->pack({&part, 1}, Precision::kFast)->bytes(), bytes.size());
+TEST_F(PackedMatrixTest, WeightsTakeAsManyBytesAsInTheFile) {
+  for (DType dtype : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                      DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    SCOPED_TRACE(name_of(dtype));
+    const auto bytes = random_matrix(random_, dtype, 1024, 1024);
+    const MatrixPart part{
+        .dtype = dtype, .rows = 1024, .columns = 1024, .bytes = bytes, .row_order = {}};
+    EXPECT_EQ(ops_->pack({&part, 1}, Precision::kFast)->bytes(), bytes.size());
+  }
 }
 
 }  // namespace

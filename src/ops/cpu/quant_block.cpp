@@ -34,30 +34,6 @@ void add_fifth_bits(const uint8_t* bytes, uint8_t* quants) {
   }
 }
 
-// Scale and minimum of one of the eight blocks of a q4_k or q5_k super-block; see
-// tensor/dequantize.
-void read_k_scales(const uint8_t* super, int block, QuantBlock& out) {
-  const uint8_t* packed = super + 4;
-  int scale = packed[block & 3];
-  int minimum = packed[(block & 3) + 4];
-  if (block < 4) {
-    scale &= 63;
-    minimum &= 63;
-  } else {
-    scale = (packed[block + 4] & 15) | ((scale >> 6) << 4);
-    minimum = (packed[block + 4] >> 4) | ((minimum >> 6) << 4);
-  }
-  out.scale = load_f16(super) * static_cast<float>(scale);
-  out.minimum = -load_f16(super + 2) * static_cast<float>(minimum);
-}
-
-// 32 bytes hold two blocks: low nibbles, high nibbles.
-void read_k_nibbles(const uint8_t* bytes, int block, uint8_t* quants) {
-  const uint8_t* from = bytes + block / 2 * 32;
-  const int shift = block % 2 * 4;
-  for (int i = 0; i < kQuantBlock; ++i) quants[i] = (from[i] >> shift) & 15;
-}
-
 // 16 bytes of nibbles that stand for the values of a table; zero point 128.
 void read_table(const uint8_t* bytes, const int8_t* table, uint8_t* quants) {
   read_nibbles(bytes, quants);
@@ -80,47 +56,6 @@ QuantBlock read_table_block(DType dtype, const uint8_t* bytes, int block) {
   } else {
     out.scale = load_f16(bytes) * static_cast<float>(iq4_xs_scale(bytes, block));
     read_table(bytes + 8 + 16 * block, kNonLinear4, out.quants);
-  }
-  return out;
-}
-
-// Elements [32 * block, 32 * block + 32) of a super-block of 256.
-void read_dequantized(DType dtype, const uint8_t* super, int block, float* values) {
-  float all[256];
-  const auto size = static_cast<size_t>(traits(dtype).block_bytes);
-  dequantize(dtype, std::as_bytes(std::span(super, size)), all);
-  std::copy_n(all + kQuantBlock * block, kQuantBlock, values);
-}
-
-// Elements [32 * block, 32 * block + 32) of a q6_k super-block; see tensor/dequantize.
-void read_q6_k(const uint8_t* super, int block, float* values) {
-  const int half = block / 4;
-  const int run = block % 4;
-  const uint8_t* lower = super + 64 * half + 32 * (run & 1);
-  const uint8_t* upper = super + 128 + 32 * half;
-  const uint8_t* scales = super + 192 + 8 * half + 2 * run;
-  const int shift = run < 2 ? 0 : 4;
-  for (int i = 0; i < kQuantBlock; ++i) {
-    const int quant = ((lower[i] >> shift) & 15) | (((upper[i] >> (2 * run)) & 3) << 4);
-    const auto scale = static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-    values[i] = load_f16(super + 208) * scale * static_cast<float>(quant - 32);
-  }
-}
-
-// A value that is not finite shows in the scale, where the packer looks.
-QuantBlock quantize(const float* values) {
-  float largest = 0;
-  float poison = 0;  // NaN when a value is not finite
-  for (int i = 0; i < kQuantBlock; ++i) {
-    largest = std::max(largest, std::abs(values[i]));
-    poison += values[i] * 0.0f;
-  }
-  QuantBlock out{.quants = {}, .scale = largest / 127.0f + poison, .minimum = 0};
-  if (!std::isfinite(out.scale)) return out;
-  const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-  for (int i = 0; i < kQuantBlock; ++i) {
-    // All positive, so cutting off rounds.
-    out.quants[i] = static_cast<uint8_t>(static_cast<int32_t>(values[i] * inverse + 128.5f));
   }
   return out;
 }
@@ -163,20 +98,6 @@ QuantBlock read_affine_block(DType dtype, const uint8_t* bytes) {
   return out;
 }
 
-QuantBlock read_k_block(DType dtype, const uint8_t* super, int block) {
-  QuantBlock out{};
-  read_k_scales(super, block, out);
-  if (dtype == DType::kQ4_K) {
-    read_k_nibbles(super + 16, block, out.quants);
-    return out;
-  }
-  read_k_nibbles(super + 48, block, out.quants);
-  for (int i = 0; i < kQuantBlock; ++i) {
-    out.quants[i] = static_cast<uint8_t>(out.quants[i] | ((super[16 + i] >> block & 1) << 4));
-  }
-  return out;
-}
-
 }  // namespace
 
 PanelFormat packed_format(DType dtype) {
@@ -191,14 +112,12 @@ PanelFormat packed_format(DType dtype) {
       return {.kind = K::kU4, .scales = S::kF16, .zero_point = 8};
     case DType::kQ4_1:
       return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
-    case DType::kQ4_K:
     case DType::kAffine4:
       return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
     case DType::kQ5_0:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
     case DType::kQ5_1:
       return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
-    case DType::kQ5_K:
     case DType::kAffine8:
       return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
     case DType::kQ8_0:
@@ -206,8 +125,15 @@ PanelFormat packed_format(DType dtype) {
     case DType::kIQ4_NL:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
     case DType::kQ2_K:
+      return {.kind = K::kQ2K, .has_minimum = true};
     case DType::kQ3_K:
+      return {.kind = K::kQ3K, .zero_point = 4};
+    case DType::kQ4_K:
+      return {.kind = K::kQ4K, .has_minimum = true};
+    case DType::kQ5_K:
+      return {.kind = K::kQ5K, .has_minimum = true};
     case DType::kQ6_K:
+      return {.kind = K::kQ6K, .zero_point = 32};
     case DType::kIQ4_XS:
     case DType::kMXFP4:
       return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
@@ -223,20 +149,6 @@ QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
       reinterpret_cast<const uint8_t*>(row) + index / blocks_each * format.block_bytes;
   const auto block = static_cast<int>(index % blocks_each);
   switch (dtype) {
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return read_k_block(dtype, bytes, block);
-    case DType::kQ6_K: {
-      float values[kQuantBlock];
-      read_q6_k(bytes, block, values);
-      return quantize(values);
-    }
-    case DType::kQ2_K:
-    case DType::kQ3_K: {
-      float values[kQuantBlock];
-      read_dequantized(dtype, bytes, block, values);
-      return quantize(values);
-    }
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
     case DType::kMXFP4:

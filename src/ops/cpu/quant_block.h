@@ -1,6 +1,5 @@
 // The block formats as runs of 32 unsigned quants with one scale and one minimum, which is
-// what the int8 kernels take. Exact but for q2_k, q3_k and q6_k, whose blocks of 16 are quantised
-// anew, to 8 bits.
+// what the int8 kernels take; K-quants have super-blocks of their own (super_block.h).
 #pragma once
 
 #include <cstdint>

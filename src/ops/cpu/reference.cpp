@@ -87,13 +87,18 @@ TensorView view_of(Floats& values, int64_t rows, int64_t columns) {
   return {values.data(), DType::kF32, rows, columns, columns};
 }
 
-Floats through_int8(const Floats& rows, Precision precision) {
+size_t block_of_activations(DType weights) {
+  const bool has_small_blocks =
+      weights == DType::kQ2_K || weights == DType::kQ3_K || weights == DType::kQ6_K;
+  return has_small_blocks ? 16 : 32;
+}
+
+Floats through_int8(const Floats& rows, Precision precision, size_t block) {
   Floats out(rows.size());
-  for (size_t begin = 0; begin < rows.size(); begin += kQuantBlock) {
+  for (size_t begin = 0; begin < rows.size(); begin += block) {
     float largest = 0;
-    for (size_t i = begin; i < begin + kQuantBlock; ++i)
-      largest = std::max(largest, std::abs(rows[i]));
-    for (size_t i = begin; i < begin + kQuantBlock; ++i) {
+    for (size_t i = begin; i < begin + block; ++i) largest = std::max(largest, std::abs(rows[i]));
+    for (size_t i = begin; i < begin + block; ++i) {
       const float scaled = largest > 0 ? rows[i] * (127.0f / largest) : 0.0f;
       float quant = std::nearbyint(scaled);
       if (precision == Precision::kFine) quant += std::nearbyint((scaled - quant) * 128) / 128;

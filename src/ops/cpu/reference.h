@@ -26,9 +26,11 @@ Floats dequantized(DType dtype, std::span<const std::byte> bytes, int64_t elemen
 
 TensorView view_of(Floats& values, int64_t rows, int64_t columns);
 
-// Every value through int8 with one scale for 32, as the kernels do with activations; kFine keeps
-// 1/128 of an int8 step.
-Floats through_int8(const Floats& rows, Precision precision);
+// Values with one scale when activations meet weights of this dtype in int8.
+size_t block_of_activations(DType weights);
+// Every value through int8 with one scale for `block`, as the kernels do with activations; kFine
+// keeps 1/128 of an int8 step.
+Floats through_int8(const Floats& rows, Precision precision, size_t block = 32);
 
 // in [rows, columns] * weights [outputs, columns]^T
 Floats multiply(const Floats& in, const Floats& weights, int64_t columns);

@@ -1,6 +1,6 @@
-// Products of int8 activations with 4-bit and 8-bit weights. The 32 products of a block are summed
-// exactly in integers; the sums of the blocks of an output element are added in order by fused
-// multiply-adds, so that all instruction sets with them agree to the bit.
+// Products of int8 activations with weights of 2 to 8 bits. The 32 or 16 products of a block are
+// summed exactly in integers; the sums of the blocks of an output element are added in order by
+// fused multiply-adds, so that all instruction sets with them agree to the bit.
 #include "ops/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,10 +19,16 @@ HWY_BEFORE_NAMESPACE();
 namespace droidspeak::cpu::HWY_NAMESPACE {
 namespace {
 
-template <class T>
+template <class T, int kColumns>
 size_t int8_tile_bytes(int64_t columns, int parts) {
-  return parts == 2 ? Int8Tile<kInt8TileRows, T, 2>::bytes(columns)
-                    : Int8Tile<kInt8TileRows, T, 1>::bytes(columns);
+  return parts == 2 ? Int8Tile<kInt8TileRows, T, 2, kColumns>::bytes(columns)
+                    : Int8Tile<kInt8TileRows, T, 1, kColumns>::bytes(columns);
+}
+
+template <class T>
+size_t int8_tile_bytes(int64_t columns, const InputForm& form) {
+  return form.block == 16 ? int8_tile_bytes<T, 16>(columns, form.parts)
+                          : int8_tile_bytes<T, 32>(columns, form.parts);
 }
 
 template <class Dot>
