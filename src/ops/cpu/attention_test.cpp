@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -171,12 +170,13 @@ TEST_F(AttentionTest, LooksAtSinksToo) {
   }
 }
 
+// Scores of hundreds, where 13 bits of a query and a key are felt.
 TEST_F(AttentionTest, SurvivesLargeScores) {
   Batch batch(*this, {3, 1, 64, 40.0f, 0}, DType::kF16, {{0, 140}, {200, 1}});
   const Floats expected = batch.expected();
   for (const NamedOps& named : all_ops(*device_, 2))
     expect_near(batch.run(*named.ops), expected,
-                std::max(1e-3f, tolerance_of(named.set, DType::kF16)));
+                named.set == InstructionSet::kAvx512Bf16 ? 0.05f : 1e-3f);
 }
 
 TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
