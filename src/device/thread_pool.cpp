@@ -15,7 +15,6 @@
 #endif
 
 #include "base/check.h"
-#include "device/cpu_topology.h"
 
 namespace droidspeak {
 namespace {
@@ -34,13 +33,7 @@ int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) {
-    std::vector<int> processors;
-    for (int i = 0; i < CPU_SETSIZE; ++i) {
-      if (CPU_ISSET(i, &set)) processors.push_back(i);
-    }
-    cores = physical_cores(processors);
-  }
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cores = CPU_COUNT(&set);
   return std::min(cores, cores_of_quota());
 }
 

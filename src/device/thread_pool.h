@@ -11,7 +11,7 @@ namespace droidspeak {
 
 class ThreadPool {
  public:
-  // 0: one thread per available core; two hardware threads of a core are one.
+  // 0: one thread per available core.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -34,7 +34,7 @@ Digest identity_digest(const CacheIdentity& identity) {
   hash.add_field('f', static_cast<uint64_t>(identity.formats.disk));
   if (identity.formats.remote != RemoteFormat::kRaw)
     hash.add_field('r', static_cast<uint64_t>(identity.formats.remote));
-  if (identity.formats.steps != Digest{}) add_digest(hash, 'w', identity.formats.steps);
+  if (identity.formats.coding != Digest{}) add_digest(hash, 'w', identity.formats.coding);
   return hash.finish();
 }
 

@@ -23,7 +23,7 @@ enum class RemoteFormat { kRaw, kInt8, kCoded, kAuto };
 struct StoredFormats {
   DiskFormat disk = DiskFormat::kRaw;
   RemoteFormat remote = RemoteFormat::kRaw;  // kRaw without a remote tier, too
-  Digest steps{};  // where K/V may be coded with steps of the family's own: theirs
+  Digest coding{};                           // where K/V may be coded: how (coded_model.h)
 };
 
 // Who wrote a cache. Digests cover weights, not names.

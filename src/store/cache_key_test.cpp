@@ -71,8 +71,8 @@ TEST(BlockKeys, DifferWhenAnyFieldOfTheIdentityDiffers) {
       [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kInt8; },
       [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kCoded; },
       [](CacheIdentity& i) { i.formats.remote = RemoteFormat::kAuto; },
-      [](CacheIdentity& i) { i.formats.steps.bytes[0] = 1; },
-      [](CacheIdentity& i) { i.formats.steps.bytes[0] = 2; },
+      [](CacheIdentity& i) { i.formats.coding.bytes[0] = 1; },
+      [](CacheIdentity& i) { i.formats.coding.bytes[0] = 2; },
   };
   std::vector<int32_t> tokens = some_tokens(2 * kBlockTokens);
   std::set<Digest> first = {block_keys(some_identity(), tokens)[0]};

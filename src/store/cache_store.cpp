@@ -59,7 +59,7 @@ StoredFormats formats_of(const StoreOptions& options) {
   bool may_be_coded = formats.disk == DiskFormat::kCoded ||
                       formats.remote == RemoteFormat::kCoded ||
                       formats.remote == RemoteFormat::kAuto;
-  if (may_be_coded) formats.steps = digest_of_steps(options.coded_model);
+  if (may_be_coded) formats.coding = digest_of_coding(options.coded_model);
   return formats;
 }
 

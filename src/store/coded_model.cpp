@@ -1,6 +1,9 @@
 #include "store/coded_model.h"
 
+#include <cstdint>
 #include <span>
+
+#include "codec/piece.h"
 
 namespace droidspeak {
 
@@ -13,9 +16,13 @@ Digest digest_of(const CodedModel& model) {
   return hash.finish();
 }
 
-Digest digest_of_steps(const CodedModel& model) {
-  if (model.step_factors.empty()) return {};
-  return sha256(std::as_bytes(std::span(model.step_factors)));
+Digest digest_of_coding(const CodedModel& model) {
+  Sha256 hash;
+  const uint16_t version = kPieceVersion;
+  hash.add_field('v', std::as_bytes(std::span(&version, 1)));
+  hash.add_field('s', std::as_bytes(std::span(model.step_factors)));
+  hash.add_field('u', std::as_bytes(std::span(model.rotation.unturned_layers)));
+  return hash.finish();
 }
 
 }  // namespace droidspeak

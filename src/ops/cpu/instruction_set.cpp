@@ -11,16 +11,13 @@ namespace {
 
 #if defined(__x86_64__)
 
-bool has_avx512_bf16() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0;
-}
-
-// AMX-TILE and AMX-BF16.
+// AMX-TILE and AMX-BF16, and AVX512-BF16 to convert with.
 bool has_amx_instructions() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  return (d >> 24 & 1) != 0 && (d >> 22 & 1) != 0;
+  const bool has_tiles = (d >> 24 & 1) != 0 && (d >> 22 & 1) != 0;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
+  return has_tiles && (a >> 5 & 1) != 0;
 }
 
 // Linux lends a process the state of tiles when it asks; other systems have no such call.
@@ -48,8 +45,6 @@ std::string_view name_of(InstructionSet set) {
       return "avx512";
     case InstructionSet::kAvx512Vnni:
       return "avx512_vnni";
-    case InstructionSet::kAvx512Bf16:
-      return "avx512_bf16";
     case InstructionSet::kAmx:
       return "amx";
   }
@@ -69,8 +64,6 @@ std::vector<InstructionSet> available_instruction_sets() {
   sets.push_back(InstructionSet::kAvx512);
   if (!__builtin_cpu_supports("avx512vnni")) return sets;
   sets.push_back(InstructionSet::kAvx512Vnni);
-  if (!has_avx512_bf16()) return sets;
-  sets.push_back(InstructionSet::kAvx512Bf16);
   static const bool has_amx = has_amx_instructions() && may_use_tiles();
   if (has_amx) sets.push_back(InstructionSet::kAmx);
 #endif

@@ -11,9 +11,8 @@ enum class InstructionSet {
   kPortable,    // whatever the compiler's baseline offers; NEON on Arm
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
-  kAvx512Vnni,  // and the dot products of int8 and int16
-  kAvx512Bf16,  // and those of bf16, and conversions to it
-  kAmx,         // and the matrix unit for bf16
+  kAvx512Vnni,  // and the int8 dot products
+  kAmx,         // and the matrix unit for bf16, and conversions to it
 };
 
 std::string_view name_of(InstructionSet set);

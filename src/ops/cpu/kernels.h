@@ -154,21 +154,13 @@ struct AttentionProblem {
   }
 };
 
-// Keys of a prefill are taken in segments at fixed positions, whose results are merged: whether
-// one thread has them all or each a thread of its own, the sums have one order.
-inline constexpr int32_t kSegmentKeys = 1024;
-
-// Rows [begin, end) of a slice, all query heads of one K/V head, over what they see of the keys
-// [key_begin, key_end) of one segment.
+// Rows [begin, end) of a slice, all query heads of one K/V head.
 struct PrefillTask {
   const SequenceSlice* slice = nullptr;
   int32_t kv_head = 0;
   int32_t begin = 0;
   int32_t end = 0;
-  int32_t key_begin = 0;
-  int32_t key_end = 0;
   std::byte* scratch = nullptr;
-  float* partial = nullptr;  // [rows][query heads][partial_stride(head_dim)], as of a DecodeTask
 };
 
 // One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are
@@ -177,6 +169,7 @@ struct DecodeTask {
   const SequenceSlice* slice = nullptr;
   int32_t key_begin = 0;
   int32_t key_end = 0;
+  int64_t partial_index = 0;
   float* scratch = nullptr;  // [num_heads][kBlockTokens], of this thread
   float* partial =
       nullptr;  // [num_heads][partial_stride(head_dim)]: sums, then maximum, then weight

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "device/cpu_topology.h"
-
 namespace droidspeak::cpu {
 namespace {
 
@@ -25,8 +23,6 @@ WeightMemory WeightArena::take(size_t bytes) {
     // Memory before the first huge page would come in small ones.
     const auto address = reinterpret_cast<uintptr_t>(piece_->data());
     used_ = round_up(address, kHugePage) - address;
-    interleave_memory(static_cast<std::byte*>(piece_->data()) + used_,
-                      (piece_->bytes() - used_) / kHugePage * kHugePage);
   }
   auto* data = static_cast<std::byte*>(piece_->data()) + used_;
   used_ += bytes;

@@ -424,10 +424,11 @@ TEST_F(CodedStore, OtherStepsHaveTablesOfTheirOwnAndOldPiecesKeepTheirs) {
 TEST_F(CodedStore, StepsArePartOfTheKeysWhereKvMayBeCoded) {
   StoreOptions finer = options();
   finer.coded_model.step_factors.assign(num_step_factors(kLayout), 0.5f);
-  EXPECT_EQ(CacheStore(options(), clock_).formats().steps, Digest{});
-  EXPECT_NE(CacheStore(finer, clock_).formats().steps, Digest{});
+  EXPECT_NE(CacheStore(options(), clock_).formats().coding, Digest{});
+  EXPECT_NE(CacheStore(finer, clock_).formats().coding,
+            CacheStore(options(), clock_).formats().coding);
   finer.disk_format = DiskFormat::kRaw;
-  EXPECT_EQ(CacheStore(finer, clock_).formats().steps, Digest{}) << "nothing is coded";
+  EXPECT_EQ(CacheStore(finer, clock_).formats().coding, Digest{}) << "nothing is coded";
 }
 
 TEST(CodedModel, IsToldApartByWhatItsTablesDependOn) {

@@ -118,8 +118,8 @@ class PrefillRows {
   void run() {
     const TileSession session;
     load_queries();
-    const int32_t begin = std::max(task_.key_begin, problem_.first_key(position_of(0)));
-    const int32_t end = std::min(task_.key_end, position_of(num_rows_ - 1) + 1);
+    const int32_t begin = problem_.first_key(position_of(0));
+    const int32_t end = position_of(num_rows_ - 1) + 1;
     for (int32_t key = begin / kKeys * kKeys; key < end; key += kKeys) {
       const KeyTile tile{key, std::min(key + kKeys, end)};
       load_tile(tile);
@@ -181,8 +181,9 @@ class PrefillRows {
       scratch_.last[row] = position;
     }
     std::fill_n(scratch_.sums, padded_rows * steps_ * kStep, 0.0f);
-    std::fill_n(scratch_.maxima, padded_rows, kNothing);
-    std::fill_n(scratch_.totals, padded_rows, 0.0f);
+    for (int64_t row = 0; row < padded_rows; ++row)
+      scratch_.maxima[row] = problem_.sink(task_.kv_head * group_ + row % group_);
+    std::fill_n(scratch_.totals, padded_rows, problem_.options.sinks == nullptr ? 0.0f : 1.0f);
   }
 
   // Values [step * kStep, + kStep) of a row of head_dim values, times `scale`; zeros behind them.
@@ -427,30 +428,23 @@ class PrefillRows {
     store_accumulators(sums, sums + kTileRows * kRows, kRows);
   }
 
-  float* partial_of(int64_t row) const {
-    return task_.partial + row * partial_stride(problem_.kv.head_dim);
-  }
-
   void store_rows() const {
     const D d;
-    for (int64_t row = 0; row < num_rows_; ++row) {
-      partial_of(row)[dim_] = scratch_.maxima[row];
-      partial_of(row)[dim_ + 1] = scratch_.totals[row];
-    }
     for (int64_t row = 0; row < num_rows_; row += kTileRows) {
+      const V factor = hn::Div(hn::Set(d, 1.0f), hn::LoadU(d, scratch_.totals + row));
       const float* sums = sums_of(row / kRows * kRows) + row % kRows;
       for (int64_t column = 0; column < dim_; column += kTileRows) {
         alignas(64) uint32_t upright[kTileRows][kTilePairs];
         alignas(64) uint32_t rows[kTileRows][kTilePairs];
         for (int64_t i = 0; i < kTileRows; ++i) {
           const V sum = hn::LoadU(d, sums + (column + i) * kRows);
-          _mm512_store_ps(reinterpret_cast<float*>(upright[i]), sum.raw);
+          _mm512_store_ps(reinterpret_cast<float*>(upright[i]), hn::Mul(sum, factor).raw);
         }
         transpose(upright, rows);
         const int64_t count = std::min<int64_t>(kTileRows, dim_ - column);
         for (int64_t i = 0; i < std::min<int64_t>(kTileRows, num_rows_ - row); ++i) {
-          std::memcpy(partial_of(row + i) + column, rows[i],
-                      static_cast<size_t>(count) * sizeof(float));
+          float* to = problem_.out.f32_row(row_in_batch(row + i)) + column_of(row + i) + column;
+          std::memcpy(to, rows[i], static_cast<size_t>(count) * sizeof(float));
         }
       }
     }

@@ -300,13 +300,11 @@ void merge(const MergeTask& task, float* out) {
   constexpr auto kStep = static_cast<int64_t>(hn::MaxLanes(d));
   float maximum = sink;
   for (int64_t i = 0; i < count; ++i) maximum = std::max(maximum, partials[i * stride + head_dim]);
-  // Most are 0 or far below it.
-  auto power = [](float x) { return x == 0 ? 1.0f : x < -150.0f ? 0.0f : std::exp2(x); };
   std::fill_n(out, head_dim, 0.0f);
-  float total = power(sink - maximum);
+  float total = std::exp2(sink - maximum);
   for (int64_t i = 0; i < count; ++i) {
     const float* partial = partials + i * stride;
-    const float factor = power(partial[head_dim] - maximum);
+    const float factor = std::exp2(partial[head_dim] - maximum);
     total += factor * partial[head_dim + 1];
     int64_t e = 0;
     for (; e + kStep <= head_dim; e += kStep) {

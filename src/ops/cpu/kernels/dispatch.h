@@ -15,7 +15,6 @@ inline int64_t highway_targets(InstructionSet set) {
 #if HWY_ARCH_X86
     case InstructionSet::kAvx512:
     case InstructionSet::kAvx512Vnni:
-    case InstructionSet::kAvx512Bf16:
     case InstructionSet::kAmx:
       return HWY_AVX3;
     case InstructionSet::kAvx2:
