@@ -18,8 +18,8 @@ struct CodedModel {
 // others. That of the base alone where neither is given.
 Digest digest_of(const CodedModel& model);
 
-// How K/V is coded, whatever the base: the version of the form, steps, layers left as they are. Part
-// of the keys where entries may be coded, so that those of another form are not asked for.
+// How K/V is coded, whatever the base: the version of the form, steps, layers left as they are.
+// Part of the keys where entries may be coded, so that those of another form are not asked for.
 Digest digest_of_coding(const CodedModel& model);
 
 }  // namespace droidspeak
