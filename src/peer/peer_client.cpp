@@ -46,13 +46,16 @@ class PeerClient::Loop {
   // Null when there are too many.
   PeerConnection* connection_to(const std::string& address);
   PeerConnection* connection_of(ucp_ep_h endpoint);
+  void attend_to_wires();
   std::chrono::milliseconds update();
   void close_all();
 
   const PeerClientOptions options_;
   UcxWorker worker_;
+  SocketWatch watch_;
   std::shared_ptr<StagingPool> pool_;
   std::map<std::string, PeerConnection> connections_;
+  std::vector<PeerConnection*> by_name_;  // in the watch
   std::atomic<bool> is_stopping_ = false;
 
   mutable Mutex mutex_;
@@ -122,8 +125,9 @@ void PeerClient::Loop::run() {
   while (!is_stopping_.load()) {
     bool happened = worker_.progress();
     happened |= take_news();
+    attend_to_wires();
     std::chrono::milliseconds patience = update();
-    if (!happened) worker_.wait(patience);
+    if (!happened) worker_.wait(patience, watch_.descriptor());
   }
   close_all();
 }
@@ -159,8 +163,14 @@ PeerConnection* PeerClient::Loop::connection_to(const std::string& address) {
     MutexLock lock(mutex_);
     figures_.emplace(address, figures);
   }
-  PeerConnection::Surroundings all{options_, worker_, checker_, *pool_};
-  return &connections_.try_emplace(address, address, all, std::move(figures)).first->second;
+  PeerConnection::Surroundings all{options_, worker_, watch_, checker_, *pool_, by_name_.size()};
+  auto made = connections_.try_emplace(address, address, all, std::move(figures)).first;
+  by_name_.push_back(&made->second);
+  return by_name_.back();
+}
+
+void PeerClient::Loop::attend_to_wires() {
+  for (uint64_t name : watch_.ready()) by_name_[name]->attend_to_wire();
 }
 
 PeerConnection* PeerClient::Loop::connection_of(ucp_ep_h endpoint) {

@@ -17,9 +17,8 @@ void set_defaults() {
   setenv("UCX_DEBUG_SIGNO", "0", 0);
   setenv("UCX_LOG_LEVEL", "fatal", 0);
   setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
-  // A server that starts again may listen where connections of the last one are still known.
-  setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
-  setenv("UCX_RDMA_CM_REUSEADDR", "y", 0);
+  // A node that does not answer must not hold up the others.
+  setenv("UCX_TCP_CONN_NB", "y", 0);
 }
 
 template <class Function>
@@ -50,13 +49,11 @@ UcxLibrary UcxLibrary::load() {
   find(library, "ucp_worker_create", ucx.worker_create);
   find(library, "ucp_worker_destroy", ucx.worker_destroy);
   find(library, "ucp_worker_get_efd", ucx.worker_get_efd);
+  find(library, "ucp_worker_get_address", ucx.worker_get_address);
+  find(library, "ucp_worker_release_address", ucx.worker_release_address);
   find(library, "ucp_worker_arm", ucx.worker_arm);
   find(library, "ucp_worker_progress", ucx.worker_progress);
   find(library, "ucp_worker_set_am_recv_handler", ucx.worker_set_am_recv_handler);
-  find(library, "ucp_listener_create", ucx.listener_create);
-  find(library, "ucp_listener_query", ucx.listener_query);
-  find(library, "ucp_listener_reject", ucx.listener_reject);
-  find(library, "ucp_listener_destroy", ucx.listener_destroy);
   find(library, "ucp_ep_create", ucx.ep_create);
   find(library, "ucp_ep_close_nbx", ucx.ep_close_nbx);
   find(library, "ucp_am_send_nbx", ucx.am_send_nbx);
