@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "peer/network_devices.h"
 #include "peer/peer_connection.h"
 #include "peer/reply_checker.h"
 #include "peer/staging.h"
@@ -21,6 +22,12 @@ using Time = PeerReadFrame::Time;
 constexpr size_t kMaxReplies = 256;  // in memory, of all nodes
 constexpr size_t kMaxPeers = 1024;
 constexpr std::chrono::milliseconds kLongestSleep{1000};
+
+std::string devices_of(const PeerClientOptions& options) {
+  return options.own_address.empty()
+             ? "all"
+             : devices_around(parse_peer_address(options.own_address).take_or_throw());
+}
 
 }  // namespace
 
@@ -69,6 +76,7 @@ class PeerClient::Loop {
 
 PeerClient::Loop::Loop(const PeerClientOptions& options)
     : options_(options),
+      worker_(devices_of(options)),
       pool_(std::make_shared<StagingPool>(kMaxReplyBytes, kMaxReplies)),
       checker_({.on_rest =
                     [this](const std::string& address, PeerReadFramePointer rest) {

@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "peer/network_devices.h"
 #include "peer/peer_address.h"
 #include "peer/peer_door.h"
 #include "peer/reply_maker.h"
@@ -35,6 +36,21 @@ struct Client {
   Time last_taken{};  // when it last took a reply, or began to have one to take
 };
 
+PeerAddress address_for(const PeerServerOptions& options) {
+  if (options.secret.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "peers need a secret that the nodes of the family share; it is empty");
+  }
+  PeerAddress wanted = resolve_peer_address(options.listen).take_or_throw();
+  if (!is_one_address(wanted)) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot listen for peers on {}: other nodes are told this address; "
+                              "name the one that they reach this node by",
+                              options.listen));
+  }
+  return wanted;
+}
+
 }  // namespace
 
 // What the server's own thread does. Counters are read by others.
@@ -49,7 +65,6 @@ class PeerServer::Loop {
 
  private:
   void run();
-  PeerDoor::Options door_options() const;
   PeerDoor::Events door_events();
   std::optional<PeerIntroduction> on_guest(uint64_t id, const PeerIntroduction& guest);
   void on_hello(const ArrivedPeerMessage& message);
@@ -64,6 +79,7 @@ class PeerServer::Loop {
   uint64_t client_of(ucp_ep_h endpoint) const;
 
   const PeerServerOptions options_;
+  const PeerAddress listen_;  // as it was wanted
   UcxWorker worker_;
   PeerDoor door_;
   const std::string address_;
@@ -82,7 +98,10 @@ class PeerServer::Loop {
 
 PeerServer::Loop::Loop(const PeerServerOptions& options, PeerSource source)
     : options_(options),
-      door_(door_options(), door_events()),
+      listen_(address_for(options)),
+      worker_(devices_around(listen_)),
+      door_({.listen = listen_, .secret = options.secret, .deadline = options.greeting_deadline},
+            door_events()),
       address_(door_.address().text()),
       maker_(options, std::move(source), [this] { worker_.wake(); }) {
   worker_.on_message(PeerMessage::kHello, [this](const ArrivedPeerMessage& m) { on_hello(m); });
@@ -91,21 +110,6 @@ PeerServer::Loop::Loop(const PeerServerOptions& options, PeerSource source)
     if (uint64_t client = client_of(endpoint)) to_close_.push_back(client);
   });
   thread_ = std::thread([this] { run(); });
-}
-
-PeerDoor::Options PeerServer::Loop::door_options() const {
-  if (options_.secret.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  "peers need a secret that the nodes of the family share; it is empty");
-  }
-  PeerAddress wanted = resolve_peer_address(options_.listen).take_or_throw();
-  if (!is_one_address(wanted)) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("cannot listen for peers on {}: other nodes are told this address; "
-                              "name the one that they reach this node by",
-                              options_.listen));
-  }
-  return {.listen = wanted, .secret = options_.secret, .deadline = options_.greeting_deadline};
 }
 
 PeerDoor::Events PeerServer::Loop::door_events() {

@@ -31,19 +31,23 @@ class OpenDoor {
 
   void progress() { door_.progress(std::chrono::steady_clock::now()); }
 
-  size_t num_guests() const { return num_guests_; }
+  // To who came last.
+  ucp_ep_h last() const { return last_; }
+
+  int descriptor() const { return door_.descriptor(); }
 
  private:
   std::optional<PeerIntroduction> come(const PeerIntroduction& guest) {
     uint64_t place = std::max(guest.place, worker_.next_place(guest.address));
-    if (!worker_.connect(guest.address, place)) return std::nullopt;
-    ++num_guests_;
+    Result<ucp_ep_h> endpoint = worker_.connect(guest.address, place);
+    if (!endpoint) return std::nullopt;
+    last_ = *endpoint;
     return PeerIntroduction{worker_.address(), place};
   }
 
   UcxWorker& worker_;
   PeerDoor door_;
-  size_t num_guests_ = 0;
+  ucp_ep_h last_ = nullptr;
 };
 
 // A way to a node, for as long as it lives.
@@ -53,13 +57,14 @@ struct TestWay {
 };
 
 // `meanwhile` is called while it waits.
-inline TestWay find_way(
+inline PeerKnock meet(
     UcxWorker& worker,
     SocketWatch& watch,
     const std::string& address,
-    const std::function<void()>& meanwhile = [] {}) {
+    const std::function<void()>& meanwhile = [] {},
+    uint64_t place = 0) {
   PeerKnock knock =
-      PeerKnock::begin(*parse_peer_address(address), watch, {kSecret, {worker.address(), 0}, 0})
+      PeerKnock::begin(*parse_peer_address(address), watch, {kSecret, {worker.address(), place}, 0})
           .take_or_throw();
   wait_until([&] {
     meanwhile();
@@ -68,6 +73,16 @@ inline TestWay find_way(
     check(state == PeerKnock::State::kUnderWay || state == PeerKnock::State::kMet, "a meeting");
     return state == PeerKnock::State::kMet;
   });
+  return knock;
+}
+
+inline TestWay find_way(
+    UcxWorker& worker,
+    SocketWatch& watch,
+    const std::string& address,
+    const std::function<void()>& meanwhile = [] {},
+    uint64_t place = 0) {
+  PeerKnock knock = meet(worker, watch, address, meanwhile, place);
   ucp_ep_h endpoint = worker.connect(knock.node().address, knock.node().place).take_or_throw();
   return {std::move(knock), endpoint};
 }

@@ -43,6 +43,7 @@ UcxLibrary UcxLibrary::load() {
   }
   UcxLibrary ucx{};
   find(library, "ucp_config_read", ucx.config_read);
+  find(library, "ucp_config_modify", ucx.config_modify);
   find(library, "ucp_config_release", ucx.config_release);
   find(library, "ucp_init_version", ucx.init_version);
   find(library, "ucp_cleanup", ucx.cleanup);

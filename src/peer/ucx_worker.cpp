@@ -1,5 +1,6 @@
 #include "peer/ucx_worker.h"
 
+#include <cstdlib>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -42,9 +43,11 @@ void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) 
                 fmt::format("UCX cannot {}: {}", what, ucx.text_of(status)));
 }
 
-ucp_context_h make_context(const UcxLibrary& ucx) {
+ucp_context_h make_context(const UcxLibrary& ucx, const std::string& devices) {
   ucp_config_t* config = nullptr;
   require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
+  if (std::getenv("UCX_NET_DEVICES") == nullptr)  // NOLINT(concurrency-mt-unsafe)
+    ucx.config_modify(config, "NET_DEVICES", devices.c_str());
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -57,7 +60,8 @@ ucp_context_h make_context(const UcxLibrary& ucx) {
 
 }  // namespace
 
-UcxWorker::UcxWorker() : ucx_(UcxLibrary::load()), context_(make_context(ucx_)) {
+UcxWorker::UcxWorker(const std::string& devices)
+    : ucx_(UcxLibrary::load()), context_(make_context(ucx_, devices)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;

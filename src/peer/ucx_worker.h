@@ -33,7 +33,9 @@ class UcxWorker {
   using OnMessage = std::function<void(const ArrivedPeerMessage&)>;
   using OnError = std::function<void(ucp_ep_h, ucs_status_t)>;
 
-  UcxWorker();   // throws Failure
+  // On these devices, as devices_around() names them, unless UCX_NET_DEVICES names others. Throws
+  // Failure.
+  explicit UcxWorker(const std::string& devices = "all");
   ~UcxWorker();  // closes every endpoint
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
