@@ -36,7 +36,10 @@ std::vector<uint64_t> SocketWatch::ready() {
   std::array<epoll_event, 64> events;
   int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   std::vector<uint64_t> names;
-  for (int i = 0; i < count; ++i) names.push_back(events[static_cast<size_t>(i)].data.u64);
+  for (int i = 0; i < count; ++i) {
+    uint64_t name = events[static_cast<size_t>(i)].data.u64;  // a copy: it is not aligned there
+    names.push_back(name);
+  }
   return names;
 }
 
