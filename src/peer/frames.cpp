@@ -1,5 +1,6 @@
 #include "peer/frames.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -15,6 +16,10 @@ static_assert(std::endian::native == std::endian::little, "frames are copied as 
 constexpr uint32_t kMagic = 0x50535344;  // "DSSP"
 constexpr uint32_t kVersion = 2;
 constexpr size_t kGreetingBytes = 2 * sizeof(uint32_t);
+static_assert(kPeerHelloBytes == kGreetingBytes + sizeof(PeerNonce));
+static_assert(kPeerChallengeBytes == kPeerHelloBytes + sizeof(PeerRequestTag));
+constexpr uint32_t kClientIntroduction = 0x43535344;  // "DSSC"
+constexpr uint32_t kServerIntroduction = 0x53535344;  // "DSSS"
 constexpr size_t kRequestHeadBytes = 16;
 constexpr size_t kTaggedHeadBytes = kPeerReplyHeadBytes - sizeof(PeerReplyTag);
 // In place of a length.
@@ -53,6 +58,10 @@ Result<void> check_greeting(std::span<const std::byte> frame, size_t bytes) {
   return {};
 }
 
+uint32_t introduction_of(PeerSide side) {
+  return side == PeerSide::kClient ? kClientIntroduction : kServerIntroduction;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const PeerHello& hello) {
@@ -69,6 +78,19 @@ std::vector<std::byte> encode(const PeerChallenge& challenge) {
   append(frame, kVersion);
   append(frame, challenge.nonce);
   append(frame, challenge.proof);
+  return frame;
+}
+
+std::vector<std::byte> encode(const PeerIntroduction& introduction,
+                              PeerSide from,
+                              const PeerSession& session) {
+  check(introduction.address.size() <= kMaxWorkerAddressBytes, "UCX's addresses are short");
+  std::vector<std::byte> frame;
+  append(frame, introduction_of(from));
+  append(frame, static_cast<uint32_t>(introduction.address.size()));
+  append(frame, introduction.place);
+  frame.insert(frame.end(), introduction.address.begin(), introduction.address.end());
+  append(frame, session.request_tag(frame));
   return frame;
 }
 
@@ -111,6 +133,34 @@ Result<PeerChallenge> parse_peer_challenge(std::span<const std::byte> frame) {
   frame = frame.subspan(kGreetingBytes);
   auto nonce = take<PeerNonce>(frame);
   return PeerChallenge{nonce, take<PeerRequestTag>(frame)};
+}
+
+Result<size_t> parse_peer_introduction_bytes(std::span<const std::byte> head, PeerSide from) {
+  if (head.size() != kPeerIntroductionHeadBytes || take<uint32_t>(head) != introduction_of(from))
+    return wrong("what should be an introduction is none");
+  auto address_bytes = take<uint32_t>(head);
+  if (address_bytes == 0 || address_bytes > kMaxWorkerAddressBytes)
+    return wrong(fmt::format("an introduction with an address of {} bytes", address_bytes));
+  return kPeerIntroductionHeadBytes + address_bytes + sizeof(PeerRequestTag);
+}
+
+Result<PeerIntroduction> parse_peer_introduction(std::span<const std::byte> frame,
+                                                 PeerSide from,
+                                                 const PeerSession& session) {
+  size_t head_bytes = std::min(frame.size(), kPeerIntroductionHeadBytes);
+  Result<size_t> bytes = parse_peer_introduction_bytes(frame.first(head_bytes), from);
+  if (!bytes) return bytes.error();
+  if (frame.size() != *bytes)
+    return wrong(fmt::format("an introduction of {} bytes, not {}", frame.size(), *bytes));
+  std::span<const std::byte> signed_part = frame.first(*bytes - sizeof(PeerRequestTag));
+  frame = frame.subspan(signed_part.size());
+  if (!is_same_tag(take<PeerRequestTag>(frame), session.request_tag(signed_part)))
+    return wrong("an introduction that was not made with this family's secret");
+  std::span<const std::byte> rest = signed_part.subspan(2 * sizeof(uint32_t));
+  PeerIntroduction introduction;
+  introduction.place = take<uint64_t>(rest);
+  introduction.address.assign(rest.begin(), rest.end());
+  return introduction;
 }
 
 Result<PeerRequest> parse_peer_request(std::span<const std::byte> frame,

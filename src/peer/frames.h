@@ -6,6 +6,14 @@
 //                          <---  challenge (nonce, proof of the secret)
 //   request (keys, HMAC)   --->
 //                          <---  reply (head with a tag, then lengths and entries)
+//
+// Before that they meet over a TCP connection of their own (peer_door.h), where nobody needs to
+// speak UCX, and each learns how UCX reaches the other:
+//
+//   hello (nonce)          --->
+//                          <---  challenge (nonce, proof of the secret)
+//   introduction (HMAC)    --->
+//                          <---  introduction (HMAC)
 #pragma once
 
 #include <array>
@@ -44,6 +52,21 @@ struct PeerChallenge {
   PeerRequestTag proof;
 };
 
+enum class PeerSide { kClient, kServer };
+
+// Where a node's worker is, as UCX says it (UcxWorker::address()), and the place of the endpoints
+// that both make among those that they made to each other (UcxWorker::connect()): the client says
+// the least that it may be, the server what it is.
+struct PeerIntroduction {
+  std::vector<std::byte> address;
+  uint64_t place = 0;
+};
+
+constexpr size_t kMaxWorkerAddressBytes = size_t{64} << 10;
+constexpr size_t kPeerHelloBytes = 40;
+constexpr size_t kPeerChallengeBytes = 72;
+constexpr size_t kPeerIntroductionHeadBytes = 16;
+
 struct PeerRequest {
   uint64_t id = 0;
   std::vector<PeerKey> keys;
@@ -68,11 +91,20 @@ struct PeerReplyEntry {
 
 std::vector<std::byte> encode(const PeerHello& hello);
 std::vector<std::byte> encode(const PeerChallenge& challenge);
+std::vector<std::byte> encode(const PeerIntroduction& introduction,
+                              PeerSide from,
+                              const PeerSession& session);
 std::vector<std::byte> encode(const PeerRequest& request, const PeerSession& session);
 PeerReplyHeadBytes encode(const PeerReplyHead& head);
 
 Result<PeerHello> parse_peer_hello(std::span<const std::byte> frame);
 Result<PeerChallenge> parse_peer_challenge(std::span<const std::byte> frame);
+// How long the introduction is that begins so.
+Result<size_t> parse_peer_introduction_bytes(std::span<const std::byte> head, PeerSide from);
+// Refuses what was not said by one who has the secret.
+Result<PeerIntroduction> parse_peer_introduction(std::span<const std::byte> frame,
+                                                 PeerSide from,
+                                                 const PeerSession& session);
 // Refuses what was not asked by one who has the secret.
 Result<PeerRequest> parse_peer_request(std::span<const std::byte> frame,
                                        const PeerSession& session);

@@ -25,6 +25,10 @@ PeerRequest some_request() {
   return {.id = 5, .keys = {test_key(1), test_key(2), test_key(3)}};
 }
 
+PeerIntroduction some_introduction() {
+  return {.address = test_entry(1, 100), .place = 7};
+}
+
 TEST(PeerFrames, ComeBackAsTheyWere) {
   EXPECT_EQ(parse_peer_hello(encode(PeerHello{nonce_of(9)}))->nonce, nonce_of(9));
   Result<PeerChallenge> challenge =
@@ -34,6 +38,44 @@ TEST(PeerFrames, ComeBackAsTheyWere) {
   Result<PeerRequest> request = parse_peer_request(encode(some_request(), session()), session());
   EXPECT_EQ(request->id, 5U);
   EXPECT_EQ(request->keys, some_request().keys);
+  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kServer, session());
+  EXPECT_EQ(*parse_peer_introduction_bytes(std::span(frame).first(kPeerIntroductionHeadBytes),
+                                           PeerSide::kServer),
+            frame.size());
+  Result<PeerIntroduction> introduction =
+      parse_peer_introduction(frame, PeerSide::kServer, session());
+  EXPECT_EQ(introduction->address, some_introduction().address);
+  EXPECT_EQ(introduction->place, 7U);
+}
+
+TEST(PeerFrames, EveryFlippedBitOfAnIntroductionIsNoticed) {
+  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+  for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
+    std::vector<std::byte> flipped = frame;
+    flipped[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    EXPECT_FALSE(parse_peer_introduction(flipped, PeerSide::kClient, session())) << "bit " << bit;
+  }
+  for (size_t bytes = 0; bytes < frame.size(); ++bytes) {
+    EXPECT_FALSE(
+        parse_peer_introduction(std::span(frame).first(bytes), PeerSide::kClient, session()));
+  }
+}
+
+// What a client has said is not an answer to it.
+TEST(PeerFrames, AnIntroductionIsOfOneSide) {
+  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+  EXPECT_TRUE(parse_peer_introduction(frame, PeerSide::kClient, session()));
+  EXPECT_FALSE(parse_peer_introduction(frame, PeerSide::kServer, session()));
+}
+
+TEST(PeerFrames, AnIntroductionIsBounded) {
+  for (uint32_t bytes : {0U, static_cast<uint32_t>(kMaxWorkerAddressBytes) + 1, 0xffffffffU}) {
+    std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+    std::memcpy(frame.data() + 4, &bytes, sizeof bytes);
+    EXPECT_FALSE(parse_peer_introduction_bytes(std::span(frame).first(kPeerIntroductionHeadBytes),
+                                               PeerSide::kClient))
+        << bytes;
+  }
 }
 
 TEST(PeerFrames, EveryFlippedBitOfARequestIsNoticed) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/test_wait.h"
+#include "peer/test_meeting.h"
 #include "peer/test_nodes.h"
 #include "peer/ucx_worker.h"
 
@@ -24,8 +25,7 @@ UcxWorker::Message message_of(PeerMessage id, Bytes bytes) {
 
 class HostileClient {
  public:
-  explicit HostileClient(const std::string& address)
-      : endpoint_(*worker_.connect(*parse_peer_address(address))) {
+  explicit HostileClient(const std::string& address) : way_(find_way(worker_, watch_, address)) {
     worker_.on_message(PeerMessage::kChallenge, [this](const ArrivedPeerMessage& message) {
       Result<PeerChallenge> challenge = parse_peer_challenge(message.body);
       ASSERT_TRUE(challenge);
@@ -34,7 +34,7 @@ class HostileClient {
   }
 
   void send(PeerMessage id, Bytes bytes) {
-    worker_.send(endpoint_, message_of(id, std::move(bytes)), nullptr);
+    worker_.send(way_.endpoint, message_of(id, std::move(bytes)), nullptr);
   }
 
   const PeerSession& greet(std::string secret) {
@@ -54,7 +54,8 @@ class HostileClient {
 
  private:
   UcxWorker worker_;
-  ucp_ep_h endpoint_;
+  SocketWatch watch_;
+  TestWay way_;
   std::string secret_;
   PeerNonce nonce_ = random_nonce();
   std::optional<PeerSession> session_;
@@ -64,27 +65,20 @@ class HostileClient {
 TEST(UcxWorker, GoesWhileSomebodyHasNotFetchedItsMessage) {
   UcxWorker receiver;
   receiver.on_message(PeerMessage::kHello, [](const ArrivedPeerMessage&) {});
-  bool has_connection = false;
-  std::string address = receiver
-                            .listen(*parse_peer_address("127.0.0.1:0"),
-                                    [&](ucp_conn_request_h connection) {
-                                      has_connection = true;
-                                      ASSERT_TRUE(receiver.accept(connection));
-                                    })
-                            .text();
+  OpenDoor door(receiver, kSecret);
   auto sender = std::make_unique<UcxWorker>();
-  Result<ucp_ep_h> endpoint = sender->connect(*parse_peer_address(address));
-  ASSERT_TRUE(endpoint);
+  SocketWatch watch;
+  TestWay way = find_way(*sender, watch, door.address(), [&] { door.progress(); });
   bool is_sent = false;
-  sender->send(*endpoint, message_of(PeerMessage::kHello, test_entry(1, 40)),
+  sender->send(way.endpoint, message_of(PeerMessage::kHello, test_entry(1, 40)),
                [&](ucs_status_t status) { is_sent = status == UCS_OK; });
   wait_until([&] {
     sender->progress();
     receiver.progress();
-    return is_sent && has_connection;
+    return is_sent;
   });
   auto body = std::make_shared<Bytes>(8 << 20);
-  sender->send(*endpoint, {.id = PeerMessage::kHello, .body = *body, .keep = std::move(body)},
+  sender->send(way.endpoint, {.id = PeerMessage::kHello, .body = *body, .keep = std::move(body)},
                nullptr);
   for (int i = 0; i < 100; ++i) sender->progress();
   ASSERT_EQ(sender->num_pending(), 1U);
@@ -204,16 +198,13 @@ class HostileServer {
   using Answer = std::function<void(Reply&, const PeerSession&)>;
 
   HostileServer(std::string secret, Answer answer)
-      : secret_(std::move(secret)), answer_(std::move(answer)) {
+      : secret_(std::move(secret)), answer_(std::move(answer)), door_(worker_, kSecret) {
     worker_.on_message(PeerMessage::kHello, [this](const ArrivedPeerMessage& m) { on_hello(m); });
     worker_.on_message(PeerMessage::kRequest,
                        [this](const ArrivedPeerMessage& m) { on_request(m); });
-    address_ = worker_
-                   .listen(*parse_peer_address("127.0.0.1:0"),
-                           [this](ucp_conn_request_h c) { (void)worker_.accept(c); })
-                   .text();
     thread_ = std::thread([this] {
       while (!is_stopping_.load()) {
+        door_.progress();
         if (!worker_.progress()) worker_.wait(std::chrono::milliseconds(1));
       }
     });
@@ -224,7 +215,7 @@ class HostileServer {
     thread_.join();
   }
 
-  const std::string& address() const { return address_; }
+  std::string address() const { return door_.address(); }
 
  private:
   void on_hello(const ArrivedPeerMessage& message) {
@@ -258,8 +249,8 @@ class HostileServer {
   UcxWorker worker_;
   const std::string secret_;
   const Answer answer_;
+  OpenDoor door_;
   std::optional<PeerSession> session_;
-  std::string address_;
   std::atomic<bool> is_stopping_ = false;
   std::thread thread_;
 };

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "peer/network_devices.h"
 #include "peer/peer_connection.h"
 #include "peer/reply_checker.h"
 #include "peer/staging.h"
@@ -21,6 +22,12 @@ using Time = PeerReadFrame::Time;
 constexpr size_t kMaxReplies = 256;  // in memory, of all nodes
 constexpr size_t kMaxPeers = 1024;
 constexpr std::chrono::milliseconds kLongestSleep{1000};
+
+std::string devices_of(const PeerClientOptions& options) {
+  return options.own_address.empty()
+             ? "all"
+             : devices_around(parse_peer_address(options.own_address).take_or_throw());
+}
 
 }  // namespace
 
@@ -46,13 +53,16 @@ class PeerClient::Loop {
   // Null when there are too many.
   PeerConnection* connection_to(const std::string& address);
   PeerConnection* connection_of(ucp_ep_h endpoint);
+  void attend_to_wires();
   std::chrono::milliseconds update();
   void close_all();
 
   const PeerClientOptions options_;
   UcxWorker worker_;
+  SocketWatch watch_;
   std::shared_ptr<StagingPool> pool_;
   std::map<std::string, PeerConnection> connections_;
+  std::vector<PeerConnection*> by_name_;  // in the watch
   std::atomic<bool> is_stopping_ = false;
 
   mutable Mutex mutex_;
@@ -66,6 +76,7 @@ class PeerClient::Loop {
 
 PeerClient::Loop::Loop(const PeerClientOptions& options)
     : options_(options),
+      worker_(devices_of(options)),
       pool_(std::make_shared<StagingPool>(kMaxReplyBytes, kMaxReplies)),
       checker_({.on_rest =
                     [this](const std::string& address, PeerReadFramePointer rest) {
@@ -122,8 +133,9 @@ void PeerClient::Loop::run() {
   while (!is_stopping_.load()) {
     bool happened = worker_.progress();
     happened |= take_news();
+    attend_to_wires();
     std::chrono::milliseconds patience = update();
-    if (!happened) worker_.wait(patience);
+    if (!happened) worker_.wait(patience, watch_.descriptor());
   }
   close_all();
 }
@@ -159,8 +171,14 @@ PeerConnection* PeerClient::Loop::connection_to(const std::string& address) {
     MutexLock lock(mutex_);
     figures_.emplace(address, figures);
   }
-  PeerConnection::Surroundings all{options_, worker_, checker_, *pool_};
-  return &connections_.try_emplace(address, address, all, std::move(figures)).first->second;
+  PeerConnection::Surroundings all{options_, worker_, watch_, checker_, *pool_, by_name_.size()};
+  auto made = connections_.try_emplace(address, address, all, std::move(figures)).first;
+  by_name_.push_back(&made->second);
+  return by_name_.back();
+}
+
+void PeerClient::Loop::attend_to_wires() {
+  for (uint64_t name : watch_.ready()) by_name_[name]->attend_to_wire();
 }
 
 PeerConnection* PeerClient::Loop::connection_of(ucp_ep_h endpoint) {

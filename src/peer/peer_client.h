@@ -42,6 +42,8 @@ class PeerReadSink {
 
 struct PeerClientOptions {
   std::string secret;
+  // Where others reach the server of this process (PeerServer::address()); empty: there is none.
+  std::string own_address{};
   size_t max_requests_in_flight = 8;  // to one node; the server's limit is higher
   std::chrono::milliseconds connect_deadline{1000};
   // A node that owes a reply and sends nothing for so long is given up.

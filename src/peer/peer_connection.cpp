@@ -39,14 +39,14 @@ void PeerConnection::lose(const PeerReadFramePointer& frame) {
 }
 
 void PeerConnection::add(PeerReadFramePointer frame, Time now) {
-  if (endpoint_ == nullptr && figures_->is_resting(now)) {
+  if (!knock_ && figures_->is_resting(now)) {
     lose(frame);
     return;
   }
   count_queued(*frame);
   next_deadline_ = std::min(next_deadline_, frame->deadline);
   waiting_.push_back(std::move(frame));
-  if (endpoint_ == nullptr && !failure_) connect(now);
+  if (!knock_ && !failure_) knock(now);
 }
 
 // Until the frame ends, whatever becomes of it.
@@ -57,15 +57,41 @@ void PeerConnection::count_queued(PeerReadFrame& frame) const {
       nullptr, [figures = figures_, bytes](void*) { figures->queued_bytes -= bytes; });
 }
 
-void PeerConnection::connect(Time now) {
+void PeerConnection::knock(Time now) {
   Result<PeerAddress> address = parse_peer_address(address_);
   if (!address) return fail(address.error().message);
-  Result<ucp_ep_h> endpoint = all_.worker.connect(*address);
+  uint64_t place = last_met_.empty() ? 0 : all_.worker.next_place(last_met_);
+  Result<PeerKnock> begun = PeerKnock::begin(
+      *address, all_.watch, {all_.options.secret, {all_.worker.address(), place}, all_.name});
+  if (!begun) return fail(begun.error().message);
+  knock_ = std::move(*begun);
+  knocked_at_ = now;
+}
+
+void PeerConnection::attend_to_wire() {
+  if (!knock_ || failure_) return;
+  switch (knock_->progress()) {
+    case PeerKnock::State::kUnderWay:
+    case PeerKnock::State::kStays:
+      return;
+    case PeerKnock::State::kMet:
+      return greet(knock_->node());
+    case PeerKnock::State::kRefused:
+      figures_->refused += 1;
+      [[fallthrough]];
+    case PeerKnock::State::kEnded:
+      return fail(knock_->why());
+  }
+}
+
+void PeerConnection::greet(const PeerIntroduction& node) {
+  last_met_ = node.address;
+  Result<ucp_ep_h> endpoint = all_.worker.connect(node.address, node.place);
   if (!endpoint) return fail(endpoint.error().message);
   endpoint_ = *endpoint;
   ++number_;
   nonce_ = random_nonce();
-  greeted_at_ = now;
+  greeted_at_ = std::chrono::steady_clock::now();
   auto frame = std::make_shared<std::vector<std::byte>>(encode(PeerHello{nonce_}));
   all_.worker.send(
       endpoint_,
@@ -234,12 +260,12 @@ void PeerConnection::close() {
   session_.reset();
   figures_->is_connected = false;
   if (ucp_ep_h endpoint = std::exchange(endpoint_, nullptr)) all_.worker.close(endpoint);
+  knock_.reset();
 }
 
 PeerConnection::Time PeerConnection::update(Time now) {
   if (now >= next_deadline_) lose_late(now);
-  if (endpoint_ != nullptr && session_ == nullptr &&
-      now >= greeted_at_ + all_.options.connect_deadline)
+  if (knock_ && session_ == nullptr && now >= knocked_at_ + all_.options.connect_deadline)
     fail("it does not answer");
   if (!asked_.empty() && now >= last_arrival_ + all_.options.stall) fail("it has stalled");
   if (failure_) {
@@ -248,8 +274,8 @@ PeerConnection::Time PeerConnection::update(Time now) {
   }
   if (session_ != nullptr) ask(now);
   Time next = next_deadline_;
-  if (endpoint_ != nullptr && session_ == nullptr)
-    next = greeted_at_ + all_.options.connect_deadline;
+  if (knock_ && session_ == nullptr)
+    next = std::min(next, knocked_at_ + all_.options.connect_deadline);
   if (!asked_.empty()) next = std::min(next, last_arrival_ + all_.options.stall);
   return next;
 }

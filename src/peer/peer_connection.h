@@ -1,5 +1,5 @@
-// One node as the client's thread sees it: not connected, greeting, asking, or left alone after a
-// failure. All calls from that thread; nothing here waits.
+// One node as the client's thread sees it: not connected, being met, greeting, asking, or left
+// alone after a failure. All calls from that thread; nothing here waits.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 
 #include "peer/link_figures.h"
 #include "peer/peer_client.h"
+#include "peer/peer_knock.h"
 #include "peer/read_frame.h"
 #include "peer/reply_checker.h"
 #include "peer/ucx_worker.h"
@@ -25,8 +26,10 @@ class PeerConnection {
   struct Surroundings {
     const PeerClientOptions& options;
     UcxWorker& worker;
+    SocketWatch& watch;
     PeerReplyChecker& checker;
     StagingPool& pool;
+    uint64_t name;  // of this connection in the watch
   };
 
   PeerConnection(std::string address,
@@ -34,6 +37,8 @@ class PeerConnection {
                  std::shared_ptr<PeerLinkFigures> figures);
 
   void add(PeerReadFramePointer frame, Time now);
+  // When the watch says its name.
+  void attend_to_wire();
   void on_challenge(const ArrivedPeerMessage& message, Time now);
   void on_reply(const ArrivedPeerMessage& message);
   // Of UCX, or of what the node said; ends in update().
@@ -46,7 +51,7 @@ class PeerConnection {
   // Everything is lost.
   void close();
 
-  // Null when not connected.
+  // Null when it has not been met.
   ucp_ep_h endpoint() const { return endpoint_; }
 
  private:
@@ -58,7 +63,8 @@ class PeerConnection {
     bool is_arriving = false;
   };
 
-  void connect(Time now);
+  void knock(Time now);
+  void greet(const PeerIntroduction& node);
   void ask(Time now);
   void drop(Time now);
   void count_queued(PeerReadFrame& frame) const;
@@ -73,14 +79,17 @@ class PeerConnection {
   // Ends with the object: callbacks of UCX that come later find it gone.
   std::shared_ptr<PeerConnection*> self_;
 
-  ucp_ep_h endpoint_ = nullptr;
-  uint64_t number_ = 0;  // of connections so far
+  std::optional<PeerKnock> knock_;   // nothing: not connected
+  std::vector<std::byte> last_met_;  // where UCX found the node
+  ucp_ep_h endpoint_ = nullptr;      // null: is being met
+  uint64_t number_ = 0;              // of connections so far
   PeerNonce nonce_{};
   std::shared_ptr<const PeerSession> session_;  // null: greeting
   uint64_t next_request_id_ = 1;
   std::deque<PeerReadFramePointer> waiting_;
   std::map<uint64_t, Asked> asked_;   // by request id
   Time next_deadline_ = Time::max();  // of waiting_ and asked_
+  Time knocked_at_{};
   Time greeted_at_{};
   Time last_arrival_{};
   std::optional<std::string> failure_;

@@ -11,7 +11,9 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "peer/network_devices.h"
 #include "peer/peer_address.h"
+#include "peer/peer_door.h"
 #include "peer/reply_maker.h"
 #include "peer/ucx_worker.h"
 
@@ -34,6 +36,21 @@ struct Client {
   Time last_taken{};  // when it last took a reply, or began to have one to take
 };
 
+PeerAddress address_for(const PeerServerOptions& options) {
+  if (options.secret.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "peers need a secret that the nodes of the family share; it is empty");
+  }
+  PeerAddress wanted = resolve_peer_address(options.listen).take_or_throw();
+  if (!is_one_address(wanted)) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot listen for peers on {}: other nodes are told this address; "
+                              "name the one that they reach this node by",
+                              options.listen));
+  }
+  return wanted;
+}
+
 }  // namespace
 
 // What the server's own thread does. Counters are read by others.
@@ -48,23 +65,25 @@ class PeerServer::Loop {
 
  private:
   void run();
-  void on_connection(ucp_conn_request_h connection);
+  PeerDoor::Events door_events();
+  std::optional<PeerIntroduction> on_guest(uint64_t id, const PeerIntroduction& guest);
   void on_hello(const ArrivedPeerMessage& message);
   void on_request(const ArrivedPeerMessage& message);
   void send_reply(MadePeerReply reply);
   void reply_sent(uint64_t client_id, ucs_status_t status, uint64_t bytes);
   void refuse(uint64_t client_id, std::string_view why);
   void close_marked();
-  // Marks clients that take too long; the time until the next could.
-  std::chrono::milliseconds expire(Time now);
+  // Marks clients that take too long; the time until the next could, or until `next`.
+  std::chrono::milliseconds expire(Time now, Time next);
   // Zero: nobody's.
   uint64_t client_of(ucp_ep_h endpoint) const;
 
   const PeerServerOptions options_;
+  const PeerAddress listen_;  // as it was wanted
   UcxWorker worker_;
-  std::string address_;
-  uint64_t next_client_ = 1;
-  std::map<uint64_t, Client> clients_;
+  PeerDoor door_;
+  const std::string address_;
+  std::map<uint64_t, Client> clients_;  // guests of the door
   std::unordered_map<ucp_ep_h, uint64_t> by_endpoint_;
   std::vector<uint64_t> to_close_;
   PeerReplyMaker maker_;
@@ -78,25 +97,30 @@ class PeerServer::Loop {
 };
 
 PeerServer::Loop::Loop(const PeerServerOptions& options, PeerSource source)
-    : options_(options), maker_(options, std::move(source), [this] { worker_.wake(); }) {
-  if (options.secret.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  "peers need a secret that the nodes of the family share; it is empty");
-  }
-  PeerAddress wanted = resolve_peer_address(options.listen).take_or_throw();
-  if (!is_one_address(wanted)) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("cannot listen for peers on {}: other nodes are told this address; "
-                              "name the one that they reach this node by",
-                              options.listen));
-  }
+    : options_(options),
+      listen_(address_for(options)),
+      worker_(devices_around(listen_)),
+      door_({.listen = listen_, .secret = options.secret, .deadline = options.greeting_deadline},
+            door_events()),
+      address_(door_.address().text()),
+      maker_(options, std::move(source), [this] { worker_.wake(); }) {
   worker_.on_message(PeerMessage::kHello, [this](const ArrivedPeerMessage& m) { on_hello(m); });
   worker_.on_message(PeerMessage::kRequest, [this](const ArrivedPeerMessage& m) { on_request(m); });
   worker_.on_error([this](ucp_ep_h endpoint, ucs_status_t) {
     if (uint64_t client = client_of(endpoint)) to_close_.push_back(client);
   });
-  address_ = worker_.listen(wanted, [this](ucp_conn_request_h c) { on_connection(c); }).text();
   thread_ = std::thread([this] { run(); });
+}
+
+PeerDoor::Events PeerServer::Loop::door_events() {
+  return {
+      .on_come = [this](uint64_t id, const PeerIntroduction& guest) { return on_guest(id, guest); },
+      .on_go = [this](uint64_t id) { to_close_.push_back(id); },
+      .on_refused =
+          [this](std::string_view why) {
+            spdlog::debug("a stranger at the peers' port is sent away: {}", why);
+            num_refused_.fetch_add(1);
+          }};
 }
 
 PeerServer::Loop::~Loop() {
@@ -123,9 +147,10 @@ void PeerServer::Loop::run() {
       send_reply(std::move(reply));
       happened = true;
     }
-    std::chrono::milliseconds patience = expire(std::chrono::steady_clock::now());
+    Time now = std::chrono::steady_clock::now();
+    std::chrono::milliseconds patience = expire(now, door_.progress(now));
     close_marked();
-    if (!happened) worker_.wait(patience);
+    if (!happened) worker_.wait(patience, door_.descriptor());
   }
 }
 
@@ -134,18 +159,22 @@ uint64_t PeerServer::Loop::client_of(ucp_ep_h endpoint) const {
   return found == by_endpoint_.end() ? 0 : found->second;
 }
 
-void PeerServer::Loop::on_connection(ucp_conn_request_h connection) {
+std::optional<PeerIntroduction> PeerServer::Loop::on_guest(uint64_t id,
+                                                           const PeerIntroduction& guest) {
   if (clients_.size() >= options_.max_clients) {
     num_refused_.fetch_add(1);
-    worker_.reject(connection);
-    return;
+    return std::nullopt;
   }
-  Result<ucp_ep_h> endpoint = worker_.accept(connection);
-  if (!endpoint) return;
-  uint64_t id = next_client_++;
+  uint64_t place = std::max(guest.place, worker_.next_place(guest.address));
+  Result<ucp_ep_h> endpoint = worker_.connect(guest.address, place);
+  if (!endpoint) {
+    spdlog::debug("a peer's client cannot be reached: {}", endpoint.error().message);
+    return std::nullopt;
+  }
   clients_.emplace(id, Client{.endpoint = *endpoint, .since = std::chrono::steady_clock::now()});
   by_endpoint_.emplace(*endpoint, id);
   num_clients_.store(clients_.size());
+  return PeerIntroduction{worker_.address(), place};
 }
 
 void PeerServer::Loop::refuse(uint64_t client_id, std::string_view why) {
@@ -223,8 +252,8 @@ void PeerServer::Loop::reply_sent(uint64_t client_id, ucs_status_t status, uint6
   }
 }
 
-std::chrono::milliseconds PeerServer::Loop::expire(Time now) {
-  Time next = now + kLongestSleep;
+std::chrono::milliseconds PeerServer::Loop::expire(Time now, Time next) {
+  next = std::min(next, now + kLongestSleep);
   for (auto& [id, client] : clients_) {
     Time greeting_end = client.since + options_.greeting_deadline;
     Time taking_end = client.last_taken + options_.stall;
@@ -250,6 +279,7 @@ void PeerServer::Loop::close_marked() {
     by_endpoint_.erase(endpoint);
     clients_.erase(found);
     worker_.close(endpoint);
+    door_.close(id);
   }
   num_clients_.store(clients_.size());
 }

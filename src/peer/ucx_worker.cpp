@@ -1,5 +1,6 @@
 #include "peer/ucx_worker.h"
 
+#include <cstdlib>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -29,6 +30,12 @@ namespace {
 
 // How long closed connections may take to end when the worker goes.
 constexpr std::chrono::milliseconds kClosing{1000};
+// Of meetings in a row that did not come to their end.
+constexpr uint64_t kMaxSkipped = 1000;
+
+std::string key_of(std::span<const std::byte> address) {
+  return {reinterpret_cast<const char*>(address.data()), address.size()};
+}
 
 void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) {
   if (status == UCS_OK) return;
@@ -36,9 +43,11 @@ void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) 
                 fmt::format("UCX cannot {}: {}", what, ucx.text_of(status)));
 }
 
-ucp_context_h make_context(const UcxLibrary& ucx) {
+ucp_context_h make_context(const UcxLibrary& ucx, const std::string& devices) {
   ucp_config_t* config = nullptr;
   require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
+  if (std::getenv("UCX_NET_DEVICES") == nullptr)  // NOLINT(concurrency-mt-unsafe)
+    ucx.config_modify(config, "NET_DEVICES", devices.c_str());
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -51,13 +60,15 @@ ucp_context_h make_context(const UcxLibrary& ucx) {
 
 }  // namespace
 
-UcxWorker::UcxWorker() : ucx_(UcxLibrary::load()), context_(make_context(ucx_)) {
+UcxWorker::UcxWorker(const std::string& devices)
+    : ucx_(UcxLibrary::load()), context_(make_context(ucx_, devices)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucx_.worker_create(context_, &params, &worker_);
   if (status == UCS_OK) {
     status = ucx_.worker_get_efd(worker_, &ucx_events_);
+    if (status == UCS_OK) status = pack_address();
     if (status != UCS_OK) ucx_.worker_destroy(worker_);
   }
   if (status != UCS_OK) ucx_.cleanup(context_);
@@ -71,7 +82,6 @@ UcxWorker::~UcxWorker() {
   on_error_ = nullptr;
   for (auto& handler : handlers_) handler->on_message = nullptr;
   for (auto& [pointer, operation] : pending_) operation->done = nullptr;
-  if (listener_ != nullptr) ucx_.listener_destroy(listener_);
   while (!endpoints_.empty()) close(*endpoints_.begin());
   const auto end = std::chrono::steady_clock::now() + kClosing;
   while (!pending_.empty() && std::chrono::steady_clock::now() < end) {
@@ -134,31 +144,28 @@ ucs_status_t UcxWorker::arrived(void* handler,
   return UCS_OK;
 }
 
-PeerAddress UcxWorker::listen(const PeerAddress& address, OnConnection handler) {
-  on_connection_ = std::move(handler);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {address.get(), address.length};
-  params.conn_handler = {connected, this};
-  require(ucx_, ucx_.listener_create(worker_, &params, &listener_),
-          fmt::format("listen for peers on {}", address.text()));
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  require(ucx_, ucx_.listener_query(listener_, &attributes), "tell where it listens");
-  return {attributes.sockaddr, address.length};
-}
-
-void UcxWorker::connected(ucp_conn_request_h connection, void* worker) {
-  static_cast<UcxWorker*>(worker)->on_connection_(connection);
-}
-
 void UcxWorker::failed(void* worker, ucp_ep_h endpoint, ucs_status_t status) {
   auto* self = static_cast<UcxWorker*>(worker);
   if (self->on_error_) self->on_error_(endpoint, status);
 }
 
-Result<ucp_ep_h> UcxWorker::create_endpoint(ucp_ep_params_t params) {
-  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+ucs_status_t UcxWorker::pack_address() {
+  ucp_address_t* packed = nullptr;
+  size_t bytes = 0;
+  ucs_status_t status = ucx_.worker_get_address(worker_, &packed, &bytes);
+  if (status != UCS_OK) return status;
+  auto* begin = reinterpret_cast<const std::byte*>(packed);
+  address_.assign(begin, begin + bytes);
+  ucx_.worker_release_address(worker_, packed);
+  return status;
+}
+
+Result<ucp_ep_h> UcxWorker::create_endpoint(std::span<const std::byte> address) {
+  ++num_connects_[key_of(address)];  // UCX counts those that fail
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {failed, this};
   ucp_ep_h endpoint = nullptr;
@@ -168,23 +175,21 @@ Result<ucp_ep_h> UcxWorker::create_endpoint(ucp_ep_params_t params) {
   return endpoint;
 }
 
-Result<ucp_ep_h> UcxWorker::connect(const PeerAddress& address) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
-  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = {address.get(), address.length};
-  return create_endpoint(params);
+uint64_t UcxWorker::next_place(std::span<const std::byte> address) const {
+  auto found = num_connects_.find(key_of(address));
+  return found == num_connects_.end() ? 0 : found->second;
 }
 
-Result<ucp_ep_h> UcxWorker::accept(ucp_conn_request_h connection) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
-  params.conn_request = connection;
-  return create_endpoint(params);
-}
-
-void UcxWorker::reject(ucp_conn_request_h connection) {
-  ucx_.listener_reject(listener_, connection);
+Result<ucp_ep_h> UcxWorker::connect(std::span<const std::byte> address, uint64_t place) {
+  uint64_t next = next_place(address);
+  if (place < next || place - next > kMaxSkipped) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("it wants connection {} where {} is next", place, next)};
+  }
+  for (; next < place; ++next) {
+    if (Result<ucp_ep_h> skipped = create_endpoint(address)) close(*skipped);
+  }
+  return create_endpoint(address);
 }
 
 UcxWorker::Operation& UcxWorker::add_operation(std::shared_ptr<const void> keep, Done done) {
@@ -261,10 +266,10 @@ bool UcxWorker::progress() {
   return happened;
 }
 
-void UcxWorker::wait(std::chrono::milliseconds timeout) {
+void UcxWorker::wait(std::chrono::milliseconds timeout, int other) {
   if (ucx_.worker_arm(worker_) != UCS_OK) return;
-  pollfd events[] = {{ucx_events_, POLLIN, 0}, {wake_events_, POLLIN, 0}};
-  poll(events, 2, static_cast<int>(timeout.count()));
+  pollfd events[] = {{ucx_events_, POLLIN, 0}, {wake_events_, POLLIN, 0}, {other, POLLIN, 0}};
+  poll(events, 3, static_cast<int>(timeout.count()));
   eventfd_t count = 0;
   if ((events[1].revents & POLLIN) != 0) eventfd_read(wake_events_, &count);
 }

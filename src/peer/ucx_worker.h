@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "peer/frames.h"
-#include "peer/peer_address.h"
 #include "peer/ucx_library.h"
 
 namespace droidspeak {
@@ -33,9 +32,10 @@ class UcxWorker {
   using Done = std::function<void(ucs_status_t)>;
   using OnMessage = std::function<void(const ArrivedPeerMessage&)>;
   using OnError = std::function<void(ucp_ep_h, ucs_status_t)>;
-  using OnConnection = std::function<void(ucp_conn_request_h)>;
 
-  UcxWorker();   // throws Failure
+  // On these devices, as devices_around() names them, unless UCX_NET_DEVICES names others. Throws
+  // Failure.
+  explicit UcxWorker(const std::string& devices = "all");
   ~UcxWorker();  // closes every endpoint
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
@@ -44,12 +44,15 @@ class UcxWorker {
 
   void on_error(OnError handler) { on_error_ = std::move(handler); }
 
-  // The address that is really listened on (port 0: any free one). Throws Failure.
-  PeerAddress listen(const PeerAddress& address, OnConnection handler);
+  // How others' workers reach this one, for their connect(). Each worker has another.
+  const std::vector<std::byte>& address() const { return address_; }
 
-  Result<ucp_ep_h> connect(const PeerAddress& address);
-  Result<ucp_ep_h> accept(ucp_conn_request_h connection);
-  void reject(ucp_conn_request_h connection);
+  // Both sides make an endpoint to the other. UCX pairs those of two workers in the order in which
+  // they were made; so both must say the same `place`, how many came before. Those that were made
+  // there only (a meeting that did not come to its end) are made here too, and closed.
+  // `address` is believed: it must be from a node that has shown the secret.
+  Result<ucp_ep_h> connect(std::span<const std::byte> address, uint64_t place);
+  uint64_t next_place(std::span<const std::byte> address) const;
   // At once, without the other's consent. What is under way ends with an error, now or in
   // progress().
   void close(ucp_ep_h endpoint);
@@ -68,8 +71,9 @@ class UcxWorker {
 
   // True when something happened.
   bool progress();
-  // Until there is something to progress, wake() is called, or the time is over.
-  void wait(std::chrono::milliseconds timeout);
+  // Until there is something to progress, wake() is called, `other` can be read, or the time is
+  // over.
+  void wait(std::chrono::milliseconds timeout, int other = -1);
   // From any thread.
   void wake();
 
@@ -93,19 +97,19 @@ class UcxWorker {
                               size_t body_bytes,
                               const ucp_am_recv_param_t* param);
   static void failed(void* worker, ucp_ep_h endpoint, ucs_status_t status);
-  static void connected(ucp_conn_request_h connection, void* worker);
-  Result<ucp_ep_h> create_endpoint(ucp_ep_params_t params);
+  ucs_status_t pack_address();
+  Result<ucp_ep_h> create_endpoint(std::span<const std::byte> address);
 
   const UcxLibrary ucx_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
-  ucp_listener_h listener_ = nullptr;
+  std::vector<std::byte> address_;
   int ucx_events_ = -1;   // UCX's
   int wake_events_ = -1;  // ours
   std::vector<std::unique_ptr<Handler>> handlers_;
   OnError on_error_;
-  OnConnection on_connection_;
   std::unordered_set<ucp_ep_h> endpoints_;
+  std::unordered_map<std::string, uint64_t> num_connects_;  // by address
   std::unordered_map<Operation*, std::unique_ptr<Operation>> pending_;
 };
 

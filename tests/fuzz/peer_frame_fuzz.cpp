@@ -1,5 +1,5 @@
-// What a peer may send, whatever it is: greetings, requests (also with the signature that belongs
-// to them), heads and bodies of replies.
+// What a peer may send, whatever it is: greetings, introductions and requests (also with the
+// signature that belongs to them), heads and bodies of replies.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +20,14 @@ void parse_greetings(std::span<const std::byte> frame) {
   (void)static_cast<bool>(parse_peer_challenge(frame));
 }
 
-void parse_signed_request(std::span<const std::byte> frame, const PeerSession& session) {
+void parse_signed(std::span<const std::byte> frame, const PeerSession& session) {
   std::vector<std::byte> with_tag(frame.begin(), frame.end());
   PeerRequestTag tag = session.request_tag(frame);
   with_tag.insert(with_tag.end(), tag.begin(), tag.end());
+  for (PeerSide side : {PeerSide::kClient, PeerSide::kServer}) {
+    Result<PeerIntroduction> introduction = parse_peer_introduction(with_tag, side, session);
+    if (introduction && encode(*introduction, side, session) != with_tag) std::abort();
+  }
   Result<PeerRequest> request = parse_peer_request(with_tag, session);
   if (request && encode(*request, session) != with_tag) std::abort();
 }
@@ -49,7 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const PeerSession kSession("secret", {}, {});
   parse_greetings(frame);
   if (parse_peer_request(frame, kSession)) std::abort();  // it would take the secret
-  parse_signed_request(frame, kSession);
+  if (parse_peer_introduction(frame, PeerSide::kClient, kSession)) std::abort();
+  parse_signed(frame, kSession);
   if (Result<PeerReplyHead> head =
           parse_peer_reply_head(frame.first(std::min(size, kPeerReplyHeadBytes)))) {
     if (size < kPeerReplyHeadBytes) std::abort();

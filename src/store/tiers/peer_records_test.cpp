@@ -86,7 +86,7 @@ TEST_F(Records, SayWhoHasWhatOfABlock) {
   holding.entries.add(kv(3));
   std::string text = records_.holding_text(key_, holding);
   EXPECT_EQ(text, record("droidspeak:peer:block:" + key_.hex(),
-                         "\1" + node_text_ + holding.entries.text()));
+                         "\2" + node_text_ + holding.entries.text()));
   std::optional<PeerHolding> read = records_.parse_holding(key_, text);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->node, node_);
@@ -98,12 +98,12 @@ TEST_F(Records, SayWhoHasWhatOfABlock) {
 TEST_F(Records, OfAnotherVersionOrLengthAreNotRead) {
   const std::string name = PeerRecords::block_name(key_);
   const std::string rest = node_text_ + std::string(64, '\0');
-  EXPECT_TRUE(records_.parse_holding(key_, record(name, "\1" + rest)));
-  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\2" + rest)));
-  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\1" + rest + "x")));
-  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\1" + rest.substr(1))));
+  EXPECT_TRUE(records_.parse_holding(key_, record(name, "\2" + rest)));
+  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\1" + rest)));
+  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\2" + rest + "x")));
+  EXPECT_FALSE(records_.parse_holding(key_, record(name, "\2" + rest.substr(1))));
   EXPECT_FALSE(records_.parse_holding(key_, ""));
-  EXPECT_FALSE(records_.parse_holding(key_, std::string(32, '\1')));
+  EXPECT_FALSE(records_.parse_holding(key_, std::string(32, '\2')));
   EXPECT_FALSE(records_.parse_holding(key_, record(name, "")));
 }
 
@@ -111,7 +111,7 @@ TEST_F(Records, SayWhereANodeIs) {
   std::string text = records_.lease_text(node_, "10.0.0.1:7");
   std::string hex;
   for (int i = 0; i < 16; ++i) hex += "07";
-  EXPECT_EQ(text, record("droidspeak:peer:node:" + hex, "\00110.0.0.1:7"));
+  EXPECT_EQ(text, record("droidspeak:peer:node:" + hex, "\00210.0.0.1:7"));
   EXPECT_EQ(records_.parse_lease(node_, text), "10.0.0.1:7");
   EXPECT_FALSE(records_.parse_lease(filled_node(8), text)) << "another node's";
   EXPECT_FALSE(records_.parse_lease(node_, records_.lease_text(node_, "")));

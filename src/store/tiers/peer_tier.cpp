@@ -139,6 +139,7 @@ PeerTier::PeerTier(const PeerOptions& options, const HostTier& host, const Block
       std::make_unique<PeerServer>(PeerServerOptions{.listen = options.listen, .secret = secret},
                                    [this](const PeerKey& key) { return find_for_others(key); });
   client_ = std::make_unique<PeerClient>(PeerClientOptions{.secret = secret,
+                                                           .own_address = server_->address(),
                                                            .connect_deadline = options.stall,
                                                            .stall = options.stall,
                                                            .first_rest = options.first_pause,

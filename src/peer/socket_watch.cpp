@@ -1,0 +1,46 @@
+#include "peer/socket_watch.h"
+
+#include <array>
+
+#include <sys/epoll.h>
+
+#include "base/check.h"
+
+namespace droidspeak {
+
+SocketWatch::SocketWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  check(epoll_.get() >= 0, "a descriptor for watching sockets");
+}
+
+void SocketWatch::control(int operation, int socket, uint64_t name, For what) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (what == For::kReadingAndWriting) event.events |= EPOLLOUT;
+  event.data.u64 = name;
+  check(epoll_ctl(epoll_.get(), operation, socket, &event) == 0, "a socket can be watched");
+}
+
+void SocketWatch::add(int socket, uint64_t name, For what) {
+  control(EPOLL_CTL_ADD, socket, name, what);
+}
+
+void SocketWatch::change(int socket, uint64_t name, For what) {
+  control(EPOLL_CTL_MOD, socket, name, what);
+}
+
+void SocketWatch::remove(int socket) {
+  control(EPOLL_CTL_DEL, socket, 0, For::kReading);
+}
+
+std::vector<uint64_t> SocketWatch::ready() {
+  std::array<epoll_event, 64> events;
+  int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  std::vector<uint64_t> names;
+  for (int i = 0; i < count; ++i) {
+    uint64_t name = events[static_cast<size_t>(i)].data.u64;  // a copy: it is not aligned there
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace droidspeak

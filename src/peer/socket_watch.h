@@ -1,0 +1,34 @@
+// Which of many sockets have something to do. For one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/file_descriptor.h"
+
+namespace droidspeak {
+
+class SocketWatch {
+ public:
+  enum class For { kReading, kReadingAndWriting };
+
+  SocketWatch();
+
+  // Can be read when some socket is ready: to wait for that and other things.
+  int descriptor() const { return epoll_.get(); }
+
+  // `name` is what ready() says. A socket that is closed is watched no more.
+  void add(int socket, uint64_t name, For what);
+  void change(int socket, uint64_t name, For what);
+  void remove(int socket);
+
+  // Does not wait.
+  std::vector<uint64_t> ready();
+
+ private:
+  void control(int operation, int socket, uint64_t name, For what);
+
+  FileDescriptor epoll_;
+};
+
+}  // namespace droidspeak

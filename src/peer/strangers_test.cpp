@@ -1,0 +1,301 @@
+// Whoever comes to a node's port and is no node: whatever is said there, the node goes on serving,
+// and keeps nothing.
+#include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/test_wait.h"
+#include "peer/test_meeting.h"
+#include "peer/test_nodes.h"
+
+namespace droidspeak {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Status = PeerReadStatus;
+
+constexpr size_t kReadBytes = 60000;
+
+FileDescriptor connect_to(const std::string& text) {
+  PeerAddress address = *parse_peer_address(text);
+  FileDescriptor made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  check(::connect(made.get(), address.get(), address.length) == 0, "the node lets anybody connect");
+  return made;
+}
+
+// As much as the other side takes.
+void say(const FileDescriptor& to, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t sent = ::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return;
+    bytes = bytes.subspan(static_cast<size_t>(sent));
+  }
+}
+
+Bytes hear(const FileDescriptor& from, size_t bytes) {
+  Bytes heard(bytes);
+  ssize_t got = ::recv(from.get(), heard.data(), heard.size(), MSG_WAITALL);
+  heard.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return heard;
+}
+
+bool is_sent_away(const FileDescriptor& stranger) {
+  return hear(stranger, 1).empty();
+}
+
+size_t num_descriptors() {
+  auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+Bytes bytes_of(std::string_view text) {
+  auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+// A node that is read from all the time.
+class Strangers : public testing::Test {
+ protected:
+  Strangers() {
+    read_some();
+    before_ = num_descriptors();
+    reader_ = std::thread([this] {
+      while (!is_over_.load()) read_some();
+    });
+  }
+
+  // It was read from to the end, by the same connection, and nothing is left of the strangers.
+  ~Strangers() override {
+    is_over_.store(true);
+    reader_.join();
+    read_some();
+    EXPECT_EQ(client_.links().front().failures, 0U);
+    EXPECT_EQ(server_.counters().clients, 1U);
+    wait_until([this] { return num_descriptors() == before_; }, "the strangers' descriptors");
+  }
+
+  void read_some() {
+    auto answers = read_and_wait(client_, {server_.address(), test_items(20, kReadBytes)});
+    for (size_t i = 0; i < answers.size(); ++i)
+      EXPECT_TRUE(answers[i].bytes == test_entry(i, kReadBytes)) << "entry " << i;
+  }
+
+  FileDescriptor come() const { return connect_to(server_.address()); }
+
+  void expect_sent_away_for(const Bytes& bytes) {
+    for (int i = 0; i < 3; ++i) {
+      FileDescriptor stranger = come();
+      say(stranger, bytes);
+      EXPECT_TRUE(is_sent_away(stranger));
+    }
+    EXPECT_GE(server_.counters().refused, 3U);
+  }
+
+  // Up to the server's challenge, as a node does.
+  PeerSession greet(const FileDescriptor& stranger, const std::string& secret) {
+    PeerNonce nonce = random_nonce();
+    say(stranger, encode(PeerHello{nonce}));
+    auto challenge = parse_peer_challenge(hear(stranger, kPeerChallengeBytes));
+    return {secret, nonce, challenge->nonce};
+  }
+
+  PeerServer server_{{.listen = "127.0.0.1:0",
+                      .secret = kSecret,
+                      .greeting_deadline = std::chrono::milliseconds(300)},
+                     test_source(std::vector<size_t>(20, kReadBytes))};
+  PeerClient client_{patient_options(kSecret)};
+  size_t before_ = 0;
+  std::atomic<bool> is_over_ = false;
+  std::thread reader_;
+};
+
+// UCX's connection manager ends the process for them.
+TEST_F(Strangers, WithAHundredZeros) {
+  expect_sent_away_for(Bytes(100));
+}
+
+TEST_F(Strangers, WithAMegabyteOfZeros) {
+  expect_sent_away_for(Bytes(1 << 20));
+}
+
+TEST_F(Strangers, WithAHundredOnes) {
+  expect_sent_away_for(Bytes(100, std::byte{0xff}));
+}
+
+TEST_F(Strangers, WithRandomBytes) {
+  for (size_t bytes : {100, 4096, 65536}) expect_sent_away_for(test_entry(bytes, bytes));
+}
+
+TEST_F(Strangers, WithAnHttpRequest) {
+  expect_sent_away_for(bytes_of("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n\r\n"));
+}
+
+TEST_F(Strangers, WithUcxsOwnMagic) {
+  Bytes bytes = bytes_of("\x78\x56\x34\x12\xbe\xba\xfe\xca");
+  bytes.resize(100, std::byte{0xff});
+  expect_sent_away_for(bytes);
+}
+
+TEST_F(Strangers, WithAGreetingAndZeros) {
+  Bytes bytes = encode(PeerHello{random_nonce()});
+  bytes.resize(200);
+  FileDescriptor stranger = come();
+  say(stranger, bytes);
+  hear(stranger, kPeerChallengeBytes);
+  EXPECT_TRUE(is_sent_away(stranger));
+}
+
+TEST_F(Strangers, WithAnEndlessIntroduction) {
+  FileDescriptor stranger = come();
+  PeerSession session = greet(stranger, kSecret);
+  Bytes bytes = encode(PeerIntroduction{Bytes(1), 0}, PeerSide::kClient, session);
+  std::fill(bytes.begin() + 4, bytes.begin() + 8, std::byte{0xff});  // its length
+  say(stranger, bytes);
+  EXPECT_TRUE(is_sent_away(stranger));
+}
+
+TEST_F(Strangers, WithAnotherSecret) {
+  FileDescriptor stranger = come();
+  PeerSession session = greet(stranger, "a guess");
+  say(stranger, encode(PeerIntroduction{Bytes(200), 0}, PeerSide::kClient, session));
+  EXPECT_TRUE(is_sent_away(stranger));
+}
+
+// What one has heard of another meeting does not help.
+TEST_F(Strangers, WhoRepeatAnIntroduction) {
+  UcxWorker worker;
+  PeerSession old(kSecret, random_nonce(), random_nonce());
+  FileDescriptor stranger = come();
+  greet(stranger, kSecret);
+  say(stranger, encode(PeerIntroduction{worker.address(), 0}, PeerSide::kClient, old));
+  EXPECT_TRUE(is_sent_away(stranger));
+}
+
+TEST_F(Strangers, WhoStopInTheMiddle) {
+  Bytes hello = encode(PeerHello{random_nonce()});
+  FileDescriptor first = come();
+  say(first, std::span(hello).first(17));
+  FileDescriptor second = come();
+  greet(second, kSecret);
+  EXPECT_TRUE(is_sent_away(first));
+  EXPECT_TRUE(is_sent_away(second));
+}
+
+TEST_F(Strangers, WhoGoInTheMiddle) {
+  Bytes hello = encode(PeerHello{random_nonce()});
+  for (size_t bytes : {size_t{0}, size_t{17}, kPeerHelloBytes}) {
+    FileDescriptor stranger = come();
+    say(stranger, std::span(hello).first(bytes));
+  }
+  wait_until([this] { return server_.counters().refused >= 3; });
+}
+
+TEST_F(Strangers, TwoHundredWhoSayNothing) {
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(come());
+  PeerClient another(patient_options(kSecret));
+  auto answers = read_and_wait(another, {server_.address(), test_items(1, kReadBytes)});
+  EXPECT_EQ(answers[0].status, Status::kHere);
+  for (const FileDescriptor& stranger : strangers) EXPECT_TRUE(is_sent_away(stranger));
+  EXPECT_EQ(server_.counters().refused, 200U);
+}
+
+// Nobody comes while there are no descriptors; and nobody turns round and round meanwhile.
+TEST(PeerDoor, WaitsForDescriptors) {
+  UcxWorker worker;
+  OpenDoor door(worker, kSecret);
+  FileDescriptor stranger = connect_to(door.address());
+  FileDescriptor next(::dup(stranger.get()));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none{static_cast<rlim_t>(next.get() + 1), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  door.progress();
+  pollfd event{door.descriptor(), POLLIN, 0};
+  EXPECT_EQ(::poll(&event, 1, 0), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  say(stranger, encode(PeerHello{random_nonce()}));
+  wait_until([&] {
+    door.progress();
+    Bytes heard(kPeerChallengeBytes);
+    return ::recv(stranger.get(), heard.data(), heard.size(), MSG_DONTWAIT) > 0;
+  });
+}
+
+// UCX pairs endpoints by the order in which they are made, which a meeting that one side thinks to
+// have ended and the other does not would confuse.
+TEST(PeerDoor, MeetingsThatEndHalfwayDoNotConfuseTheNext) {
+  UcxWorker server;
+  UcxWorker client;
+  OpenDoor door(server, kSecret);
+  int num_heard = 0;
+  server.on_message(PeerMessage::kHello, [&](const ArrivedPeerMessage& message) {
+    EXPECT_EQ(message.from, door.last());
+    ++num_heard;
+  });
+  auto meanwhile = [&] {
+    door.progress();
+    server.progress();
+  };
+  SocketWatch watch;
+  auto hear_hello = [&](ucp_ep_h endpoint, int times) {
+    auto hello = std::make_shared<Bytes>(encode(PeerHello{random_nonce()}));
+    client.send(endpoint, {.id = PeerMessage::kHello, .body = *hello, .keep = hello}, nullptr);
+    wait_until([&] {
+      client.progress();
+      meanwhile();
+      return num_heard == times;
+    });
+  };
+  TestWay first = find_way(client, watch, door.address(), meanwhile);
+  hear_hello(first.endpoint, 1);
+  for (int i = 0; i < 3; ++i) meet(client, watch, door.address(), meanwhile);  // server's only
+  TestWay second = find_way(client, watch, door.address(), meanwhile);
+  EXPECT_EQ(second.knock.node().place, 4U);
+  hear_hello(second.endpoint, 2);
+  for (int i = 0; i < 3; ++i) {  // client's only
+    const Bytes& address = second.knock.node().address;
+    ASSERT_TRUE(client.connect(address, client.next_place(address)));
+  }
+  TestWay third = find_way(client, watch, door.address(), meanwhile,
+                           client.next_place(second.knock.node().address));
+  EXPECT_EQ(third.knock.node().place, 8U);
+  hear_hello(third.endpoint, 3);
+}
+
+// What answers at the address is no node.
+TEST(PeerClientAtAStrangersDoor, LosesWhatItAskedFor) {
+  for (const Bytes& answer :
+       {Bytes(100), test_entry(1, 100), bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        encode(PeerChallenge{random_nonce(), {}})}) {
+    FileDescriptor listener = listen_on(*parse_peer_address("127.0.0.1:0"));
+    PeerAddress address;
+    address.length = sizeof address.storage;
+    getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
+    std::thread stranger([&] {
+      pollfd event{listener.get(), POLLIN, 0};
+      ::poll(&event, 1, -1);
+      FileDescriptor client(::accept(listener.get(), nullptr, nullptr));
+      say(client, answer);
+      EXPECT_FALSE(hear(client, kPeerHelloBytes).empty());
+      EXPECT_TRUE(is_sent_away(client));
+    });
+    PeerClientOptions options = patient_options(kSecret);
+    options.first_rest = std::chrono::hours(1);
+    if (answer.size() < kPeerChallengeBytes) options.connect_deadline = std::chrono::seconds(1);
+    PeerClient client(options);
+    auto answers = read_and_wait(client, {address.text(), test_items(1, 100)});
+    EXPECT_EQ(answers[0].status, Status::kLost);
+    stranger.join();
+  }
+}
+
+}  // namespace
+}  // namespace droidspeak
