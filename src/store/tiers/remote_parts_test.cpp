@@ -294,7 +294,7 @@ TEST(LeavableThreads, EndOrAreLeftBehind) {
   EXPECT_FALSE(seen.expired()) << "it parks with what it owns";
 }
 
-TEST(RemoteTablesName, IsOfTheBaseAndTheSecret) {
+TEST(RemoteTablesName, IsOfTheVersionTheBaseItsRopeAndTheSecret) {
   const KvLayout layout{.num_layers = 4, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF16};
   auto name = [](const CodedModel& model, const KvLayout& shape, uint64_t secret) {
     ValueSeal seal(test_bytes(secret, 32));
@@ -302,11 +302,16 @@ TEST(RemoteTablesName, IsOfTheBaseAndTheSecret) {
   };
   const CodedModel model{test_key(500), test_frequencies(16)};
   const std::string first = name(model, layout, 1);
-  EXPECT_TRUE(first.starts_with("ds1:tables:" + test_key(500).hex() + ":")) << first;
-  EXPECT_EQ(first.size(), 11u + 64 + 1 + 8);
+  const std::string begin = fmt::format("ds1:tables:v{}:", kTablesVersion);
+  EXPECT_TRUE(first.starts_with(begin)) << first << ": builds with another form have another name";
+  EXPECT_EQ(first.size(), begin.size() + 64 + 1 + 8);
   EXPECT_EQ(name(model, layout, 1), first);
   EXPECT_NE(name(model, layout, 2), first) << "who has another secret could not read these";
   EXPECT_NE(name({test_key(501), test_frequencies(16)}, layout, 1), first);
+  EXPECT_NE(name({test_key(500), test_frequencies(8)}, layout, 1), first);
+  CodedModel finer = model;
+  finer.step_factors = {1.0f, 0.5f};
+  EXPECT_NE(name(finer, layout, 1), first);
   EXPECT_EQ(name({Digest{}, test_frequencies(16)}, layout, 1), "") << "of no model";
   KvLayout bytes = layout;
   bytes.dtype = DType::kI8;
