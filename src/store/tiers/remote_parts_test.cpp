@@ -4,10 +4,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/leavable_threads.h"
 #include "codec/test_values.h"
+#include "store/remote_options.h"
 #include "store/test_entries.h"
+#include "store/tiers/peer_tier.h"
 #include "store/tiers/remote_index.h"
 #include "store/tiers/remote_tables.h"
 #include "store/tiers/remote_value.h"
@@ -316,6 +321,28 @@ TEST(RemoteTablesName, IsOfTheVersionTheBaseItsRopeAndTheSecret) {
   KvLayout bytes = layout;
   bytes.dtype = DType::kI8;
   EXPECT_EQ(name(model, bytes, 1), "") << "8 bits are not coded once more";
+}
+
+// As on a host in FIPS mode, whose provider has HMAC-SHA256 and no Poly1305.
+TEST(RemoteSecret, IsRefusedWhereThereIsNoPoly1305) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "secret";
+  write_file_atomically(path, std::string(16, 's'));
+  const PeerOptions peer{.listen = "127.0.0.1:1",
+                         .directory = {.addresses = {{"127.0.0.1", 1}}},
+                         .secret = test_bytes(1, 32)};
+  check_peer_options(peer);
+  ASSERT_EQ(EVP_set_default_properties(nullptr, "fips=yes"), 1);
+  std::string said;
+  try {
+    read_remote_secret(path);
+  } catch (const Failure& failure) {
+    said = failure.what();
+  }
+  EXPECT_THROW(check_peer_options(peer), Failure);
+  ASSERT_EQ(EVP_set_default_properties(nullptr, ""), 1);
+  EXPECT_NE(said.find("Poly1305"), std::string::npos) << said;
+  EXPECT_NE(said.find("FIPS"), std::string::npos) << said;
 }
 
 }  // namespace
