@@ -86,6 +86,7 @@ json describe_member(const MemberCheck& member) {
               {"path", member.path.string()},
               {"fits", member.problem.empty()}};
   if (!member.problem.empty()) row["problem"] = member.problem;
+  if (!member.has_tokenizer) row["note"] = kNoTokenizer;
   return row;
 }
 
@@ -142,6 +143,8 @@ json describe_adapter(const std::filesystem::path& path) {
                  {"rank", config.get_int("r", 1, 65536)},
                  {"tensors", file.tensors().size()},
                  {"intact", true}};
+  if (config.is_text("base_model_name_or_path"))
+    report["made_for"] = config.get_string("base_model_name_or_path");
   if (config.has("alora_invocation_tokens"))
     report["invocation_tokens"] = config.get_ints("alora_invocation_tokens", 0, INT32_MAX);
   return report;

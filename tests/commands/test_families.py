@@ -255,3 +255,19 @@ def test_a_base_without_a_tokenizer_is_no_family(program, parts, tmp_path):
     assert "tokenizer" in refusal(program, "family", "init", gguf, "--out", tmp_path / "new")
     family = parts / "family.json"
     assert "tokenizer" in members(program, family, 1)["base"]["problem"]
+
+
+def test_a_variant_that_reads_texts_as_the_base_does_is_said(program, parts, tmp_path):
+    """Its own tokenizer may have been left behind: nothing tells whether it was the same."""
+    for name in ("with", "without"):
+        shutil.copytree(parts / "base", parts / name)
+    for file in (parts / "without").glob("tokenizer*"):
+        file.unlink()
+    arguments = ["family", "init", parts / "base", parts / "with", parts / "without", "--out"]
+    done = program.run(*arguments, tmp_path / "text.json")
+    assert done.returncode == 0 and "note: " in done.stdout and "the base's is used" in done.stdout
+    made = make(program, *arguments[2:], tmp_path / "family.json")
+    assert len(made["notes"]) == 1 and '"without"' in made["notes"][0]
+    found = members(program, made["family"], 0)
+    assert "the base's is used" in found["without"]["note"]
+    assert "note" not in found["with"] and "note" not in found["base"]
