@@ -9,6 +9,7 @@
 #include "model/checkpoint.h"
 #include "model/family_check.h"
 #include "model/gguf_adapter.h"
+#include "sharing/coded_family.h"
 #include "sharing/plan_book.h"
 #include "store/cache_store.h"
 #include "workspace.h"
@@ -90,6 +91,18 @@ json describe_member(const MemberCheck& member) {
   return row;
 }
 
+// How finely caches are coded, as `serve` would read it.
+json describe_codec_steps(const FamilyFile& file) {
+  json row = {{"path", file.codec_steps.string()}, {"fits", true}};
+  try {
+    static_cast<void>(read_step_factors(file.codec_steps, load_config(file.base.path)));
+  } catch (const Failure& failure) {
+    row["fits"] = false;
+    row["problem"] = failure.what();
+  }
+  return row;
+}
+
 // Says for every variant whether it fits. Where all do, everything is loaded, so that what is wrong
 // with weights shows here, too.
 json describe_family(const std::filesystem::path& path) {
@@ -100,6 +113,10 @@ json describe_family(const std::filesystem::path& path) {
   for (const MemberCheck& member : check_members(file)) {
     report["variants"].push_back(describe_member(member));
     fits = fits && member.problem.empty();
+  }
+  if (fits && !file.codec_steps.empty()) {
+    report["codec_steps"] = describe_codec_steps(file);
+    fits = report["codec_steps"]["fits"].get<bool>();
   }
   report["intact"] = fits;
   if (!fits) return report;

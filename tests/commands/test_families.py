@@ -271,3 +271,24 @@ def test_a_variant_that_reads_texts_as_the_base_does_is_said(program, parts, tmp
     found = members(program, made["family"], 0)
     assert "the base's is used" in found["without"]["note"]
     assert "note" not in found["with"] and "note" not in found["base"]
+
+
+def test_codec_steps_are_checked(program, parts):
+    """`serve` would end with the same words, whether anything is coded or not."""
+    family = parts / "family.json"
+    config = json.loads((parts / "base" / "config.json").read_text())
+    channels = config["num_key_value_heads"] * config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    steps = {"layers": [{"keys": [0] * channels, "values": [0] * channels} for _ in range(config["num_hidden_layers"])]}
+    (parts / "steps.json").write_text(json.dumps(steps))
+    edit(family, codec_steps="steps.json")
+    done = program.run("inspect", family, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["codec_steps"]["fits"]
+    steps["layers"][0]["keys"].pop()
+    for text in (json.dumps(steps), "{", None):
+        (parts / "steps.json").unlink()
+        if text is not None:
+            (parts / "steps.json").write_text(text)
+        done = program.run("inspect", family, "--json")
+        found = json.loads(done.stdout)
+        assert done.returncode == 1 and not found["intact"] and str(parts / "steps.json") in found["codec_steps"]["problem"]
+        assert found["codec_steps"]["problem"] in refusal(program, "serve", "--family", family, "--device", "cpu", "--port", 0)
