@@ -188,6 +188,8 @@ def test_what_cannot_be_a_member_is_said(program, parts, tmp_path):
 
 
 def test_adapters_and_experts_are_described(program):
+    found = program.run("inspect", pathlib.Path(program.family).parent / "adapters" / "alpha", "--json")
+    assert json.loads(found.stdout)["made_for"] == "base", "by its own word"
     found = program.run("inspect", MODELS / "mixtral" / "adapter.gguf", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["kind"] == "adapter" and json.loads(found.stdout)["architecture"] == "llama"
