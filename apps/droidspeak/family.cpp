@@ -193,6 +193,16 @@ std::vector<std::string> next_commands(const FamilyFile& file,
   return commands;
 }
 
+std::vector<std::string> notes_on(const std::vector<MemberCheck>& members) {
+  std::vector<std::string> notes;
+  for (const MemberCheck& member : members) {
+    if (!member.has_tokenizer)
+      notes.push_back(
+          fmt::format("\"{}\" ({}): {}", member.name, member.path.string(), kNoTokenizer));
+  }
+  return notes;
+}
+
 void run_init(const InitOptions& options) {
   FamilyFile file = family_of(options);
   const std::vector<MemberCheck> members = require_fit(file);
@@ -201,10 +211,14 @@ void run_init(const InitOptions& options) {
   const json family = describe(file);
   write_file_atomically(file.path, family.dump(2) + "\n");
   const std::vector<std::string> next = next_commands(file, members);
+  const std::vector<std::string> notes = notes_on(members);
   if (options.common.wants_json)
-    return print_json({{"family", file.path.string()}, {"content", family}, {"next", next}});
-  fmt::print("wrote {}: {} and {} variants that fit it, {} plan books\nnext:\n", file.path.string(),
+    return print_json(
+        {{"family", file.path.string()}, {"content", family}, {"notes", notes}, {"next", next}});
+  fmt::print("wrote {}: {} and {} variants that fit it, {} plan books\n", file.path.string(),
              file.base.name, file.variants.size(), file.plan_books.size());
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
+  fmt::print("next:\n");
   for (const std::string& command : next) fmt::print("  {}\n", command);
 }
 

@@ -9,6 +9,7 @@
 #include "model/checkpoint.h"
 #include "model/family_check.h"
 #include "model/gguf_adapter.h"
+#include "sharing/coded_family.h"
 #include "sharing/plan_book.h"
 #include "store/cache_store.h"
 #include "workspace.h"
@@ -86,6 +87,19 @@ json describe_member(const MemberCheck& member) {
               {"path", member.path.string()},
               {"fits", member.problem.empty()}};
   if (!member.problem.empty()) row["problem"] = member.problem;
+  if (!member.has_tokenizer) row["note"] = kNoTokenizer;
+  return row;
+}
+
+// How finely caches are coded, as `serve` would read it.
+json describe_codec_steps(const FamilyFile& file) {
+  json row = {{"path", file.codec_steps.string()}, {"fits", true}};
+  try {
+    static_cast<void>(read_step_factors(file.codec_steps, load_config(file.base.path)));
+  } catch (const Failure& failure) {
+    row["fits"] = false;
+    row["problem"] = failure.what();
+  }
   return row;
 }
 
@@ -99,6 +113,10 @@ json describe_family(const std::filesystem::path& path) {
   for (const MemberCheck& member : check_members(file)) {
     report["variants"].push_back(describe_member(member));
     fits = fits && member.problem.empty();
+  }
+  if (fits && !file.codec_steps.empty()) {
+    report["codec_steps"] = describe_codec_steps(file);
+    fits = report["codec_steps"]["fits"].get<bool>();
   }
   report["intact"] = fits;
   if (!fits) return report;
@@ -142,6 +160,8 @@ json describe_adapter(const std::filesystem::path& path) {
                  {"rank", config.get_int("r", 1, 65536)},
                  {"tensors", file.tensors().size()},
                  {"intact", true}};
+  if (config.is_text("base_model_name_or_path"))
+    report["made_for"] = config.get_string("base_model_name_or_path");
   if (config.has("alora_invocation_tokens"))
     report["invocation_tokens"] = config.get_ints("alora_invocation_tokens", 0, INT32_MAX);
   return report;

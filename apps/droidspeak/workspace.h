@@ -30,6 +30,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
                                           const ModelConfig& config);
 // check_family(), and that the base brings a tokenizer, without which nothing can be asked.
 std::vector<MemberCheck> check_members(const FamilyFile& file);
+// What is said of members without MemberCheck::has_tokenizer.
+inline constexpr const char* kNoTokenizer = "it brings no tokenizer: the base's is used";
 DType parse_kv_dtype(const std::string& name, const Device& device, Precision precision);
 Precision parse_precision(const std::string& name);
 // 0 for "auto": what kv_budget() finds right.

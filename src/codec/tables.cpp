@@ -15,7 +15,6 @@ namespace droidspeak {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'D', 'S', 'T', 'A', 'B', 'L', 'E', '\n'};
-constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxChannels = 1 << 16;
 
@@ -58,8 +57,9 @@ Result<TablesHeader> parse_header(std::span<const std::byte> bytes) {
     return bad_tables(fmt::format("{} bytes, a header has {}", bytes.size(), sizeof header));
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != kMagic) return bad_tables("do not start as tables do");
-  if (header.version != kVersion)
-    return bad_tables(fmt::format("version {}, this program reads {}", header.version, kVersion));
+  if (header.version != kTablesVersion)
+    return bad_tables(
+        fmt::format("version {}, this program reads {}", header.version, kTablesVersion));
   bool is_in_range = header.num_layers - 1 < kMaxLayers && header.num_kv_heads - 1 < kMaxChannels &&
                      header.head_dim - 1 < kMaxChannels &&
                      uint64_t{header.num_kv_heads} * header.head_dim <= kMaxChannels &&
@@ -177,7 +177,7 @@ size_t CodecTables::turned_pairs(int32_t layer) const {
 
 std::vector<std::byte> CodecTables::serialise() const {
   TablesHeader header{kMagic,
-                      kVersion,
+                      kTablesVersion,
                       static_cast<uint32_t>(num_layers()),
                       static_cast<uint32_t>(contents_.num_kv_heads),
                       static_cast<uint32_t>(contents_.head_dim),

@@ -24,6 +24,8 @@ enum class KvHalf : uint8_t { kKeys = 0, kValues = 1 };
 // multiple of it with channels that take no room.
 inline constexpr size_t kLanes = 32;
 
+inline constexpr uint32_t kTablesVersion = 2;  // of what serialise() writes
+
 inline constexpr uint8_t kZeros = 0;  // the distribution of such channels
 inline constexpr size_t kNumDistributions = 16;
 

@@ -9,7 +9,7 @@
 
 #include "base/test_wait.h"
 #include "engine/engine_fixture.h"
-#include "support/forwarding_ops.h"
+#include "engine/slow_ops.h"
 
 namespace droidspeak {
 namespace {
@@ -315,20 +315,10 @@ TEST(Engine, DrainFinishesWhatRunsAndRefusesWhatComes) {
 }
 
 // Neither for those that ran nor for those that waited, with and without checks.
-// A step takes 20 ms, and an answer of 3000 tokens a minute.
-class SlowOps final : public ForwardingOps {
- public:
-  using ForwardingOps::ForwardingOps;
-
-  void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ForwardingOps::embed(table, tokens, out);
-  }
-};
-
 TEST(Engine, DrainDoesNotWaitForWhatWasGivenUp) {
   TinyFamily family;
   SlowOps ops(family.ops());
+  ops.pause = milliseconds(20);
   for (auto checks : {EngineOptions::Checks::kNone, EngineOptions::Checks::kEachStep}) {
     EngineOptions options = tiny_options();
     options.checks = checks;

@@ -7,6 +7,7 @@
 #include "device/late_device.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
+#include "engine/slow_ops.h"
 
 namespace droidspeak {
 namespace {
@@ -18,10 +19,18 @@ class LateCopies : public testing::Test {
     device_.become_late();
     EngineOptions options = tiny_options();
     options.checks = EngineOptions::Checks::kNone;
-    engine_ = std::make_unique<Engine>(*ops_, family_.file(), options);
+    engine_ = std::make_unique<Engine>(slow_, family_.file(), options);
   }
 
   ~LateCopies() override { device_.open(); }
+
+  // Runs while the test lasts.
+  std::shared_ptr<TokenStream> start_another() {
+    slow_.pause = std::chrono::milliseconds(20);
+    auto stream = engine_->submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
+    EXPECT_TRUE((*stream)->next(std::chrono::seconds(60)));
+    return *stream;
+  }
 
   Outcome run(const std::vector<int32_t>& prompt, int32_t max_tokens) {
     return generate(*engine_, {.model = "base", .prompt = prompt, .max_tokens = max_tokens});
@@ -30,6 +39,7 @@ class LateCopies : public testing::Test {
   TinyFamily family_;
   LateDevice device_;
   std::unique_ptr<Ops> ops_;
+  SlowOps slow_{*ops_};
   std::unique_ptr<Engine> engine_;
 };
 
@@ -49,9 +59,7 @@ TEST_F(LateCopies, DoNotDelayAnswersAndAreThereForTheNextRequest) {
 
 TEST_F(LateCopies, OfASenderAreWaitedForWhileOthersRun) {
   std::vector<int32_t> prompt = random_prompt(5, 4 * kBlockTokens + 5);
-  auto other = engine_->submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
-  ASSERT_TRUE(other);
-  ASSERT_TRUE((*other)->next(std::chrono::seconds(60)));
+  auto other = start_another();
   device_.close();
   ASSERT_TRUE(run(prompt, 4).finished);
   auto receiver = std::async(std::launch::async, [&] {
@@ -68,15 +76,13 @@ TEST_F(LateCopies, OfASenderAreWaitedForWhileOthersRun) {
   EXPECT_EQ(outcome.report.sender, "base");
   EXPECT_EQ(outcome.report.plan, "reuse");
   EXPECT_EQ(outcome.report.reused_tokens, 4 * kBlockTokens);
-  (*other)->cancel();
+  other->cancel();
 }
 
 // Whoever takes nothing of what is being copied is answered at once.
 TEST_F(LateCopies, OfASenderDelayNobodyElse) {
   std::vector<int32_t> prompt = random_prompt(5, 4 * kBlockTokens + 5);
-  auto other = engine_->submit({.model = "base", .prompt = {1, 2, 3}, .max_tokens = 3000});
-  ASSERT_TRUE(other);
-  ASSERT_TRUE((*other)->next(std::chrono::seconds(60)));
+  auto other = start_another();
   device_.close();
   ASSERT_TRUE(run(prompt, 4).finished);
   GenerationRequest salted{
@@ -106,7 +112,7 @@ TEST_F(LateCopies, OfASenderDelayNobodyElse) {
       << "this one takes some, although it names nobody";
   device_.open();
   EXPECT_EQ(receiver.get().report.sender, "base");
-  (*other)->cancel();
+  other->cancel();
 }
 
 // Tokens that are looked at are read into the blocks that are being copied.

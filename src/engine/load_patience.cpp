@@ -20,9 +20,8 @@ constexpr double kTogetherSeconds = 0.1;
 
 }  // namespace
 
-TierSet LoadPatience::resting_tiers(const Sequence& sequence) const {
+TierSet LoadPatience::resting_tiers(const Sequence& sequence, TimePoint now) const {
   TierSet resting;
-  auto now = std::chrono::steady_clock::now();
   bool has_lost_enough = sequence.lost_load_seconds >= most_lost_seconds(sequence);
   for (Tier tier : kAllTiers) {
     size_t i = index_of(tier);
@@ -65,13 +64,11 @@ size_t LoadPatience::blocks_together(Tier tier, double block_bytes) const {
 }
 
 // A tier is not to blame for time that another one has lost before.
-void LoadPatience::note_failure(Sequence& sequence, const LoadFailure& failure) {
+void LoadPatience::note_failure(Sequence& sequence, const LoadFailure& failure, TimePoint now) {
   bool has_stalled = failure.reason == LoadFailure::Reason::kStalled;
   Tier stalled = failure.tier != Tier::kHost ? failure.tier : sequence.load_tier;
-  if (has_stalled && stalled != Tier::kHost && sequence.lost_load_seconds == 0) {
-    rests_until_[index_of(stalled)] =
-        std::chrono::steady_clock::now() + kRestStalls * stall_of(stalled);
-  }
+  if (has_stalled && stalled != Tier::kHost && sequence.lost_load_seconds == 0)
+    rests_until_[index_of(stalled)] = now + kRestStalls * stall_of(stalled);
   if (is_behind_link(sequence.load_tier))
     sequence.lost_load_seconds += sequence.reuse->elapsed_seconds();
 }

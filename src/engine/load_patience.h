@@ -16,16 +16,16 @@ class LoadPatience {
   LoadPatience(const CostModel& costs, const CacheStore& store, std::chrono::milliseconds stall)
       : costs_(costs), store_(store), stall_(stall) {}
 
-  // That the sequence should not read from now.
-  TierSet resting_tiers(const Sequence& sequence) const;
+  // That the sequence should not read from at this time.
+  TierSet resting_tiers(const Sequence& sequence, TimePoint now) const;
   // Of loading what the sequence has chosen from its load_tier.
   LoadLimits limits_of(const Sequence& sequence) const;
   // Over a link, for blocks of about so many bytes; 0: all of them.
   size_t blocks_together(Tier tier, double block_bytes) const;
   // What its loads over links may lose in all, should it be computed in the end.
   double most_lost_seconds(const Sequence& sequence) const;
-  // The sequence's load has failed.
-  void note_failure(Sequence& sequence, const LoadFailure& failure);
+  // The sequence's load has failed at this time.
+  void note_failure(Sequence& sequence, const LoadFailure& failure, TimePoint now);
 
  private:
   std::chrono::milliseconds stall_of(Tier tier) const;

@@ -38,6 +38,7 @@ class Patience : public testing::Test {
   CacheStore store_{{.host_bytes = uint64_t{1} << 20}, clock_};
   CostModel costs_{{.token_seconds = 1e-3, .attention_seconds = 1e-6}, 4};
   const std::vector<Tier> none_ = {};
+  const TimePoint now_{hours(1000)};
 };
 
 TEST_F(Patience, IsThatOfTheTier) {
@@ -78,12 +79,12 @@ TEST_F(Patience, LeavesATierAloneThatHasStalled) {
   for (Tier tier : {Tier::kDisk, Tier::kPeer, Tier::kRemote}) {
     Sequence sequence = loading_from(Tier::kDisk);
     LoadPatience patience = with_stall(hours(1));
-    EXPECT_EQ(names(patience.resting_tiers(sequence)), none_);
-    patience.note_failure(sequence, {.reason = Reason::kMissing, .text = "", .tier = tier});
-    EXPECT_EQ(names(patience.resting_tiers(sequence)), none_) << "what is gone says nothing";
-    patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = tier});
-    EXPECT_EQ(names(patience.resting_tiers(sequence)), std::vector{tier});
-    EXPECT_EQ(names(patience.resting_tiers(loading_from(Tier::kHost))), std::vector{tier})
+    EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), none_);
+    patience.note_failure(sequence, {.reason = Reason::kMissing, .text = "", .tier = tier}, now_);
+    EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), none_) << "what is gone says nothing";
+    patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = tier}, now_);
+    EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), std::vector{tier});
+    EXPECT_EQ(names(patience.resting_tiers(loading_from(Tier::kHost), now_)), std::vector{tier})
         << "so does everybody";
   }
 }
@@ -91,37 +92,47 @@ TEST_F(Patience, LeavesATierAloneThatHasStalled) {
 TEST_F(Patience, BlamesTheSlowestTierWhenNoneIsKnown) {
   Sequence sequence = loading_from(Tier::kDisk);
   LoadPatience patience = with_stall(hours(1));
-  patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = Tier::kHost});
-  EXPECT_EQ(names(patience.resting_tiers(sequence)), std::vector{Tier::kDisk});
+  patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = Tier::kHost},
+                        now_);
+  EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), std::vector{Tier::kDisk});
   Sequence in_memory = loading_from(Tier::kHost);
   LoadPatience other = with_stall(hours(1));
-  other.note_failure(in_memory, {.reason = Reason::kStalled, .text = "", .tier = Tier::kHost});
-  EXPECT_EQ(names(other.resting_tiers(in_memory)), none_) << "memory never rests";
+  other.note_failure(in_memory, {.reason = Reason::kStalled, .text = "", .tier = Tier::kHost},
+                     now_);
+  EXPECT_EQ(names(other.resting_tiers(in_memory, now_)), none_) << "memory never rests";
 }
 
 TEST_F(Patience, BlamesNobodyForTimeThatWasLostBefore) {
   Sequence sequence = loading_from(Tier::kDisk);
   sequence.lost_load_seconds = 0.001;
   LoadPatience patience = with_stall(hours(1));
-  patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = Tier::kDisk});
-  EXPECT_EQ(names(patience.resting_tiers(sequence)), none_);
+  patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = Tier::kDisk},
+                        now_);
+  EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), none_);
 }
 
-TEST_F(Patience, LeavesTheTierAloneForSomeStallsOnly) {
-  Sequence sequence = loading_from(Tier::kDisk);
-  LoadPatience patience = with_stall(milliseconds(0));
-  patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = Tier::kDisk});
-  EXPECT_EQ(names(patience.resting_tiers(sequence)), none_);
+TEST_F(Patience, LeavesTheTierAloneForTenStallsOnly) {
+  for (auto [tier, stall] :
+       {std::pair(Tier::kDisk, milliseconds(hours(1))), {Tier::kRemote, milliseconds(300)}}) {
+    Sequence sequence = loading_from(Tier::kDisk);
+    LoadPatience patience = with_stall(hours(1));
+    patience.note_failure(sequence, {.reason = Reason::kStalled, .text = "", .tier = tier}, now_);
+    const TimePoint end = now_ + 10 * stall;
+    EXPECT_EQ(names(patience.resting_tiers(sequence, end - milliseconds(1))), std::vector{tier});
+    EXPECT_EQ(names(patience.resting_tiers(sequence, end)), none_);
+  }
 }
 
 TEST_F(Patience, LeavesLinksAloneThatHaveCostARequestEnough) {
   Sequence sequence = loading_from(Tier::kDisk);
   LoadPatience patience = with_stall(hours(1));
   sequence.lost_load_seconds = 0.199;
-  EXPECT_EQ(names(patience.resting_tiers(sequence)), none_);
+  EXPECT_EQ(names(patience.resting_tiers(sequence, now_)), none_);
   sequence.lost_load_seconds = 0.2;
-  EXPECT_EQ(names(patience.resting_tiers(sequence)), (std::vector{Tier::kPeer, Tier::kRemote}));
-  EXPECT_EQ(names(patience.resting_tiers(loading_from(Tier::kDisk))), none_) << "others have time";
+  EXPECT_EQ(names(patience.resting_tiers(sequence, now_)),
+            (std::vector{Tier::kPeer, Tier::kRemote}));
+  EXPECT_EQ(names(patience.resting_tiers(loading_from(Tier::kDisk), now_)), none_)
+      << "others have time";
 }
 
 TEST_F(Patience, TakesAllTogetherButOverLinks) {

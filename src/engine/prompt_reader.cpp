@@ -69,7 +69,7 @@ bool PromptReader::start(Sequence& sequence, size_t num_waiting) {
 // A disk that hangs would cost every request the stall limit, and a thread each.
 void PromptReader::choose(Sequence& sequence, size_t num_waiting) {
   sequence.choice = parts_.chooser.choose(sequence, num_waiting);
-  TierSet resting = patience_.resting_tiers(sequence);
+  TierSet resting = patience_.resting_tiers(sequence, std::chrono::steady_clock::now());
   if (resting.none()) return;
   TierSet avoided = resting & parts_.chooser.tiers_of(sequence.choice);
   if (avoided.none()) return;
@@ -181,7 +181,7 @@ void PromptReader::follow_failure(Sequence& sequence, size_t num_waiting) {
   const std::string reason = has_stalled ? "load_stalled" : "load_failed";
   const bool has_begun = sequence.num_generated() > 0;
   if (!has_begun) count_fallback(sequence, reason, failure->text);
-  patience_.note_failure(sequence, *failure);
+  patience_.note_failure(sequence, *failure, std::chrono::steady_clock::now());
   const PrefillChoice before = sequence.choice;
   begin_with_the_rest(sequence, num_waiting);
   if (has_begun && !goes_on_as(before, sequence.choice))

@@ -527,9 +527,9 @@ TEST_F(PromptReading, LinksMayLoseAShareOfTheTimeThatComputingTakes) {
     asking->load_tier = Tier::kDisk;
     EXPECT_GT(patience.limits_of(*asking).most_lost_seconds, 1e9) << "it is no link";
     asking->lost_load_seconds = may_lose - 1e-6;
-    EXPECT_TRUE(patience.resting_tiers(*asking).none());
+    EXPECT_TRUE(patience.resting_tiers(*asking, asking->submitted).none());
     asking->lost_load_seconds = may_lose + 1e-6;
-    TierSet resting = patience.resting_tiers(*asking);
+    TierSet resting = patience.resting_tiers(*asking, asking->submitted);
     EXPECT_TRUE(resting[index_of(Tier::kPeer)] && resting[index_of(Tier::kRemote)]);
     EXPECT_EQ(resting.count(), 2u);
     asking->lost_load_seconds = 0;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json_scan.h"
 #include "formats/gguf.h"
+#include "model/architectures/architecture.h"
 #include "model/json_fields.h"
 
 namespace droidspeak {
@@ -28,18 +29,25 @@ constexpr size_t kMaxInvocation = 256;
 constexpr RegexLimits kExpressionLimits{.pattern_bytes = 512, .match_steps = 20'000};
 
 // Whatever they hold, the tensors mean the same.
-constexpr std::string_view kNeutralFields[] = {"auto_mapping",      "base_model_name_or_path",
-                                               "corda_config",      "eva_config",
-                                               "inference_mode",    "loftq_config",
-                                               "lora_dropout",      "lora_ga_config",
-                                               "megatron_core",     "peft_version",
-                                               "qalora_group_size", "revision",
-                                               "runtime_config",    "task_type",
+constexpr std::string_view kNeutralFields[] = {"base_model_name_or_path",
+                                               "corda_config",
+                                               "eva_config",
+                                               "inference_mode",
+                                               "loftq_config",
+                                               "lora_dropout",
+                                               "lora_ga_config",
+                                               "megatron_core",
+                                               "peft_version",
+                                               "qalora_group_size",
+                                               "revision",
+                                               "runtime_config",
+                                               "task_type",
                                                "velora_config"};
 
 // Read by AdapterConfig.
 constexpr std::string_view kReadFields[] = {"alora_invocation_tokens",
                                             "alpha_pattern",
+                                            "auto_mapping",
                                             "bias",
                                             "exclude_modules",
                                             "init_lora_weights",
@@ -113,6 +121,21 @@ void check_fields(const JsonFields& json) {
       json.refuse(name, fmt::format("null or false: {} is not supported", unsupported->what));
     json.refuse(name, "null, false, 0 or empty: the field is not known to this version");
   }
+}
+
+// PEFT that is told no task writes where the base's class lies:
+// "transformers.models.llama.modeling_llama". Only that tells for sure what the adapter was made
+// for: base_model_name_or_path is a name or path of some machine, and copies have others.
+void check_architecture(const JsonFields& json, const ModelConfig& base) {
+  constexpr std::string_view kModels = "transformers.models.";
+  const std::optional<JsonFields> mapping = json.find_object("auto_mapping");
+  if (!mapping || !mapping->is_text("parent_library")) return;
+  const std::string library = mapping->get_string("parent_library");
+  if (!library.starts_with(kModels)) return;
+  const std::string_view rest = std::string_view(library).substr(kModels.size());
+  if (may_be_for(rest.substr(0, rest.find('.')), base.architecture)) return;
+  mapping->refuse("parent_library", fmt::format("an adapter of the base model's architecture, {}",
+                                                base.architecture));
 }
 
 // The keys of a nested object as Python's dictionaries order them: by first appearance.
@@ -203,10 +226,11 @@ std::string unsupported_adapter_features() {
   return names;
 }
 
-AdapterConfig::AdapterConfig(const InputFile& file, int32_t vocab_size) {
+AdapterConfig::AdapterConfig(const InputFile& file, const ModelConfig& base) {
   const std::string text = file.read_text(kMaxConfigBytes);
   JsonFields json(file.path(), text, kConfigLimits);
   check_fields(json);
+  check_architecture(json, base);
   rank_ = static_cast<int32_t>(json.get_int("r", 1, kMaxRank));
   alpha_ = json.get_double_or("lora_alpha", 8);
   ranks_ = read_pattern(json, text, "rank_pattern", [](const JsonFields& values, auto& key) {
@@ -218,7 +242,7 @@ AdapterConfig::AdapterConfig(const InputFile& file, int32_t vocab_size) {
   if (json.get_bool_or("use_rslora", false)) scaling_ = Scaling::kByRootOfRank;
   read_modules(json);
   read_layers(json);
-  read_invocation(json, vocab_size);
+  read_invocation(json, base.vocab_size);
 }
 
 // A file without alpha, or with 0, adds B A as it is.

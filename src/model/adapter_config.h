@@ -19,6 +19,7 @@ namespace droidspeak {
 class GgufFile;
 class InputFile;
 class JsonFields;
+struct ModelConfig;
 
 // rank_pattern or alpha_pattern: numbers for linear layers whose path fits a key. As PEFT does it,
 // a key is a regular expression for the end of the path, from its beginning or a dot on, and the
@@ -55,10 +56,10 @@ std::string unsupported_adapter_features();
 
 class AdapterConfig {
  public:
-  // For a base of so many tokens. Throws Failure naming file, field and value.
-  AdapterConfig(const InputFile& file, int32_t vocab_size);
+  // Throws Failure naming file, field and value.
+  AdapterConfig(const InputFile& file, const ModelConfig& base);
 
-  // Of an adapter in GGUF. Throws Failure naming file, key and value.
+  // Of an adapter in GGUF, for a base of so many tokens. Throws Failure naming file, key and value.
   AdapterConfig(const GgufFile& file, int32_t vocab_size);
 
   // Nothing for GGUF files: tensors have their ranks.

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "support/adapter_fixture.h"
@@ -94,6 +95,24 @@ TEST_F(AdapterFields, TakeFieldsThatDoNotMatterHere) {
       {"modules_to_save", Json::array()},
       {"alora_invocation_tokens", nullptr}};
   for (const auto& [field, value] : fields) EXPECT_EQ(refusal_with(field, value), "") << field;
+}
+
+// Shapes alone do not tell: many architectures have layers of the same ones.
+TEST_F(AdapterFields, RefuseAnotherArchitecture) {
+  auto refusal_for = [&](const std::string& library) {
+    return refusal_with("auto_mapping", {{"base_model_class", "Any"}, {"parent_library", library}});
+  };
+  for (const char* type : {"qwen2", "granite", "gemma2", "gemma3", "phi3", "smollm3"}) {
+    EXPECT_THAT(refusal_for(fmt::format("transformers.models.{0}.modeling_{0}", type)),
+                AllOf(HasSubstr("field \"auto_mapping.parent_library\" is"), HasSubstr(type),
+                      HasSubstr("architecture, llama")));
+  }
+  for (const char* library :
+       {"transformers.models.llama.modeling_llama", "transformers.models.mistral.modeling_mistral",
+        "transformers.models.unknown.modeling_unknown", "transformers_modules.own.modeling_qwen2",
+        "unsloth.models.qwen2", ""}) {
+    EXPECT_EQ(refusal_for(library), "") << library;
+  }
 }
 
 TEST_F(AdapterFields, ReadTheInvocationOfAnActivatedLora) {
@@ -246,7 +265,9 @@ class AdapterConfigs : public testing::Test {
  protected:
   AdapterConfig read(const std::string& text) const {
     write_file_atomically(folder_.path() / "adapter_config.json", text);
-    return {InputFile(folder_.path() / "adapter_config.json"), 320};
+    ModelConfig base;
+    base.vocab_size = 320;
+    return {InputFile(folder_.path() / "adapter_config.json"), base};
   }
 
   TemporaryFolder folder_;

@@ -91,7 +91,7 @@ void check_named(const SafetensorsFile& file,
 AdapterSource open_peft(const AdapterOpener& folder,
                         const ModelConfig& base,
                         const std::vector<AdapterTarget>& targets) {
-  AdapterConfig config(*folder.open("adapter_config.json"), base.vocab_size);
+  AdapterConfig config(*folder.open("adapter_config.json"), base);
   const SafetensorsFile file(
       check_size(folder.open("adapter_model.safetensors"), max_adapter_bytes(base)),
       max_header_bytes(base, targets.size()));

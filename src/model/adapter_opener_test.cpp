@@ -88,9 +88,22 @@ TEST_F(AdapterRoot, TellsNothingOfWhatLiesOutside) {
   }
   const fs::path config = root() / "mine/adapter_config.json";
   fs::remove(config);
-  for (const fs::path& target : {outside() / "adapter_config.json", outside() / "nothing"}) {
+  for (const fs::path& target : {outside() / "adapter_config.json", outside() / "nothing",
+                                 fs::path("../../outside/adapter_config.json")}) {
     fs::create_symlink(target, config);
-    EXPECT_THAT(refusal_of("mine"), HasSubstr("under --adapter-root"));
+    EXPECT_THAT(refusal_of("mine"), HasSubstr("under --adapter-root")) << target;
+    fs::remove(config);
+  }
+}
+
+TEST_F(AdapterRoot, LinksOfAFolderAreFollowedBelowTheRoot) {
+  const fs::path config = root() / "mine/adapter_config.json";
+  fs::create_directories(root() / "shared");
+  fs::rename(config, root() / "shared/config.json");
+  for (const fs::path& target :
+       {fs::path("../shared/config.json"), root() / "shared/config.json"}) {
+    fs::create_symlink(target, config);
+    EXPECT_EQ(refusal_of("mine"), "") << target;
     fs::remove(config);
   }
 }

@@ -40,6 +40,7 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
         check.is_activated = !files.begin_adapter().invocation.empty();
       } else {
         check.problem = describe_misfit(file.base, *base, member);
+        check.has_tokenizer = has_tokenizer(member.path);
       }
     } catch (const Failure& failure) {
       check.problem = failure.what();

@@ -16,6 +16,7 @@ struct MemberCheck {
   std::filesystem::path path;
   std::string problem;        // empty: it fits
   bool is_activated = false;  // an activated LoRA, which needs no plans
+  bool has_tokenizer = true;  // false: a checkpoint that is taken to read texts as the base does
 };
 
 // The base first. Reads configurations, names and shapes of tensors, tokenizers and adapters, but

@@ -119,6 +119,10 @@ std::optional<std::string> rule_difference(const TokenizerDefinition& base,
 
 }  // namespace
 
+bool has_tokenizer(const std::filesystem::path& checkpoint) {
+  return !definition_file(checkpoint).empty();
+}
+
 std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
                                         const std::filesystem::path& variant) {
   std::filesystem::path base_file = definition_file(base);

@@ -7,6 +7,9 @@
 
 namespace droidspeak {
 
+// Whether a checkpoint brings a tokenizer. Where a variant does not, the base's is used.
+bool has_tokenizer(const std::filesystem::path& checkpoint);
+
 // What differs, for a message: vocabulary, special tokens, merges; between files of one format also
 // normalizer, pre-tokenizer, how added tokens are found, and the model's options. Empty when
 // nothing does, or when a checkpoint brings no tokenizer (the base's is used). Which token begins a

@@ -89,6 +89,7 @@ PlanRecords records_from_json(const json& in) {
 
 json to_json(const ProfileRecord& record) {
   json out{{"fingerprint", record.fingerprint},
+           {"confirming", record.confirming},
            {"fitted", record.num_fitted},
            {"raw", record.num_raw},
            {"translated", record.num_translated},
@@ -118,6 +119,7 @@ json to_json(const ProfileRecord& record) {
 ProfileRecord record_from_json(const json& in) {
   ProfileRecord record;
   record.fingerprint = in.at("fingerprint").get<std::string>();
+  record.confirming = in.at("confirming").get<std::string>();
   record.num_fitted = in.at("fitted").get<int32_t>();
   record.num_raw = in.at("raw").get<int32_t>();
   record.num_translated = in.at("translated").get<int32_t>();
@@ -153,23 +155,28 @@ std::filesystem::path ProfileFolder::sums_path(int32_t num_fitted) const {
   return path_ / fmt::format("sums-{}.bin", num_fitted);
 }
 
-std::optional<ProfileRecord> ProfileFolder::load(const std::string& fingerprint,
-                                                 TranslationFit* fit) {
+std::optional<ProfileRecord> ProfileFolder::load(const ProfileRecord& wanted, TranslationFit* fit) {
   if (!std::filesystem::exists(record_path())) return std::nullopt;
   ProfileRecord record;
   try {
     const json saved = json::from_msgpack(read_file(record_path()));
     record.fingerprint = saved.at("fingerprint").get<std::string>();
-    if (record.fingerprint == fingerprint) record = record_from_json(saved);
+    if (record.fingerprint == wanted.fingerprint) record = record_from_json(saved);
   } catch (const json::exception& error) {
     throw Failure(ErrorCode::kDataCorrupt,
                   fmt::format("{}: damaged ({}); remove the folder to start again",
                               record_path().string(), error.what()));
   }
-  if (record.fingerprint != fingerprint) {
+  if (record.fingerprint != wanted.fingerprint) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: the state of a profile of other models, data or options; remove "
                               "it or leave out --resume",
+                              path_.string()));
+  }
+  if (record.confirming != wanted.confirming) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: a profile that other rows confirm; take its --confirm-data and "
+                              "--confirm-contexts, remove it or leave out --resume",
                               path_.string()));
   }
   if (fit != nullptr && record.num_fitted > 0) {

@@ -35,6 +35,7 @@ using PlanRecords = std::map<TriedPlan, PlanRecord>;
 
 struct ProfileRecord {
   std::string fingerprint;  // of models, data and options
+  std::string confirming;   // of the rows that confirm; empty: none do
   // Contexts done in each pass.
   int32_t num_fitted = 0;
   int32_t num_raw = 0;
@@ -65,8 +66,9 @@ class ProfileFolder {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Nothing when there is none. Throws Failure when it is damaged or belongs to another profile.
-  std::optional<ProfileRecord> load(const std::string& fingerprint, TranslationFit* fit);
+  // Nothing when there is none. Throws Failure when it is damaged or belongs to another profile
+  // than `wanted`, whose fingerprint and confirming rows count.
+  std::optional<ProfileRecord> load(const ProfileRecord& wanted, TranslationFit* fit);
   // Atomic: a reader sees the old or the new state. `fit` may be null.
   void save(const ProfileRecord& record, const TranslationFit* fit);
   void remove();

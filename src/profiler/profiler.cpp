@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -162,9 +163,10 @@ class ProfileRun {
   }
 
   void start_record() {
-    std::string fingerprint = make_fingerprint();
+    record_.fingerprint = make_fingerprint();
+    record_.confirming = digest_of_confirming();
     if (options_.start == ProfileStart::kResume) {
-      std::optional<ProfileRecord> saved = folder_.load(fingerprint, fit_.get());
+      std::optional<ProfileRecord> saved = folder_.load(record_, fit_.get());
       if (saved) record_ = std::move(*saved);
       if (!saved)
         warn(fmt::format("{}: no state of a stopped profile; starting from the beginning",
@@ -172,7 +174,6 @@ class ProfileRun {
     } else {
       folder_.remove();
     }
-    record_.fingerprint = fingerprint;
     record_.sensitivity.resize(static_cast<size_t>(pair_.num_layers()));
     seconds_before_ = record_.seconds;
   }
@@ -186,13 +187,21 @@ class ProfileRun {
     }
     hash.add_field('d', data_.digest.hex());
     hash.add_field('f', fit_digest_);
-    hash.add_field('c', confirming_digest_);
-    for (int32_t number : {num_contexts(), options_.most_fit_rows(),
-                           static_cast<int32_t>(confirming_prompts_.size()), options_.group,
+    for (int32_t number : {num_contexts(), options_.most_fit_rows(), options_.group,
                            options_.answer_tokens, kRecordVersion})
       hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
     hash.add_field('k', name_of(pair_.kv.layout().dtype));
+    return hash.finish().hex();
+  }
+
+  // Of the rows themselves: which of a file confirm depends on the others.
+  std::string digest_of_confirming() const {
+    if (confirming_prompts_.empty()) return "";
+    Sha256 hash;
+    hash.add_field('c', confirming_digest_);
+    for (const QaPrompt& prompt : confirming_prompts_)
+      hash.add_field('t', std::as_bytes(std::span(prompt.tokens)));
     return hash.finish().hex();
   }
 

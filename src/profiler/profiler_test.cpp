@@ -380,6 +380,36 @@ TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherProfile) {
   }
 }
 
+TEST_F(ProfilerTest, ResumeRefusesOtherRowsThatConfirm) {
+  ProfileOptions profile = options("book.json");
+  profile.confirm_data = folder_.path() / "further.jsonl";
+  auto write_rows = [&](int first, int end) {
+    std::string text;
+    for (int i = first; i < end; ++i) text += item_row(i);
+    write_file_atomically(profile.confirm_data, text);
+  };
+  auto failure_of_run = [&]() -> std::string {
+    try {
+      run_profile(pair("base", "alpha"), *tokenizer_, profile);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
+  };
+  write_rows(6, 11);
+  profile.should_stop = [] { return true; };
+  failure_of_run();
+  profile.start = ProfileStart::kResume;
+  write_rows(7, 12);
+  EXPECT_THAT(failure_of_run(), HasSubstr("other rows confirm; take its --confirm-data"));
+  write_rows(6, 11);
+  profile.confirm_contexts = 4;
+  EXPECT_THAT(failure_of_run(), HasSubstr("other rows confirm; take its --confirm-data"));
+  profile.confirm_contexts = 300;
+  profile.should_stop = {};
+  EXPECT_EQ(failure_of_run(), "") << "these are the same";
+}
+
 TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherConfiguration) {
   ProfileOptions profile = options("book.json");
   profile.should_stop = [] { return true; };

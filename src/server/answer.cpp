@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/error.h"
 #include "server/json_writer.h"
 
 namespace droidspeak {
@@ -64,9 +65,29 @@ size_t num_logprob_values(const Generation& generation, const std::vector<WholeC
   return values;
 }
 
+// False when the client left before the end: the rest is not even made.
+bool write_pieces(AnswerFace& face,
+                  const Generation& generation,
+                  const std::vector<WholeChoice>& choices,
+                  StreamWriter& writer) {
+  JsonWriter json([&](std::string_view piece) {
+    if (!writer.write(piece)) throw Failure(ErrorCode::kCancelled, "the client went away");
+  });
+  try {
+    face.write_whole(json, generation, choices);
+    json.end();
+  } catch (const Failure& failure) {
+    if (failure.code() != ErrorCode::kCancelled) throw;
+    return false;
+  }
+  return true;
+}
+
 // As text logprobs take ten times their room: long lists of them are written piece by piece, so
 // that clients who ask for much and read slowly do not make us keep it.
-HttpResponse whole_response(const Answer& answer, std::vector<WholeChoice> choices) {
+HttpResponse whole_response(const Answer& answer,
+                            std::vector<WholeChoice> choices,
+                            std::shared_ptr<RequestNotes> notes) {
   HttpResponse response;
   if (num_logprob_values(*answer.generation, choices) <= kMaxKeptLogprobs) {
     JsonWriter json;
@@ -75,16 +96,16 @@ HttpResponse whole_response(const Answer& answer, std::vector<WholeChoice> choic
     return response;
   }
   auto kept = std::make_shared<const std::vector<WholeChoice>>(std::move(choices));
-  response.stream = [generation = answer.generation, face = answer.face,
-                     kept](StreamWriter& writer) {
-    JsonWriter json([&](std::string_view piece) { writer.write(piece); });
-    face->write_whole(json, *generation, *kept);
-    json.end();
+  response.stream = [generation = answer.generation, face = answer.face, kept,
+                     notes = std::move(notes)](StreamWriter& writer) {
+    notes->client_left = !write_pieces(*face, *generation, *kept, writer);
   };
   return response;
 }
 
-HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
+HttpResponse answer_whole(const HttpRequest& request,
+                          const Answer& answer,
+                          const std::shared_ptr<RequestNotes>& notes) {
   Generation& generation = *answer.generation;
   bool has_logprobs = generation.request(0).num_top_logprobs >= 0;
   std::vector<WholeChoice> choices(generation.num_choices());
@@ -105,7 +126,7 @@ HttpResponse answer_whole(const HttpRequest& request, const Answer& answer) {
     choice.finish = piece.finish.value_or(choice.finish);
     choice.stop = std::move(piece.stop);
   }
-  return whole_response(answer, std::move(choices));
+  return whole_response(answer, std::move(choices), notes);
 }
 
 // False when the client left before the end.
@@ -179,7 +200,7 @@ HttpResponse answer_request(const HttpRequest& request, Answer answer) {
       note_result(*notes, answer);
     };
   } else {
-    response = answer_whole(request, answer);
+    response = answer_whole(request, answer, notes);
     notes->client_left = response.status == 499;
     note_result(*notes, answer);
   }

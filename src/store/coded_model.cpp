@@ -16,6 +16,14 @@ Digest digest_of(const CodedModel& model) {
   return hash.finish();
 }
 
+Digest digest_with_rotation(const CodedModel& model) {
+  Sha256 hash;
+  const Digest owner = digest_of(model);
+  hash.add_field('o', std::as_bytes(std::span(owner.bytes)));
+  hash.add_field('f', std::as_bytes(std::span(model.rotation.frequencies)));
+  return hash.finish();
+}
+
 Digest digest_of_coding(const CodedModel& model) {
   Sha256 hash;
   const uint16_t version = kPieceVersion;

@@ -2,9 +2,12 @@
 // every machine, with or without a Redis.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -30,8 +33,13 @@ class MapServer {
     return values_.size();
   }
 
+  // How long it takes over each value of a block that is read.
+  std::atomic<std::chrono::milliseconds> pause{};
+
  private:
   std::string answer(const ScriptedServer::Words& words) {
+    if (words[0] == "GET" && words[1].starts_with("ds1:{"))
+      std::this_thread::sleep_for(pause.load());
     std::lock_guard lock(mutex_);
     const std::string& command = words[0];
     if (command == "PING") return "+PONG\r\n";

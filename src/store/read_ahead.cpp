@@ -145,8 +145,9 @@ void ArrivalTable::forget_ended() {
   limit_ = std::max<size_t>(4096, 2 * places_.size());
 }
 
+// Delegating: what throws below ends in the destructor, which gives back what was counted.
 ReadAhead::ReadAhead(const ReadAheadParts& parts, std::vector<EntryRead> in_order_of_need)
-    : parts_(parts) {
+    : ReadAhead(parts) {
   bool has_own_threads = std::ranges::any_of(
       parts.tiers, [](const CacheTier* tier) { return tier->read_thread() == ReadThread::kOwn; });
   if (!has_own_threads) return;

@@ -167,6 +167,8 @@ class ReadAhead {
   uint64_t held_bytes() const;
 
  private:
+  explicit ReadAhead(const ReadAheadParts& parts) : parts_(parts) {}
+
   void begin_more() REQUIRES(mutex_);
   void begin_piece(uint64_t most_bytes) REQUIRES(mutex_);
   void begin(const EntryRead& entry) REQUIRES(mutex_);

@@ -2,6 +2,7 @@
 #include "store/read_ahead.h"
 
 #include <map>
+#include <new>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -47,6 +48,7 @@ class LinkTier final : public CacheTier {
   }
 
   void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override {
+    if (throws) throw std::bad_alloc();
     if (fails_at_once) {
       for (size_t i = 0; i < entries.size(); ++i) sink->done(i, nullptr);
     }
@@ -79,6 +81,7 @@ class LinkTier final : public CacheTier {
   std::set<EntryRead> pinned;
   std::vector<Begun> begun;
   bool fails_at_once = false;
+  bool throws = false;
 
  private:
   const ReadThread thread_;
@@ -281,6 +284,14 @@ TEST_F(ReadingAhead, AllTogetherBeginHalfAGigabyteAndThenNoMoreThanIsNeeded) {
   readers[0].reset();
   EXPECT_FALSE(readers[3]->take(entry(3000, input(0))));
   EXPECT_EQ(link_.num_begun(), 514u + 256u) << "what a reader gives up makes room for others";
+}
+
+TEST_F(ReadingAhead, AReadThatCannotBeginTakesNoRoom) {
+  link_.throws = true;
+  for (int i = 0; i < 20; ++i) EXPECT_THROW(read(inputs_of(300)), std::bad_alloc);
+  link_.throws = false;
+  auto ahead = read(inputs_of(300));
+  EXPECT_EQ(link_.num_begun(), 256u) << "as if it were the first";
 }
 
 TEST_F(ReadingAhead, KnowsTheSizesOfTheLayout) {

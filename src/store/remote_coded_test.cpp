@@ -207,6 +207,22 @@ TEST_F(CodedRemote, WhatIsCodedWithOtherTablesIsAMiss) {
   EXPECT_FALSE(loss_of(*two, 100, 0));
 }
 
+// Of one base, served with another RoPE: neither replaces the other's tables, whoever was first.
+TEST_F(CodedRemote, FamiliesOfOtherRopeKeepTheirTables) {
+  SKIP_WITHOUT_REDIS();
+  RedisProcess server;
+  auto one = open_and_find(coded(server.servers()));
+  teach(*one, server);
+  StoreOptions longer = coded(server.servers());
+  for (float& frequency : longer.coded_model.rotation.frequencies) frequency /= 4;
+  auto two = open_and_find(longer);
+  put_blocks(*two, 200, 204);
+  auto names = [&] { return server.command({"KEYS", "ds1:tables:*"}).items; };
+  wait_until([&] { return names().size() == 2; }, "tables of both");
+  put_blocks(*one, 100, 101);
+  EXPECT_LT(loss_of(*open_and_find(coded(server.servers())), 100, 0).value(), 0.3);
+}
+
 TEST_F(CodedRemote, DamageIsAMiss) {
   SKIP_WITHOUT_REDIS();
   RedisProcess server;

@@ -11,6 +11,7 @@
 #include "base/test_wait.h"
 #include "codec/test_values.h"
 #include "redis/slots.h"
+#include "store/map_server.h"
 #include "store/remote_fixture.h"
 #include "store/scripted_server.h"
 #include "store/tiers/remote_nodes.h"
@@ -148,6 +149,21 @@ TEST_F(RemoteStores, AServerThatTakesNothingIsNotTakenForASlowOne) {
     auto store = open_and_find(options(server.servers()));
     EXPECT_NEAR(remote(*store).links.at(0).bytes_per_second, 1e7, 1) << answer_to_set;
   }
+}
+
+// What plans are chosen by: the first look is taken back by the first load.
+TEST_F(RemoteStores, ReadsTeachWhatTheLinkCarries) {
+  MapServer server;
+  StoreOptions single = options(server.servers());
+  single.remote.connections = 1;
+  put(*open_and_find(single), 6);
+  server.pause = std::chrono::milliseconds(20);
+  const double most = 4.0 * static_cast<double>(kRemoteLayout.layer_bytes()) / 0.020;
+  auto store = open_and_find(single);
+  ASSERT_EQ(find(*store, 6), 6u);
+  EXPECT_GT(remote(*store).links.at(0).bytes_per_second, 1.1 * most) << "measured without a pause";
+  EXPECT_EQ(read_right(*store, 6, Tier::kRemote), 6 * kPerBlock);
+  EXPECT_LT(remote(*store).links.at(0).bytes_per_second, 1.1 * most);
 }
 
 // A server that does not have the slot of the tables knows nothing of them.

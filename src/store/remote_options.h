@@ -27,7 +27,8 @@ struct RemoteOptions {
   std::chrono::milliseconds write_rest{1000};
 };
 
-// Bytes of a secret file. Throws Failure when it cannot be read or is shorter than 16 bytes.
+// Bytes of a secret file. Throws Failure when it cannot be read or is shorter than 16 bytes, or
+// where OpenSSL cannot authenticate with it as we do (require_poly1305).
 std::vector<std::byte> read_remote_secret(const std::filesystem::path& file);
 
 }  // namespace droidspeak

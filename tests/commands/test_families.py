@@ -188,6 +188,8 @@ def test_what_cannot_be_a_member_is_said(program, parts, tmp_path):
 
 
 def test_adapters_and_experts_are_described(program):
+    found = program.run("inspect", pathlib.Path(program.family).parent / "adapters" / "alpha", "--json")
+    assert json.loads(found.stdout)["made_for"] == "base", "by its own word"
     found = program.run("inspect", MODELS / "mixtral" / "adapter.gguf", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["kind"] == "adapter" and json.loads(found.stdout)["architecture"] == "llama"
@@ -255,3 +257,40 @@ def test_a_base_without_a_tokenizer_is_no_family(program, parts, tmp_path):
     assert "tokenizer" in refusal(program, "family", "init", gguf, "--out", tmp_path / "new")
     family = parts / "family.json"
     assert "tokenizer" in members(program, family, 1)["base"]["problem"]
+
+
+def test_a_variant_that_reads_texts_as_the_base_does_is_said(program, parts, tmp_path):
+    """Its own tokenizer may have been left behind: nothing tells whether it was the same."""
+    for name in ("with", "without"):
+        shutil.copytree(parts / "base", parts / name)
+    for file in (parts / "without").glob("tokenizer*"):
+        file.unlink()
+    arguments = ["family", "init", parts / "base", parts / "with", parts / "without", "--out"]
+    done = program.run(*arguments, tmp_path / "text.json")
+    assert done.returncode == 0 and "note: " in done.stdout and "the base's is used" in done.stdout
+    made = make(program, *arguments[2:], tmp_path / "family.json")
+    assert len(made["notes"]) == 1 and '"without"' in made["notes"][0]
+    found = members(program, made["family"], 0)
+    assert "the base's is used" in found["without"]["note"]
+    assert "note" not in found["with"] and "note" not in found["base"]
+
+
+def test_codec_steps_are_checked(program, parts):
+    """`serve` would end with the same words, whether anything is coded or not."""
+    family = parts / "family.json"
+    config = json.loads((parts / "base" / "config.json").read_text())
+    channels = config["num_key_value_heads"] * config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    steps = {"layers": [{"keys": [0] * channels, "values": [0] * channels} for _ in range(config["num_hidden_layers"])]}
+    (parts / "steps.json").write_text(json.dumps(steps))
+    edit(family, codec_steps="steps.json")
+    done = program.run("inspect", family, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["codec_steps"]["fits"]
+    steps["layers"][0]["keys"].pop()
+    for text in (json.dumps(steps), "{", None):
+        (parts / "steps.json").unlink()
+        if text is not None:
+            (parts / "steps.json").write_text(text)
+        done = program.run("inspect", family, "--json")
+        found = json.loads(done.stdout)
+        assert done.returncode == 1 and not found["intact"] and str(parts / "steps.json") in found["codec_steps"]["problem"]
+        assert found["codec_steps"]["problem"] in refusal(program, "serve", "--family", family, "--device", "cpu", "--port", 0)

@@ -99,6 +99,7 @@ class AnswerBytes : public testing::Test {
     };
     std::vector<GenerationRequest> requests(1);
     requests[0].prompt = std::vector<int32_t>{97, 98, 99};
+    requests[0].num_top_logprobs = num_top_logprobs_;
     return std::make_shared<Generation>(submit, *tokenizer_, requests,
                                         ChoiceOptions{1, stop, 0, SpecialTokens::kParse});
   }
@@ -144,6 +145,7 @@ class AnswerBytes : public testing::Test {
            writer.text();
   }
 
+  int32_t num_top_logprobs_ = -1;
   TinyServer server_;
   const std::unique_ptr<Tokenizer> tokenizer_ = load_hf_tokenizer(server_.folder() / "base");
   Service service_{server_.engine(), *tokenizer_, {}};
@@ -226,6 +228,49 @@ TEST_F(AnswerBytes, EndWhenTheClientLeaves) {
     EXPECT_EQ(writer.text().empty(), pieces == 0);
     EXPECT_EQ(writer.text().find("message_stop"), std::string::npos);
   }
+}
+
+// With long answers of its own.
+class LongFace final : public AnswerFace {
+ public:
+  static constexpr size_t kNumTexts = 10000;
+
+  void write_whole(JsonWriter& json,
+                   const Generation& /*generation*/,
+                   const std::vector<WholeChoice>& /*choices*/) override {
+    json.begin_array();
+    for (num_made = 0; num_made < kNumTexts; ++num_made) json.text(std::string(100, 'x'));
+    json.end_array();
+  }
+
+  std::string piece_events(const Generation&, const ChoicePiece&) override { return ""; }
+
+  std::string end_events(const Generation&) override { return ""; }
+
+  std::string error_events(const ApiError&) override { return ""; }
+
+  HttpResponse refusal(const ApiError& error) const override { return error_response(error); }
+
+  size_t num_made = 0;
+};
+
+TEST_F(AnswerBytes, ThatAreWrittenInPiecesEndWhenTheClientLeaves) {
+  num_top_logprobs_ = 0;
+  HttpRequest request;
+  request.is_connected = [] { return true; };
+  auto face = std::make_shared<LongFace>();
+  HttpResponse whole =
+      answer_request(request, {fields(false), generation(std::string(5000, 'a'), kStopped), face});
+  ASSERT_TRUE(whole.stream) << "too many logprobs for one piece";
+  CollectingWriter patient;
+  whole.stream(patient);
+  EXPECT_EQ(face->num_made, LongFace::kNumTexts);
+  EXPECT_FALSE(whole.notes->client_left);
+  CollectingWriter leaving(2);
+  whole.stream(leaving);
+  EXPECT_LT(leaving.text().size(), 3 * JsonWriter::kPieceBytes);
+  EXPECT_LT(face->num_made, LongFace::kNumTexts / 4);
+  EXPECT_TRUE(whole.notes->client_left) << "the log says 499";
 }
 
 // What an engine's error names depends on what was asked for.

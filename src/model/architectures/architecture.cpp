@@ -35,7 +35,31 @@ std::vector<std::string> read_layer_types(const JsonFields& json, const ModelCon
   return types;
 }
 
+bool is_called(const Architecture& architecture, std::string_view gguf_name) {
+  return architecture.gguf_as == gguf_name ||
+         std::ranges::count(architecture.gguf_architectures, gguf_name) > 0;
+}
+
+bool share_a_gguf_name(const Architecture& a, const Architecture& b) {
+  auto is_of_b = [&](std::string_view name) { return is_called(b, name); };
+  return (!a.gguf_as.empty() && is_of_b(a.gguf_as)) ||
+         std::ranges::any_of(a.gguf_architectures, is_of_b);
+}
+
 }  // namespace
+
+bool may_be_for(std::string_view type, std::string_view name) {
+  auto is_of_type = [&](const Architecture* architecture) {
+    return std::ranges::any_of(architecture->hf_model_types, [&](std::string_view own) {
+      return own == type || own == std::string(type) + "_text";
+    });
+  };
+  auto architectures = all_architectures();
+  auto made_for = std::ranges::find_if(architectures, is_of_type);
+  auto base = std::ranges::find(architectures, name, &Architecture::name);
+  if (made_for == architectures.end() || base == architectures.end()) return true;
+  return *made_for == *base || share_a_gguf_name(**made_for, **base);
+}
 
 bool no_layer(int32_t) {
   return false;

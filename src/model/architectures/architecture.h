@@ -100,6 +100,11 @@ const Architecture& smollm3_architecture();
 
 std::span<const Architecture* const> all_architectures();
 
+// Whether weights that were made for models of this type (of config.json, or the module of
+// Transformers that holds it) may be for a base that was read as architecture `name`. Types that
+// are not known here may be anything, and GGUF files call several architectures by one name.
+bool may_be_for(std::string_view type, std::string_view name);
+
 // Shared pieces of the readers.
 
 // "layer_types" where the file has them, else `sees_all`, say which layers have no window. The

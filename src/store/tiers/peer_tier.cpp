@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "store/tiers/remote_value.h"
 
 namespace droidspeak {
 namespace {
@@ -79,6 +80,7 @@ void check_peer_options(const PeerOptions& options) {
                   "--peer-listen " + options.listen +
                       " needs --remote-secret-file: peers must know each other");
   }
+  require_poly1305();
 }
 
 // Entries of one node that were asked for, on their way into the store's memory.

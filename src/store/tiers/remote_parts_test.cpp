@@ -4,10 +4,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/leavable_threads.h"
 #include "codec/test_values.h"
+#include "store/remote_options.h"
 #include "store/test_entries.h"
+#include "store/tiers/peer_tier.h"
 #include "store/tiers/remote_index.h"
 #include "store/tiers/remote_tables.h"
 #include "store/tiers/remote_value.h"
@@ -294,7 +299,7 @@ TEST(LeavableThreads, EndOrAreLeftBehind) {
   EXPECT_FALSE(seen.expired()) << "it parks with what it owns";
 }
 
-TEST(RemoteTablesName, IsOfTheBaseAndTheSecret) {
+TEST(RemoteTablesName, IsOfTheVersionTheBaseItsRopeAndTheSecret) {
   const KvLayout layout{.num_layers = 4, .num_kv_heads = 2, .head_dim = 32, .dtype = DType::kF16};
   auto name = [](const CodedModel& model, const KvLayout& shape, uint64_t secret) {
     ValueSeal seal(test_bytes(secret, 32));
@@ -302,15 +307,42 @@ TEST(RemoteTablesName, IsOfTheBaseAndTheSecret) {
   };
   const CodedModel model{test_key(500), test_frequencies(16)};
   const std::string first = name(model, layout, 1);
-  EXPECT_TRUE(first.starts_with("ds1:tables:" + test_key(500).hex() + ":")) << first;
-  EXPECT_EQ(first.size(), 11u + 64 + 1 + 8);
+  const std::string begin = fmt::format("ds1:tables:v{}:", kTablesVersion);
+  EXPECT_TRUE(first.starts_with(begin)) << first << ": builds with another form have another name";
+  EXPECT_EQ(first.size(), begin.size() + 64 + 1 + 8);
   EXPECT_EQ(name(model, layout, 1), first);
   EXPECT_NE(name(model, layout, 2), first) << "who has another secret could not read these";
   EXPECT_NE(name({test_key(501), test_frequencies(16)}, layout, 1), first);
+  EXPECT_NE(name({test_key(500), test_frequencies(8)}, layout, 1), first);
+  CodedModel finer = model;
+  finer.step_factors = {1.0f, 0.5f};
+  EXPECT_NE(name(finer, layout, 1), first);
   EXPECT_EQ(name({Digest{}, test_frequencies(16)}, layout, 1), "") << "of no model";
   KvLayout bytes = layout;
   bytes.dtype = DType::kI8;
   EXPECT_EQ(name(model, bytes, 1), "") << "8 bits are not coded once more";
+}
+
+// As on a host in FIPS mode, whose provider has HMAC-SHA256 and no Poly1305.
+TEST(RemoteSecret, IsRefusedWhereThereIsNoPoly1305) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "secret";
+  write_file_atomically(path, std::string(16, 's'));
+  const PeerOptions peer{.listen = "127.0.0.1:1",
+                         .directory = {.addresses = {{"127.0.0.1", 1}}},
+                         .secret = test_bytes(1, 32)};
+  check_peer_options(peer);
+  ASSERT_EQ(EVP_set_default_properties(nullptr, "fips=yes"), 1);
+  std::string said;
+  try {
+    read_remote_secret(path);
+  } catch (const Failure& failure) {
+    said = failure.what();
+  }
+  EXPECT_THROW(check_peer_options(peer), Failure);
+  ASSERT_EQ(EVP_set_default_properties(nullptr, ""), 1);
+  EXPECT_NE(said.find("Poly1305"), std::string::npos) << said;
+  EXPECT_NE(said.find("FIPS"), std::string::npos) << said;
 }
 
 }  // namespace

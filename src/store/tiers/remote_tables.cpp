@@ -26,9 +26,9 @@ RemoteTables::RemoteTables(CodedModel model, const KvLayout& layout, const Value
     : model_(std::move(model)), layout_(layout), seal_(seal), learner_(model_, layout) {
   if (!learner_.can_learn() || model_.base == Digest{}) return;
   // Who has another secret could not read these.
-  std::string owner = digest_of(model_).hex();
+  std::string owner = digest_with_rotation(model_).hex();
   SealTag tag = seal_.begin(owner, {}).finish();
-  name_ = "ds1:tables:" + owner + ":";
+  name_ = fmt::format("ds1:tables:v{}:{}:", kTablesVersion, owner);
   for (std::byte byte : std::span(tag).first(4))
     name_ += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
 }

@@ -1,7 +1,8 @@
-// The codec tables of a family in the remote store: one sealed value under the base model's name,
-// which whoever has learned tables first writes and the others take. What is coded with other
-// tables than are known here is a miss. A table that the server has lost is written anew by whoever
-// has it. Thread-safe; written down in docs/store_format.md.
+// The codec tables of a family in the remote store: one sealed value under the name of the base
+// model, its RoPE and the tables' version, which whoever has learned tables first writes and the
+// others take. What is coded with other tables than are known here is a miss. A table that the
+// server has lost is written anew by whoever has it. Thread-safe; written down in
+// docs/store_format.md.
 #pragma once
 
 #include <atomic>

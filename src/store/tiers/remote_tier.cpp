@@ -29,6 +29,7 @@ std::unique_ptr<TlsClient> tls_client(const RemoteOptions& options) {
 }  // namespace
 
 std::vector<std::byte> read_remote_secret(const std::filesystem::path& file) {
+  require_poly1305();
   std::string text = read_file(file);
   if (text.size() < kLeastSecretBytes) {
     throw Failure(ErrorCode::kInvalidArgument,

@@ -12,6 +12,7 @@
 #include <openssl/rand.h>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace droidspeak {
 namespace {
@@ -51,6 +52,15 @@ void ValueSeal::Mac::Free::operator()(evp_mac_ctx_st* context) const {
 
 void ValueSeal::Free::operator()(evp_mac_st* mac) const {
   EVP_MAC_free(mac);
+}
+
+void require_poly1305() {
+  std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)> found(
+      EVP_MAC_fetch(nullptr, "POLY1305", nullptr), &EVP_MAC_free);
+  if (found != nullptr) return;
+  throw Failure(ErrorCode::kUnavailable,
+                "--remote-cache and --peer-listen authenticate with Poly1305, which OpenSSL does "
+                "not offer on this host: expected one that is not in FIPS mode");
 }
 
 ValueSeal::ValueSeal(std::span<const std::byte> secret)

@@ -31,6 +31,10 @@ EntryId first_of_value(EntryId id);
 
 using SealTag = std::array<std::byte, 16>;
 
+// Throws Failure where OpenSSL has none to offer, as on a host in FIPS mode. Nodes that read from
+// each other need it as well.
+void require_poly1305();
+
 // Authenticates values: Poly1305 with a key of its own for each value, which HMAC-SHA256 makes from
 // the secret, the value's name and random bytes. Thread-safe.
 class ValueSeal {
