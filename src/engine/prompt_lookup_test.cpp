@@ -48,6 +48,10 @@ TEST(PromptLookup, RestsLongerAfterEveryFailure) {
   }
   lookup.judge(3);
   EXPECT_FALSE(lookup.draft(tokens, 4).empty()) << "at once after a success";
+  lookup.judge(0);
+  int rest = 0;
+  while (lookup.draft(tokens, 4).empty()) ++rest;
+  EXPECT_EQ(rest, 4) << "failures before a success are forgotten";
 }
 
 TEST(PromptLookup, DraftsGetLongerWhileTheyAreRight) {

@@ -119,6 +119,7 @@ TEST(BlockFile, RefusesEntriesThatDoNotFit) {
     place_entries(h);
   }));
   EXPECT_TRUE(refused([](BlockFileHeader& h) { h.file_bytes = 100; }));
+  EXPECT_TRUE(refused([](BlockFileHeader& h) { h.file_bytes += 64; })) << "nobody's bytes";
 }
 
 // A program that knows no coded entries must take the file for a newer one's, not for a damaged

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes,
 TEST_P(Int8Codec, EqualsTheDefinition) {
   for (float spread : {1.0f, 1e-4f, 0.0f, 1e-7f}) {
     std::vector<std::byte> values = random_values(spread);
-    std::vector<std::byte> stored(int8_bytes(layout_));
+    std::vector<std::byte> stored(int8_bytes(layout_), std::byte{0x7e});  // used before
     std::vector<std::byte> restored(values.size());
     ASSERT_TRUE(encode_int8(layout_, values, stored));
     decode_int8(layout_, stored, restored);

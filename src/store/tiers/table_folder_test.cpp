@@ -232,6 +232,25 @@ TEST_F(CodedStore, DamagedTablesAreNotUsedButBlocksStay) {
   EXPECT_TRUE(loss_of(store, 7, 0)) << "as it was before";
 }
 
+TEST_F(CodedStore, TablesUnderAnothersNameAreNotUsed) {
+  {
+    CacheStore store(options(), clock_);
+    for (uint32_t position = 0; position < 8; ++position) put(store, position);
+  }
+  fs::path path = table_files().at(0);
+  std::string name = path.filename().string();
+  size_t digit = name.find_last_of("0123456789abcdef", name.rfind('.') - 1);
+  name[digit] = name[digit] == '0' ? '1' : '0';
+  fs::rename(path, path.parent_path() / name);
+  StoreOptions later = options();
+  later.host_bytes = 0;
+  CacheStore store(later, clock_);
+  EXPECT_FALSE(loss_of(store, 7, 0)) << "its own tables are not there";
+  EXPECT_EQ(store.counters().damaged, 0u);
+  fs::rename(path.parent_path() / name, path);
+  EXPECT_TRUE(loss_of(store, 7, 0)) << "as it was before";
+}
+
 TEST_F(CodedStore, InspectionMissesTheTables) {
   {
     CacheStore store(options(), clock_);
