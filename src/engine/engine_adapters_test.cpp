@@ -247,3 +247,22 @@ TEST_F(EngineAdapters, AQueuedRequestNeverTakesTheNextVersionsCache) {
 
 }  // namespace
 }  // namespace droidspeak
+TEST_F(EngineAdapters, WhatARequestMeantAnswersAfterItsNameHasGone) {
+  std::vector<int32_t> expected = reference(alpha(), prompt_, 12);
+  Engine engine(family_.ops(), family_.file(), tiny_options());
+  std::shared_ptr<const Variant> before = engine.variants().at(1);
+  ASSERT_EQ(before->name, "alpha");
+  auto answer = [&] {
+    return generate(engine, {.model = "alpha",
+                             .variant = before,
+                             .prompt = prompt_,
+                             .max_tokens = 12,
+                             .sharing = {SharingRequest::Mode::kExplicit, "alpha", "auto", before}})
+        .tokens;
+  };
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  EXPECT_EQ(answer(), expected);
+  ASSERT_TRUE(engine.unload_adapter("alpha"));
+  EXPECT_EQ(answer(), expected);
+}
+
