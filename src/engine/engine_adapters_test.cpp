@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/mutex.h"
+#include "base/test_wait.h"
 #include "engine/adapter_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
@@ -158,6 +159,36 @@ TEST_F(EngineAdapters, SoManyAreLoaded) {
   EXPECT_TRUE(engine.load_adapter("delta", other()));
 }
 
+// What requests in flight hold is memory too, whether its name was replaced or unloaded.
+TEST_F(EngineAdapters, ThoseThatRequestsStillUseCount) {
+  EngineOptions options = tiny_options();
+  options.max_adapters = 4;
+  Engine engine(family_.ops(), family_.file(), options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  auto use = [&](const std::string& name) {
+    auto stream = engine.submit({.model = name, .prompt = {1, 2}, .max_tokens = 3000});
+    streams.push_back(std::move(stream).take_or_throw());
+  };
+  use("alpha");
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  use("alpha");
+  ASSERT_TRUE(engine.unload_adapter("alpha"));
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  use("alpha");
+  use("beta");
+  ASSERT_TRUE(engine.load_adapter("alpha", other())) << "the last place";
+  for (const char* name : {"beta", "gamma"}) {
+    Result<void> loaded = engine.load_adapter(name, other());
+    ASSERT_FALSE(loaded) << name;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kExhausted);
+    EXPECT_THAT(loaded.error().message,
+                HasSubstr("2 adapters are loaded, requests in flight use 3 more that were replaced "
+                          "or unloaded, and --max-adapters is 4"));
+  }
+  for (auto& stream : streams) stream->cancel();
+  wait_until([&] { return static_cast<bool>(engine.load_adapter("beta", other())); });
+}
+
 TEST_F(EngineAdapters, OfTwoLoadsOfOneNameOnlyOneIsNew) {
   Engine engine(family_.ops(), family_.file(), gated_options());
   std::vector<std::future<Result<void>>> loads;
@@ -245,8 +276,6 @@ TEST_F(EngineAdapters, AQueuedRequestNeverTakesTheNextVersionsCache) {
   EXPECT_EQ(outcome.report.reused_tokens, 0);
 }
 
-}  // namespace
-}  // namespace droidspeak
 TEST_F(EngineAdapters, WhatARequestMeantAnswersAfterItsNameHasGone) {
   std::vector<int32_t> expected = reference(alpha(), prompt_, 12);
   Engine engine(family_.ops(), family_.file(), tiny_options());
@@ -266,3 +295,5 @@ TEST_F(EngineAdapters, WhatARequestMeantAnswersAfterItsNameHasGone) {
   EXPECT_EQ(answer(), expected);
 }
 
+}  // namespace
+}  // namespace droidspeak
