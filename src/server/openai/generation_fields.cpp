@@ -203,9 +203,9 @@ void reject_unsupported_features(Fields& fields) {
       {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",
        "truncate_prompt_tokens", "logits_processors", "continue_final_message", "chat_template",
        "documents", "audio", "prediction", "web_search_options", "return_tokens_as_token_ids"});
+  reject_unsupported(fields, {"bad_words"});
   // How other servers are told what an answer must look like: one that does not would be wrong.
-  reject_unsupported(fields,
-                     {"bad_words", "allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
+  reject_any_value(fields, {"allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
   if (auto modalities = fields.array("modalities")) {
     for (size_t i = 0; i < modalities->size(); ++i) {
       JsonValue item = modalities->at(i);
@@ -239,6 +239,12 @@ void reject_with(Fields& fields, const std::string& name, const std::string& why
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
   for (const std::string& name : names)
     reject_with(fields, name, "is not supported by this server");
+}
+
+void reject_any_value(Fields& fields, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (fields.find(name)) fields.reject(name, "is not supported by this server");
+  }
 }
 
 void accept_only(Fields& fields,
