@@ -61,6 +61,10 @@ void check_served_names(const std::vector<std::string>& names, const Engine& eng
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (name.empty()) refuse(name, "it is empty; expected a name");
+    if (name.size() > openai::kMaxModelNameBytes) {
+      refuse(name, fmt::format("it has {} bytes, and a request can name {} at most", name.size(),
+                               openai::kMaxModelNameBytes));
+    }
     if (!seen.insert(name).second) refuse(name, "it is given twice");
   }
   for (const auto& variant : engine.variants()) {
