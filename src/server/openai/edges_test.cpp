@@ -428,7 +428,15 @@ TEST(JsonNumbers, AtTheirEnds) {
     return read_chat(std::string(R"("seed":)") + number)->generation.seed;
   };
   EXPECT_EQ(seed("9223372036854775807"), uint64_t{9223372036854775807u});
-  EXPECT_EQ(seed("9223372036854775808"), uint64_t{9223372036854775807u}) << "the largest";
+  EXPECT_EQ(seed("-1"), ~uint64_t{0});
+  for (const char* beyond : {"9223372036854775808", "18446744073709551615"}) {
+    auto refused = read_chat(std::string(R"("seed":)") + beyond);
+    EXPECT_EQ(outcome(refused), "seed: integer_above_max_value");
+    EXPECT_EQ(refused.error().message,
+              std::string("Invalid 'seed': integer above maximum value. Expected a value <= "
+                          "9223372036854775807, but got ") +
+                  beyond + " instead.");
+  }
   EXPECT_EQ(seed("-9223372036854775808"), uint64_t{1} << 63);
   EXPECT_EQ(outcome(read_chat(R"("temperature":18446744073709551615)")),
             "temperature: decimal_above_max_value");

@@ -12,6 +12,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string body) {
   TokenizeRequest request;
   request.model = fields.string("model", kMaxModelNameBytes).value_or("");
   request.wants_token_strings = fields.boolean("return_token_strs").value_or(false);
+  if (fields.find("messages") && fields.find("prompt"))
+    fields.invalid("prompt", "not allowed beside 'messages'; expected one of them");
   if (fields.find("messages")) {
     request.input = read_chat_prompt(fields);
     reject_unsupported(fields, {"chat_template", "continue_final_message"});
