@@ -90,7 +90,7 @@ ApiResult<RerankRequest> parse_rerank_request(std::string body) {
   request.priority = read_priority(fields);
   fields.string("user", kMaxUserBytes);
   reject_any_value(fields, {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",
-                            "rank_fields", "activation", "instruction"});
+                            "rank_fields", "activation", "use_activation", "instruction"});
   if (error) return *error;
   return request;
 }

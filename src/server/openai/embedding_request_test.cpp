@@ -62,7 +62,7 @@ TEST(EmbeddingRequest, RefusesWhatItDoesNotDoWithAnyValue) {
     EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","{}":null)", name)), "accepted");
   }
   for (const char* name : {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",
-                           "rank_fields", "activation", "instruction"}) {
+                           "rank_fields", "activation", "use_activation", "instruction"}) {
     for (const char* value : {"false", "0", R"("")", "[]"})
       EXPECT_EQ(rerank_param(fmt::format(R"("query":"q","documents":["a"],"{}":{})", name, value)),
                 name)

@@ -197,7 +197,23 @@ void read_labels(Fields& fields) {
   }
 }
 
+// What other servers sample or give otherwise, unless these are told to leave it.
+void reject_other_sampling(Fields& fields) {
+  reject_unsupported(fields,
+                     {"return_token_ids", "no_repeat_ngram_size", "stop_regex", "prompt_embeds"});
+  reject_any_value(fields, {"max_new_tokens", "structural_tag", "thinking_token_budget"});
+  if (!fields.boolean("detokenize").value_or(true))
+    fields.reject("detokenize", "other than true is not supported");
+  if (!fields.boolean("do_sample").value_or(true)) {
+    fields.reject("do_sample",
+                  "other than true is not supported; 'temperature' 0 takes the likeliest token");
+  }
+  if (fields.number("length_penalty").value_or(1) != 1)
+    fields.reject("length_penalty", "other than 1 is not supported");
+}
+
 void reject_unsupported_features(Fields& fields) {
+  reject_other_sampling(fields);
   reject_unsupported(
       fields,
       {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",

@@ -50,6 +50,7 @@ ApiResult<LoadAdapterRequest> parse_load_adapter_request(std::string_view body) 
   if (fields.boolean("load_inplace").value_or(false)) {
     request.if_taken = LoadAdapterRequest::IfTaken::kReplace;
   }
+  reject_any_value(fields, {"lora_int_id"});
   if (error) return *error;
   return request;
 }
@@ -61,6 +62,7 @@ ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view bo
   Fields fields(document->root(), "", error);
   UnloadAdapterRequest request;
   request.name = fields.required_string("lora_name", kMaxAdapterNameBytes);
+  reject_any_value(fields, {"lora_int_id"});
   if (error) return *error;
   return request;
 }
