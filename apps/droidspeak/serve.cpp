@@ -77,7 +77,8 @@ void add_options(CLI::App& command, ServeOptions& options) {
   command
       .add_option("--adapter-root", server.adapter_root,
                   "Adapters may be loaded from below this folder (default: the family's)")
-      ->check(kNotEmpty);
+      ->check(kNotEmpty)
+      ->check(CLI::ExistingDirectory);
   command.add_option("--tls-cert", server.tls_certificate, "Certificate chain (PEM): serve HTTPS")
       ->check(kNotEmpty);
   command.add_option("--tls-key", server.tls_key, "Key of the certificate (PEM)")->check(kNotEmpty);
@@ -179,6 +180,12 @@ std::vector<ApiKey> checked_api_keys(const ServeOptions& options) {
 ServerOptions server_options(const ServeOptions& options, const FamilyFile& file) {
   ServerOptions server = options.server;
   server.max_body_bytes = parse_size(options.max_body);
+  if (server.max_body_bytes == 0) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("--max-body {}: no request would have room; expected a size such as "
+                              "32MiB",
+                              options.max_body));
+  }
   if (options.shares_between_keys) {
     server.shared_between_keys = ServerOptions::BetweenKeys::kCaches;
   }

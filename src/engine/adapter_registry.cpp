@@ -25,7 +25,24 @@ Result<void> AdapterRegistry::may_add(const std::string& name, IfTaken if_taken)
     return refused(fmt::format("{} adapters are loaded and --max-adapters is {}; unload one first",
                                num_adapters, max_adapters_));
   }
-  return {};
+  const int64_t former = num_former();
+  if (former == 0 || num_adapters - (before ? 1 : 0) + former < max_adapters_) return {};
+  return Error{ErrorCode::kExhausted,
+               fmt::format("adapter \"{}\": {} adapters are loaded, requests in flight use {} more "
+                           "that were replaced or unloaded, and --max-adapters is {}: try again "
+                           "when these requests are done",
+                           name, num_adapters, former, max_adapters_)};
+}
+
+int64_t AdapterRegistry::num_former() const {
+  MutexLock lock(mutex_);
+  std::erase_if(former_, [](const auto& adapter) { return adapter.expired(); });
+  return std::ssize(former_);
+}
+
+void AdapterRegistry::retire(const Variant& variant) {
+  MutexLock lock(mutex_);
+  former_.push_back(variant.adapter);
 }
 
 Result<void> AdapterRegistry::add(const std::string& name,
@@ -35,6 +52,7 @@ Result<void> AdapterRegistry::add(const std::string& name,
   if (Result<void> allowed = may_add(name, if_taken); !allowed) return allowed;
   auto before = family_.find(name);
   family_.add_adapter(name, folder, std::move(adapter));
+  if (before) retire(*before);
   if (before && before->adapter_digest != family_.get(name)->adapter_digest) erase_caches(*before);
   spdlog::info("adapter \"{}\" {} from {}", name, before ? "replaced" : "loaded", folder.string());
   return {};
@@ -45,6 +63,7 @@ Result<void> AdapterRegistry::unload(const std::string& name) {
   if (!before || !before->adapter || !family_.remove_adapter(name)) {
     return Error{ErrorCode::kNotFound, fmt::format("adapter \"{}\" is not loaded", name)};
   }
+  retire(*before);
   erase_caches(*before);
   spdlog::info("adapter \"{}\" unloaded", name);
   return {};

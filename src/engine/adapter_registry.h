@@ -1,13 +1,16 @@
 // Adapters at run time. Whoever holds a Variant keeps it; a replaced or removed one stores nothing
 // any more, and what it stored, in earlier processes too, is erased. (Keys hold its digest, so
-// nobody could find it anyway.)
-// Used by the engine thread, but for may_add().
+// nobody could find it anyway.) What is held so counts as long as it is in memory, so that
+// replacing a name again and again under requests that wait does not fill it. Used by the engine
+// thread, but for may_add().
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "kv/block_pool.h"
 #include "model/family.h"
@@ -25,7 +28,8 @@ class AdapterRegistry {
       : family_(family), store_(store), pool_(pool), max_adapters_(max_adapters) {}
 
   // Any thread. kInvalidArgument when the name belongs to a full checkpoint or to an adapter that
-  // is not to be replaced, or when there are as many adapters as there may be.
+  // is not to be replaced, or when there are as many adapters as there may be; kExhausted when they
+  // are too many with those that only requests in flight still use.
   Result<void> may_add(const std::string& name, IfTaken if_taken) const;
   // Adds or replaces; the errors are those of may_add().
   Result<void> add(const std::string& name,
@@ -40,12 +44,18 @@ class AdapterRegistry {
   }
 
  private:
+  // Of those that no name stands for any more, how many are in memory.
+  int64_t num_former() const;
+  // `variant` has lost its name.
+  void retire(const Variant& variant);
   void erase_caches(const Variant& variant);
 
   ModelFamily& family_;
   CacheStore& store_;
   BlockPool& pool_;
   const int32_t max_adapters_;
+  mutable Mutex mutex_;
+  mutable std::vector<std::weak_ptr<const Adapter>> former_ GUARDED_BY(mutex_);
 };
 
 }  // namespace droidspeak

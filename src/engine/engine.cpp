@@ -110,7 +110,7 @@ Result<void> Engine::Loop::validate(const GenerationRequest& request) const {
 }
 
 Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest request) {
-  auto variant = family_.find(request.model);
+  auto variant = request.variant ? request.variant : family_.find(request.model);
   if (!variant) {
     std::vector<std::string> names;
     for (const auto& other : family_.variants()) names.push_back(other->name);
@@ -124,6 +124,7 @@ Result<std::shared_ptr<TokenStream>> Engine::Loop::submit(GenerationRequest requ
   }
   if (Result<void> valid = chooser_.validate(request.sharing, *variant); !valid)
     return valid.error();
+  request.sharing.from = chooser_.named_sender(request.sharing);
   Result<Inbox::Place> place = inbox_.reserve(request);
   if (!place) return place.error();
   int64_t limit = static_cast<int64_t>(request.prompt->size()) + request.max_tokens;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/mutex.h"
+#include "base/test_wait.h"
 #include "engine/adapter_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
@@ -158,6 +159,36 @@ TEST_F(EngineAdapters, SoManyAreLoaded) {
   EXPECT_TRUE(engine.load_adapter("delta", other()));
 }
 
+// What requests in flight hold is memory too, whether its name was replaced or unloaded.
+TEST_F(EngineAdapters, ThoseThatRequestsStillUseCount) {
+  EngineOptions options = tiny_options();
+  options.max_adapters = 4;
+  Engine engine(family_.ops(), family_.file(), options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  auto use = [&](const std::string& name) {
+    auto stream = engine.submit({.model = name, .prompt = {1, 2}, .max_tokens = 3000});
+    streams.push_back(std::move(stream).take_or_throw());
+  };
+  use("alpha");
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  use("alpha");
+  ASSERT_TRUE(engine.unload_adapter("alpha"));
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  use("alpha");
+  use("beta");
+  ASSERT_TRUE(engine.load_adapter("alpha", other())) << "the last place";
+  for (const char* name : {"beta", "gamma"}) {
+    Result<void> loaded = engine.load_adapter(name, other());
+    ASSERT_FALSE(loaded) << name;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kExhausted);
+    EXPECT_THAT(loaded.error().message,
+                HasSubstr("2 adapters are loaded, requests in flight use 3 more that were replaced "
+                          "or unloaded, and --max-adapters is 4"));
+  }
+  for (auto& stream : streams) stream->cancel();
+  wait_until([&] { return static_cast<bool>(engine.load_adapter("beta", other())); });
+}
+
 TEST_F(EngineAdapters, OfTwoLoadsOfOneNameOnlyOneIsNew) {
   Engine engine(family_.ops(), family_.file(), gated_options());
   std::vector<std::future<Result<void>>> loads;
@@ -243,6 +274,25 @@ TEST_F(EngineAdapters, AQueuedRequestNeverTakesTheNextVersionsCache) {
   Outcome outcome = collect(*queued);
   EXPECT_EQ(outcome.tokens, expected);
   EXPECT_EQ(outcome.report.reused_tokens, 0);
+}
+
+TEST_F(EngineAdapters, WhatARequestMeantAnswersAfterItsNameHasGone) {
+  std::vector<int32_t> expected = reference(alpha(), prompt_, 12);
+  Engine engine(family_.ops(), family_.file(), tiny_options());
+  std::shared_ptr<const Variant> before = engine.variants().at(1);
+  ASSERT_EQ(before->name, "alpha");
+  auto answer = [&] {
+    return generate(engine, {.model = "alpha",
+                             .variant = before,
+                             .prompt = prompt_,
+                             .max_tokens = 12,
+                             .sharing = {SharingRequest::Mode::kExplicit, "alpha", "auto", before}})
+        .tokens;
+  };
+  ASSERT_TRUE(engine.load_adapter("alpha", other()));
+  EXPECT_EQ(answer(), expected);
+  ASSERT_TRUE(engine.unload_adapter("alpha"));
+  EXPECT_EQ(answer(), expected);
 }
 
 }  // namespace

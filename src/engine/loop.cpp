@@ -115,7 +115,7 @@ Engine::Loop::Loop(Ops& ops, const FamilyFile& file, const EngineOptions& option
                  {options.chunk_tokens > 0 ? options.chunk_tokens : ops.prefill_rows(),
                   family_.config().num_layers}),
       runner_(ops, kv_),
-      reading_once_(family_, books_, chooser_, options.sharing),
+      reading_once_(books_, chooser_, options.sharing),
       writer_({.ops = ops,
                .kv = kv_,
                .store = store_,

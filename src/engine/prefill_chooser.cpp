@@ -54,11 +54,16 @@ const PrefillChoice& pick(const std::vector<PrefillChoice>& candidates,
   return best != nullptr ? *best : candidates.front();
 }
 
+std::shared_ptr<const Variant> PrefillChooser::named_sender(const SharingRequest& sharing) const {
+  if (sharing.mode != SharingRequest::Mode::kExplicit) return nullptr;
+  return sharing.from ? sharing.from : family_.find(sharing.sender);
+}
+
 Result<void> PrefillChooser::validate(const SharingRequest& sharing,
                                       const Variant& receiver) const {
   if (sharing.mode != SharingRequest::Mode::kExplicit) return {};
   if (sharing.sender.empty() && sharing.plan == "full") return {};
-  auto sender = family_.find(sharing.sender);
+  auto sender = named_sender(sharing);
   if (!sender)
     return invalid_plan(
         fmt::format("sharing.sender \"{}\": not a model of this family", sharing.sender));
@@ -232,7 +237,7 @@ void PrefillChooser::add_auto(Search& search) const {
   const SharingRequest& sharing = search.sequence.request.sharing;
   if (sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff) return;
   if (sharing.mode == SharingRequest::Mode::kExplicit)
-    return add_sender(search, family_.find(sharing.sender));
+    return add_sender(search, named_sender(sharing));
   for (const auto& variant : family_.variants()) {
     if (!is_same_model(*variant, *search.sequence.variant)) add_sender(search, variant);
   }
@@ -383,7 +388,7 @@ PrefillChoice PrefillChooser::choose_by_name(Sequence& sequence, TierSet avoided
   PlanRequest named = parse_plan_request(sharing.plan, options_.layout.num_layers);
   if (named.plan.is_full(options_.layout.num_layers)) return compute(sequence);
   if (is_activated(*sequence.variant)) return choose_base(sequence, avoided);
-  auto sender = family_.find(sharing.sender);
+  auto sender = named_sender(sharing);
   const PairBook* pair = sender ? books_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
   Search search{sequence, avoided};

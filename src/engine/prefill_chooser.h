@@ -53,6 +53,9 @@ class PrefillChooser {
   // What is wrong with an explicit sharing request: kInvalidArgument. Any thread.
   Result<void> validate(const SharingRequest& sharing, const Variant& receiver) const;
 
+  // Who is meant by an explicit request's sender; null for others, and when there is none.
+  std::shared_ptr<const Variant> named_sender(const SharingRequest& sharing) const;
+
   // Asks tiers that lie elsewhere for what the prompt may be read from, and waits for their
   // answers, for a short while at most. Any thread; before the sequence is chosen for.
   void ask_tiers(Sequence& sequence) const;

@@ -47,14 +47,15 @@ std::vector<std::shared_ptr<const Variant>> PrefillChooser::possible_senders(
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || options_.sharing == SharingMode::kOff;
   std::vector<std::shared_ptr<const Variant>> senders;
   if (is_off) return senders;
-  for (const auto& sender : family_.variants()) {
-    bool is_asked_for =
-        sharing.mode != SharingRequest::Mode::kExplicit || sharing.sender == sender->name;
-    if (is_asked_for && !is_same_model(*sender, *sequence.variant) &&
-        books_.may_share(*sender, *sequence.variant)) {
-      senders.push_back(sender);
-    }
+  if (sharing.mode != SharingRequest::Mode::kExplicit) {
+    senders = family_.variants();
+  } else if (auto named = named_sender(sharing)) {
+    senders.push_back(std::move(named));
   }
+  std::erase_if(senders, [&](const auto& sender) {
+    return is_same_model(*sender, *sequence.variant) ||
+           !books_.may_share(*sender, *sequence.variant);
+  });
   return senders;
 }
 

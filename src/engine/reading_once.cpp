@@ -35,7 +35,7 @@ bool ReadingOnce::is_storing_for(const Sequence& sender, const Sequence& sequenc
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_explicit = sharing.mode == SharingRequest::Mode::kExplicit;
   if (is_explicit) {
-    auto named = family_.find(sharing.sender);
+    auto named = chooser_.named_sender(sharing);
     if (sharing.plan == "full" || !named || !is_same_model(*named, *sender.variant)) return false;
   }
   bool is_off = sharing.mode == SharingRequest::Mode::kOff || sharing_ == SharingMode::kOff;

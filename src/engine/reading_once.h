@@ -13,11 +13,8 @@ namespace droidspeak {
 class ReadingOnce {
  public:
   // All references outlive this.
-  ReadingOnce(const ModelFamily& family,
-              const PlanBooks& books,
-              const PrefillChooser& chooser,
-              SharingMode sharing)
-      : family_(family), books_(books), chooser_(chooser), sharing_(sharing) {}
+  ReadingOnce(const PlanBooks& books, const PrefillChooser& chooser, SharingMode sharing)
+      : books_(books), chooser_(chooser), sharing_(sharing) {}
 
   using Sequences = std::span<const std::unique_ptr<Sequence>>;
 
@@ -35,7 +32,6 @@ class ReadingOnce {
   bool is_reading_for(const Sequence& other, Sequence& sequence, size_t num_waiting) const;
   bool is_worth_waiting(Sequence& sequence, const Sequence& reader, size_t num_waiting) const;
 
-  const ModelFamily& family_;
   const PlanBooks& books_;
   const PrefillChooser& chooser_;
   const SharingMode sharing_;

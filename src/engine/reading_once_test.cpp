@@ -84,7 +84,7 @@ class Waiting : public testing::Test {
     return once().should_wait(sequence, {}, std::span(&other, 1), 0);
   }
 
-  ReadingOnce once() const { return {family_.models(), *books_, *chooser_, sharing_}; }
+  ReadingOnce once() const { return {*books_, *chooser_, sharing_}; }
 
   TinyFamily family_;
   std::optional<PlanBooks> books_;

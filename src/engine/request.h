@@ -18,6 +18,8 @@
 
 namespace droidspeak {
 
+struct Variant;
+
 // What a whole engine does across variants; kPlainReuse takes every layer as it is, for comparison.
 enum class SharingMode { kOn, kOff, kPlainReuse };
 
@@ -32,10 +34,15 @@ struct SharingRequest {
   // kExplicit: a text of parse_plan_request(). With "full" every layer is computed again, own
   // prefix cache included; "auto", "reuse" and "a,b,c" with "+S%" and "r" as they are there.
   std::string plan = {};
+  // Who went by `sender` when the request was read; null: who does when it is submitted.
+  std::shared_ptr<const Variant> from = {};
 };
 
 struct GenerationRequest {
   std::string model = {};  // variant name
+  // Who went by it when the request was read, so that all parts of one answer come from the same
+  // weights, whatever becomes of the name; null: who does when it is submitted.
+  std::shared_ptr<const Variant> variant = {};
   // A further choice of a request that was let in: may take the queue's last places.
   bool continues = false;
   Shared<std::vector<int32_t>> prompt = {};  // at least one token

@@ -524,6 +524,8 @@ class ProfileRun {
                            fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
       save_translation(book.maps_file, maps);
+      const std::string saved = read_file(book.maps_file);
+      book.maps_digest = sha256(std::as_bytes(std::span(saved)));
     }
     book.profile_seconds = seconds_before_ + watch_.ms() / 1000;
     write_plots(out, book);

@@ -317,6 +317,8 @@ TEST_F(ProfilerTest, WritesABookThatLoadsWithMapsAndPlots) {
     TranslationMaps maps = load_translation(
         loaded.maps_file, kLayers, family_->config().kv_columns(), family_->config().d_model);
     EXPECT_EQ(maps.kv.size(), static_cast<size_t>(kLayers));
+    const std::string bytes = read_file(loaded.maps_file);
+    EXPECT_EQ(loaded.maps_digest, sha256(std::as_bytes(std::span(bytes))));
   }
 }
 

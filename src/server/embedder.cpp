@@ -1,6 +1,5 @@
 #include "server/embedder.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -19,12 +18,6 @@ ApiError not_for_embeddings(const std::string& model) {
                                "'pooling' for it.",
                                model),
                    "model", "unsupported_value");
-}
-
-bool has_pooling(const Service::Model& model, Service& service) {
-  return std::ranges::any_of(service.engine().variants(), [&](const auto& variant) {
-    return variant->name == model.variant && variant->pooling != Pooling::kNone;
-  });
 }
 
 ApiResult<std::vector<int32_t>> encode(const Service& service,
@@ -108,7 +101,7 @@ ApiResult<EmbeddedTexts> embed_texts(Service& service,
                                      WorkSlots::Slot slot) {
   std::optional<Service::Model> model = service.find_model(wanted.model);
   if (!model) return model_not_found(wanted.model);
-  if (!has_pooling(*model, service)) return not_for_embeddings(wanted.model);
+  if (model->variant->pooling == Pooling::kNone) return not_for_embeddings(wanted.model);
   auto dimensions = static_cast<size_t>(service.engine().config().d_model);
   if (wanted.texts.size() * dimensions > openai::kMaxEmbeddingValues) {
     return bad_field(

@@ -109,7 +109,8 @@ GenerationRequest common_request(const Service& service,
                                  const openai::GenerationFields& fields,
                                  const EngineRequestOptions& options) {
   GenerationRequest request;
-  request.model = options.variant;
+  request.model = options.variant->name;
+  request.variant = options.variant;
   request.sampling = fields.sampling;
   std::set<int32_t> stop_tokens(fields.stop_token_ids.begin(), fields.stop_token_ids.end());
   if (!fields.ignores_end_tokens) {
@@ -126,8 +127,10 @@ GenerationRequest common_request(const Service& service,
   request.tenant = options.tenant;
   request.priority = fields.priority;
   request.sharing = fields.sharing;
-  if (auto sender = service.find_model(fields.sharing.sender))
-    request.sharing.sender = sender->variant;
+  if (auto sender = service.find_model(fields.sharing.sender)) {
+    request.sharing.sender = sender->variant->name;
+    request.sharing.from = sender->variant;
+  }
   request.ttft_slo_ms = fields.ttft_slo_ms;
   request.min_quality = fields.min_quality;
   return request;

@@ -15,7 +15,7 @@
 namespace droidspeak {
 
 struct EngineRequestOptions {
-  std::string variant;
+  std::shared_ptr<const Variant> variant;
   std::string tenant;  // the caller's
   std::vector<Shared<std::vector<int32_t>>> prompts;
   const char* prompt_param = "prompt";  // named when a prompt is too long

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,13 +21,23 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// "[::1]:8080" -> "::1", "Example.org.:80" -> "example.org".
+// ":8080" behind a name; nothing, or ":" alone, is the default one.
+bool is_port(std::string_view text) {
+  if (text.empty() || text == ":") return true;
+  uint16_t port = 0;
+  const char* end = text.data() + text.size();
+  return text.front() == ':' &&
+         std::from_chars(text.data() + 1, end, port) == std::from_chars_result{end, {}};
+}
+
+// "[::1]:8080" -> "::1", "Example.org.:80" -> "example.org"; empty for what is no name and port.
 std::string host_name(std::string_view host) {
-  if (host.starts_with('[')) {
-    size_t end = host.find(']');
-    return end == std::string_view::npos ? std::string() : lower(host.substr(1, end - 1));
-  }
-  std::string name = lower(host.substr(0, host.rfind(':')));
+  bool is_bracketed = host.starts_with('[');
+  size_t end = is_bracketed ? host.find(']') : std::min(host.rfind(':'), host.size());
+  if (end == std::string_view::npos) return {};
+  if (!is_port(host.substr(is_bracketed ? end + 1 : end))) return {};
+  if (is_bracketed) return lower(host.substr(1, end - 1));
+  std::string name = lower(host.substr(0, end));
   if (name.ends_with('.')) name.pop_back();
   return name;
 }
@@ -73,17 +84,38 @@ void check_origin_option(const std::string& origin) {
 }
 
 void check_host_option(const std::string& host) {
-  if (host == "*" || (is_plain(host) && host.find('/') == std::string::npos)) return;
+  bool is_name = is_plain(host) && host.find('/') == std::string::npos &&
+                 (parse_address(lower(host)).is_one || !host_name(host).empty());
+  if (host == "*" || is_name) return;
   throw Failure(
       ErrorCode::kInvalidArgument,
       fmt::format("--allowed-host \"{}\": expected a name such as llm.example.org, or *", host));
 }
 
-// "*/*" in `type` has no meaning here; parameters such as charset do no harm.
+std::string_view trimmed(std::string_view text) {
+  size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
+// "*/*" in `type` has no meaning here.
 bool is_json(std::string_view type) {
-  std::string_view essence = type.substr(0, type.find(';'));
-  size_t end = essence.find_last_not_of(" \t");
-  return end != std::string_view::npos && lower(essence.substr(0, end + 1)) == "application/json";
+  return lower(trimmed(type.substr(0, type.find(';')))) == "application/json";
+}
+
+// JSON is read as UTF-8: what says that it is something else would be read wrongly. Other
+// parameters do no harm.
+bool is_utf8(std::string_view type) {
+  while (true) {
+    size_t next = type.find(';');
+    if (next == std::string_view::npos) return true;
+    type.remove_prefix(next + 1);
+    std::string_view parameter = trimmed(type.substr(0, type.find(';')));
+    size_t equals = std::min(parameter.find('='), parameter.size());
+    if (lower(trimmed(parameter.substr(0, equals))) != "charset") continue;
+    std::string charset = lower(parameter.substr(std::min(equals + 1, parameter.size())));
+    if (charset != "utf-8" && charset != "\"utf-8\"") return false;
+  }
 }
 
 }  // namespace
@@ -145,8 +177,15 @@ std::optional<ApiError> Gate::check_origin(const HttpRequest& head) const {
 }
 
 std::optional<ApiError> Gate::check_content_type(const HttpRequest& head) {
-  if (head.method != "POST" || is_json(head.header("content-type"))) return std::nullopt;
+  if (head.method != "POST") return std::nullopt;
   std::string_view type = head.header("content-type");
+  if (is_json(type) && is_utf8(type)) return std::nullopt;
+  if (is_json(type)) {
+    return status_error(
+        415, fmt::format("Expected JSON in UTF-8, but got '{}'; leave the charset out, or give "
+                         "utf-8.",
+                         type.substr(0, 256)));
+  }
   return status_error(
       415, fmt::format("Expected the header 'Content-Type: application/json', but got {}.",
                        type.empty() ? "none" : fmt::format("'{}'", type.substr(0, 256))));

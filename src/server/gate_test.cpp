@@ -38,12 +38,34 @@ TEST(Gate, OnLoopbackGoesByLoopbackNamesOnly) {
     Gate gate({own, {}, {}});
     for (const char* host :
          {"127.0.0.1", "127.0.0.1:8080", "localhost", "LocalHost:1", "localhost.", "[::1]",
-          "[::1]:8080", "127.9.9.9", "page.localhost:3"}) {
+          "[::1]:8080", "127.9.9.9", "page.localhost:3", "localhost:65535", "localhost:"}) {
       EXPECT_TRUE(takes_host(gate, host)) << own << " " << host;
     }
-    for (const char* host :
-         {"example.org", "example.org:8080", "localhost.example.org", "127.0.0.1.example.org",
-          "10.0.0.1", "0.0.0.0", "[::2]", "[", "[::1", ":", ".", "localhost@example.org", "x"}) {
+    for (const char* host : {"example.org",
+                             "example.org:8080",
+                             "localhost.example.org",
+                             "127.0.0.1.example.org",
+                             "10.0.0.1",
+                             "0.0.0.0",
+                             "[::2]",
+                             "[",
+                             "[::1",
+                             ":",
+                             ".",
+                             "localhost@example.org",
+                             "x",
+                             "[localhost].example.org",
+                             "[::1]example.org",
+                             "[::1].",
+                             "[::1]8080",
+                             "127.0.0.1:65536",
+                             "127.0.0.1:99999999",
+                             "LOCALHOST:x",
+                             "localhost:80x",
+                             "localhost:-1",
+                             "localhost:+1",
+                             "[::1]:x",
+                             "localhost:80:80"}) {
       EXPECT_FALSE(takes_host(gate, host)) << own << " " << host;
     }
   }
@@ -143,19 +165,23 @@ TEST(Gate, RefusesSitesAndNamesThatCannotBe) {
   for (const char* origin : {"", "example.org", "https://", "https://a/", "https://a b", "://a"}) {
     EXPECT_THROW(Gate({"127.0.0.1", {}, {origin}}), Failure) << origin;
   }
-  for (const char* host : {"", "a b", "http://a"}) {
+  for (const char* host : {"", "a b", "http://a", "a:b", "a:65536", "[::1]a"}) {
     EXPECT_THROW(Gate({"127.0.0.1", {host}, {}}), Failure) << host;
   }
 }
 
 TEST(Gate, TakesBodiesThatAreDeclaredAsJson) {
-  for (const char* type : {"application/json", "Application/JSON", "application/json;charset=utf-8",
-                           "application/json ; charset=utf-8"}) {
+  for (const char* type :
+       {"application/json", "Application/JSON", "application/json;charset=utf-8",
+        "application/json ; charset=utf-8", "application/json; Charset=\"UTF-8\"",
+        "application/json; profile=x; charset=utf-8", "application/json;"}) {
     EXPECT_FALSE(Gate::check_content_type(request_with("content-type", type))) << type;
   }
   for (const char* type :
        {"", "text/plain", "application/x-www-form-urlencoded", "application/jsonx",
-        "text/plain; application/json", "multipart/form-data", ";", " "}) {
+        "text/plain; application/json", "multipart/form-data", ";", " ",
+        "application/json; charset=utf-16", "application/json;CHARSET=\"latin1\"",
+        "application/json; charset", "application/json; charset=utf-8; charset=utf-16"}) {
     auto error = Gate::check_content_type(request_with("content-type", type));
     ASSERT_TRUE(error) << type;
     EXPECT_EQ(error->status, 415);

@@ -28,8 +28,8 @@ std::vector<NamedCounters> counters_by_model(const Service& service, const Engin
   std::vector<NamedCounters> named;
   std::set<std::string> seen;  // the base may have several names
   for (const Service::Model& model : service.models()) {
-    auto found = engine.variants.find(model.variant);
-    if (found != engine.variants.end() && seen.insert(model.variant).second)
+    auto found = engine.variants.find(model.variant->name);
+    if (found != engine.variants.end() && seen.insert(found->first).second)
       named.push_back({model.id, found->second});
   }
   return named;

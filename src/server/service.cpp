@@ -61,6 +61,10 @@ void check_served_names(const std::vector<std::string>& names, const Engine& eng
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (name.empty()) refuse(name, "it is empty; expected a name");
+    if (name.size() > openai::kMaxModelNameBytes) {
+      refuse(name, fmt::format("it has {} bytes, and a request can name {} at most", name.size(),
+                               openai::kMaxModelNameBytes));
+    }
     if (!seen.insert(name).second) refuse(name, "it is given twice");
   }
   for (const auto& variant : engine.variants()) {
@@ -118,13 +122,13 @@ std::vector<Service::Model> Service::models() const {
   std::string base_id;
   for (const auto& variant : engine_.variants()) {
     if (!variant->parent.empty()) {
-      models.push_back({variant->name, base_id.empty() ? variant->parent : base_id, variant->name});
+      models.push_back({variant->name, base_id.empty() ? variant->parent : base_id, variant});
       continue;
     }
     std::vector<std::string> names = options_.served_names;
     if (names.empty()) names.push_back(variant->name);
     base_id = names.front();
-    for (const std::string& name : names) models.push_back({name, "", variant->name});
+    for (const std::string& name : names) models.push_back({name, "", variant});
   }
   return models;
 }
@@ -133,7 +137,8 @@ std::optional<Service::Model> Service::find_model(std::string_view id) const {
   std::vector<Model> all = models();
   auto found = std::ranges::find_if(all, [&](const Model& model) { return model.id == id; });
   if (found == all.end()) {
-    found = std::ranges::find_if(all, [&](const Model& model) { return model.variant == id; });
+    found =
+        std::ranges::find_if(all, [&](const Model& model) { return model.variant->name == id; });
   }
   if (found == all.end()) return std::nullopt;
   return *found;

@@ -52,9 +52,10 @@ class Service {
   const ServiceOptions& options() const { return options_; }
 
   struct Model {
-    std::string id;       // as clients know it
-    std::string parent;   // empty for the base
-    std::string variant;  // the engine's name
+    std::string id;      // as clients know it
+    std::string parent;  // empty for the base
+    // As the engine has it now: a request keeps what it began with.
+    std::shared_ptr<const Variant> variant;
   };
 
   std::vector<Model> models() const;

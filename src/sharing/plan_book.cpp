@@ -6,6 +6,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -103,9 +104,31 @@ void read_gold(const json& in, PlanQuality& quality) {
   }
 }
 
+// A field that nobody reads may be one that was meant otherwise. As above.
+void refuse_unknown(const json& in, const char* where, const std::set<std::string_view>& known) {
+  if (!in.is_object()) return;  // what is asked of it next says so
+  for (const auto& [name, value] : in.items()) {
+    if (known.contains(name)) continue;
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has the field \"{}\", which is unknown: expected {}", where, name,
+                              fmt::join(known, ", ")));
+  }
+}
+
 PlanEntry entry_from_json(const json& in, int32_t num_layers) {
+  refuse_unknown(
+      in, "frontier",
+      {"plan", "translated", "recomputed_layers", "relative_cost", "quality_index", "kl", "kl_ci95",
+       "agreement", "score", "score_difference_ci95", "gold_lost", "gold_lost_se"});
   PlanEntry entry;
   entry.plan = parse_plan(in.at("plan").get<std::string>(), num_layers);
+  const int32_t recomputed = entry.plan.recomputed_layers();
+  if (in.contains("recomputed_layers") &&
+      read_whole(in, "recomputed_layers", 0, num_layers) != recomputed) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("plan {}: recomputed_layers is {}: expected {}", in.at("plan").dump(),
+                              in["recomputed_layers"].dump(), recomputed));
+  }
   entry.translated = in.at("translated").get<bool>();
   entry.relative_cost = read_number(in, "relative_cost", kNotNegative);
   entry.quality_index = read_number(in, "quality_index", kShare);
@@ -135,12 +158,40 @@ void read_digests(const json& in, Digest& model, Digest& adapter) {
   adapter = text.empty() ? Digest{} : Digest::from_hex(text);
 }
 
-std::optional<Digest> read_formula(const json& in) {
-  if (!in.contains("formula")) return std::nullopt;
-  const json& formula = in["formula"];
-  if (formula.is_string()) return Digest::from_hex(formula.get<std::string>());
+std::optional<Digest> read_digest(const json& in, const char* name) {
+  if (!in.contains(name)) return std::nullopt;
+  const json& digest = in[name];
+  if (digest.is_string()) return Digest::from_hex(digest.get<std::string>());
   throw Failure(ErrorCode::kInvalidArgument,
-                fmt::format("formula is {}: expected 64 lower-case hex digits", formula.dump()));
+                fmt::format("{} is {}: expected 64 lower-case hex digits", name, digest.dump()));
+}
+
+void refuse_unknown_fields(const json& in) {
+  refuse_unknown(
+      in, "it",
+      {"format", "version", "sender", "receiver", "num_layers", "data", "metric", "full_score",
+       "full_gold_probability", "confirmed_contexts", "maps", "maps_sha256", "look_layer",
+       "frontier", "heat_map", "sensitivity", "profile_seconds", "prefill_equivalents"});
+  for (const char* side : {"sender", "receiver"}) {
+    refuse_unknown(in.at(side), side, {"name", "digests"});
+    refuse_unknown(in.at(side).at("digests"), "digests", {"model", "adapter", "formula"});
+  }
+  refuse_unknown(in.at("data"), "data", {"name", "sha256", "contexts", "context_tokens_median"});
+}
+
+void read_maps(const json& in, const std::filesystem::path& path, PlanBook& book) {
+  std::filesystem::path maps = in.at("maps").get<std::string>();
+  if (maps != maps.filename())
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
+  book.maps_digest = read_digest(in, "maps_sha256");
+  if (!maps.empty()) {
+    book.maps_file = path.parent_path() / maps;
+  } else if (book.maps_digest) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  "maps_sha256 is there, and maps is \"\": expected the name of their file");
+  }
 }
 
 json to_json(const PlanBook& book) {
@@ -170,6 +221,7 @@ json to_json(const PlanBook& book) {
   if (book.full_gold_probability) out["full_gold_probability"] = *book.full_gold_probability;
   if (book.num_confirming > 0) out["confirmed_contexts"] = book.num_confirming;
   if (book.look_layer) out["look_layer"] = *book.look_layer;
+  if (book.maps_digest) out["maps_sha256"] = book.maps_digest->hex();
   for (const PlanEntry& entry : book.frontier)
     out["frontier"].push_back(to_json(entry, book.num_layers));
   for (const HeatCell& cell : book.heat_map) {
@@ -193,13 +245,14 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
         fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
                     in.at("format").dump(), in.at("version").dump(), kVersion));
   }
+  refuse_unknown_fields(in);
   PlanBook book;
   book.sender = in.at("sender").at("name").get<std::string>();
   book.receiver = in.at("receiver").at("name").get<std::string>();
   read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
   read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
-  book.sender_formula = read_formula(in.at("sender").at("digests"));
-  book.receiver_formula = read_formula(in.at("receiver").at("digests"));
+  book.sender_formula = read_digest(in.at("sender").at("digests"), "formula");
+  book.receiver_formula = read_digest(in.at("receiver").at("digests"), "formula");
   book.num_layers = read_whole(in, "num_layers", 1, kMostLayers);
   const json& data = in.at("data");
   book.data_name = data.at("name").get<std::string>();
@@ -216,21 +269,18 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
     book.look_layer = read_whole(in, "look_layer", 0, book.num_layers - 1);
   book.profile_seconds = in.at("profile_seconds").get<double>();
   book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
-  std::filesystem::path maps = in.at("maps").get<std::string>();
-  if (maps != maps.filename())
-    throw Failure(
-        ErrorCode::kInvalidArgument,
-        fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
-  if (!maps.empty()) book.maps_file = path.parent_path() / maps;
+  read_maps(in, path, book);
   for (const json& entry : read_list(in, "frontier", kMostPlans))
     book.frontier.push_back(entry_from_json(entry, book.num_layers));
   for (const json& cell : read_list(in, "heat_map", kMostCells)) {
+    refuse_unknown(cell, "heat_map", {"b", "c", "translated", "kl", "agreement"});
     book.heat_map.push_back(
         {read_whole(cell, "b", 0, book.num_layers), read_whole(cell, "c", 0, book.num_layers),
          cell.at("translated").get<bool>(), read_number(cell, "kl", kNotNegative),
          read_number(cell, "agreement", kShare)});
   }
   for (const json& layer : read_list(in, "sensitivity", kMostPlans)) {
+    refuse_unknown(layer, "sensitivity", {"layer", "kl", "spread"});
     book.sensitivity.push_back({read_whole(layer, "layer", 0, book.num_layers - 1),
                                 layer.at("kl").get<double>(), layer.at("spread").get<double>()});
   }

@@ -77,6 +77,8 @@ struct PlanBook {
   std::vector<LayerSensitivity> sensitivity;
   std::optional<int32_t> look_layer;  // nothing: the default
   std::filesystem::path maps_file;    // beside the book; empty: no translation
+  // Of that file as the plans were measured with it; nothing: an earlier book does not say.
+  std::optional<Digest> maps_digest;
   double profile_seconds = 0;
   double prefill_equivalents = 0;
 

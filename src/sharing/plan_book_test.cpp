@@ -245,6 +245,51 @@ TEST_F(PlanBookTest, AFormulaThatIsNoDigestIsRefused) {
   }
 }
 
+// One that was meant for something would do nothing.
+TEST_F(PlanBookTest, AFieldThatIsNotReadIsRefusedByName) {
+  PlanBook book = example();
+  book.heat_map = {{.b = 1, .c = 2}};
+  book.sensitivity = {{.layer = 7}};
+  const json good = saved(book);
+  EXPECT_EQ(failure_of(good), "no failure");
+  for (const char* place :
+       {"/map_sha256", "/data/rows", "/sender/digest", "/receiver/path", "/sender/digests/weights",
+        "/receiver/digests/sha256", "/frontier/1/raw", "/heat_map/0/a", "/sensitivity/0/layers"}) {
+    json bad = good;
+    const json::json_pointer pointer(place);
+    bad[pointer] = 1;
+    EXPECT_THAT(failure_of(bad),
+                HasSubstr("has the field \"" + pointer.back() + "\", which is unknown"))
+        << place;
+  }
+}
+
+TEST_F(PlanBookTest, RecomputedLayersAreThoseOfThePlan) {
+  json book = saved(example());
+  book["frontier"][1]["recomputed_layers"] = 3;
+  EXPECT_THAT(failure_of(book), HasSubstr("recomputed_layers is 3: expected 2"));
+  book["frontier"][1].erase("recomputed_layers");
+  EXPECT_EQ(failure_of(book), "no failure");
+}
+
+TEST_F(PlanBookTest, SaysWhichMapsItWasMeasuredWith) {
+  PlanBook book = example();
+  EXPECT_FALSE(saved(book).contains("maps_sha256"));
+  book.maps_file = folder_.path() / "maps.safetensors";
+  book.maps_digest = sha256({});
+  json text = saved(book);
+  EXPECT_EQ(load_plan_book(path_).maps_digest, sha256({}));
+  text["maps"] = "";
+  EXPECT_THAT(failure_of(text), HasSubstr("maps_sha256 is there, and maps is \"\""));
+  text["maps"] = "maps.safetensors";
+  for (const json& value : {json(nullptr), json(7), json("abc"), json("")}) {
+    text["maps_sha256"] = value;
+    EXPECT_THAT(failure_of(text), HasSubstr("expected 64 lower-case hex digits")) << value;
+  }
+  text.erase("maps_sha256");
+  EXPECT_EQ(failure_of(text), "no failure");
+}
+
 // They would win every choice.
 TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
   PlanBook book = example();

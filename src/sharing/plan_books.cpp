@@ -46,7 +46,40 @@ PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::p
   pair.maps = std::make_shared<LazyTranslator>(
       ops, pair.book.maps_file,
       LazyTranslator::Shape{config.num_layers, config.kv_columns(), config.d_model});
+  const std::optional<Digest>& expected = pair.book.maps_digest;
+  if (expected && *expected != pair.maps->digest()) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: maps_sha256 is {}: {} is another file, {}; restore the one that the book "
+                    "was measured with, or profile the pair again",
+                    file.string(), expected->hex(), pair.book.maps_file.string(),
+                    pair.maps->digest().hex()));
+  }
   return pair;
+}
+
+// Whether there can be a variant that both are.
+bool may_be_same(const MeasuredModel& a, const MeasuredModel& b) {
+  return a.model == b.model && a.adapter == b.adapter &&
+         (!a.formula || !b.formula || *a.formula == *b.formula);
+}
+
+// Which of two were used would be a matter of their order.
+void check_one_each(const std::vector<PairBook>& pairs, const std::filesystem::path& family) {
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const PlanBook& book = pairs[i].book;
+      const PlanBook& other = pairs[j].book;
+      if (!may_be_same(sender_of(book), sender_of(other)) ||
+          !may_be_same(receiver_of(book), receiver_of(other)))
+        continue;
+      throw Failure(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: plan_books: {} and {} are both for sender \"{}\" and receiver "
+                                "\"{}\": expected one book for each pair",
+                                family.string(), pairs[j].file.string(), pairs[i].file.string(),
+                                book.sender, book.receiver));
+    }
+  }
 }
 
 }  // namespace
@@ -89,6 +122,7 @@ PlanBooks::PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& fami
     : num_layers_(config.num_layers) {
   for (const std::filesystem::path& file : family.plan_books)
     pairs_.push_back(load_pair(ops, config, file));
+  check_one_each(pairs_, family.path);
   if (family.unprofiled.empty()) return;
   PlanRequest request;
   try {

@@ -58,8 +58,8 @@ struct ChosenPlan {
 class PlanBooks {
  public:
   // Throws Failure naming the file when a book cannot be read, or the header of its maps, or when
-  // they do not fit the model, or when pairs without a book cannot follow the family's plan for
-  // them. `ops` outlives this.
+  // they are not those of the book or do not fit the model, or two books are for one pair, or when
+  // pairs without a book cannot follow the family's plan for them. `ops` outlives this.
   PlanBooks(Ops& ops, const ModelConfig& config, const FamilyFile& family);
 
   // Null when no book was measured with these two.

@@ -269,6 +269,71 @@ TEST_F(PlanBooksTest, MapsAreForPlansThatAreTranslatedAndReuseSomething) {
   EXPECT_EQ(chosen("0,1,3").look_layer, 3);
 }
 
+TranslationMaps maps_of(float value) {
+  TranslationMaps maps;
+  maps.inputs[1] = {1, std::vector<float>(6, value), std::vector<float>(6, value),
+                    std::vector<float>(6, 0.0f)};
+  return maps;
+}
+
+// Those of another pair fit the model just as well.
+TEST_F(PlanBooksTest, OtherMapsThanThoseOfTheBookAreRefused) {
+  const std::filesystem::path own = folder_.path() / "own.safetensors";
+  const std::filesystem::path other = folder_.path() / "other.safetensors";
+  save_translation(own, maps_of(0.5f));
+  save_translation(other, maps_of(0.25f));
+  PlanBook book = load_plan_book(write_book("book.json"));
+  ModelConfig config;
+  config.num_layers = kLayers;
+  config.d_model = 6;
+  FamilyFile family;
+  family.plan_books = {folder_.path() / "book.json"};
+  auto load = [&](const std::filesystem::path& maps) {
+    book.maps_file = maps;
+    save_plan_book(family.plan_books[0], book);
+    return PlanBooks(*ops_, config, family).pairs()[0].maps->digest();
+  };
+  const Digest digest_of_own = load(own);
+  EXPECT_NE(load(other), digest_of_own) << "a book that does not say takes both";
+  book.maps_digest = digest_of_own;
+  EXPECT_EQ(load(own), digest_of_own);
+  try {
+    load(other);
+    FAIL() << "another pair's maps were taken";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), testing::HasSubstr("book.json: maps_sha256 is "));
+    EXPECT_THAT(failure.what(), testing::HasSubstr("other.safetensors is another file"));
+  }
+}
+
+TEST_F(PlanBooksTest, TwoBooksForOnePairAreRefusedByName) {
+  const std::filesystem::path first = write_book("first.json");
+  const std::filesystem::path second = write_book("second.json");
+  try {
+    books({first, second});
+    FAIL() << "one of two books was taken";
+  } catch (const Failure& failure) {
+    for (const char* text : {"family.json: plan_books: ", "first.json", "second.json",
+                             "both for sender \"reader\" and receiver \"writer\""})
+      EXPECT_THAT(failure.what(), testing::HasSubstr(text));
+  }
+  PlanBook other = load_plan_book(second);
+  auto save = [&] { save_plan_book(second, other); };
+  other.sender_adapter = digest("another");
+  save();
+  EXPECT_EQ(books({first, second}).pairs().size(), 2u);
+  // Only one of them can hold for how the weights are used.
+  PlanBook same = load_plan_book(first);
+  same.sender_formula = digest("one formula");
+  save_plan_book(first, same);
+  other.sender_adapter = same.sender_adapter;
+  save();
+  EXPECT_THROW(books({first, second}), Failure) << "it holds for every use of its weights";
+  other.sender_formula = digest("another formula");
+  save();
+  EXPECT_EQ(books({first, second}).pairs().size(), 2u);
+}
+
 TEST_F(PlanBooksTest, APlanThatNeedsABookIsNoneForPairsWithout) {
   for (const char* plan : {"0,1,3", "0,1,3+10%", "full", "auto", "auto+", "reuse+0%", "most"}) {
     try {

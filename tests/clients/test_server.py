@@ -111,6 +111,14 @@ def test_keys(family):
         assert server.terminate() == 0
 
 
+@pytest.mark.parametrize("flags", [("--adapter-root", "/there/is/none"), ("--max-body", "0")])
+def test_options_that_cannot_be_are_refused_at_start(family, flags):
+    command = [str(build_folder() / "droidspeak"), "serve", "--family", str(family), "--port", "0", *flags]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0
+    assert flags[0] in refused.stderr and flags[1] in refused.stderr
+
+
 def test_tls(family, tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",

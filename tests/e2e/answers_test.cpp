@@ -256,9 +256,11 @@ TEST(EngineRequests, SayAllThatTheClientSaid) {
   fields.sharing = {SharingRequest::Mode::kExplicit, "tiny", "reuse"};
   fields.ttft_slo_ms = 250;
   fields.min_quality = 0.75;
-  auto requests = make_engine_requests(
-      service, fields,
-      {.variant = "alpha", .tenant = "anna", .prompts = {{97, 98}, {99}}, .num_top_logprobs = 2});
+  auto requests = make_engine_requests(service, fields,
+                                       {.variant = service.find_model("alpha")->variant,
+                                        .tenant = "anna",
+                                        .prompts = {{97, 98}, {99}},
+                                        .num_top_logprobs = 2});
   ASSERT_TRUE(requests);
   ASSERT_EQ(requests->size(), 2u);
   EXPECT_EQ(*requests->at(0).prompt, (std::vector<int32_t>{97, 98}));
@@ -278,7 +280,9 @@ TEST(EngineRequests, SayAllThatTheClientSaid) {
     EXPECT_NE(request.cache_salt, "") << "tenants have caches of their own";
     EXPECT_EQ(request.priority, -2);
     EXPECT_EQ(request.sharing.mode, SharingRequest::Mode::kExplicit);
+    EXPECT_EQ(request.variant, service.find_model("alpha")->variant);
     EXPECT_EQ(request.sharing.sender, "base") << "as the engine calls it";
+    EXPECT_EQ(request.sharing.from, service.find_model("base")->variant);
     EXPECT_EQ(request.sharing.plan, "reuse");
     EXPECT_EQ(request.ttft_slo_ms, 250);
     EXPECT_EQ(request.min_quality, 0.75);

@@ -29,7 +29,7 @@ class EngineLimits : public testing::Test {
 
   EngineRequestOptions options(const Prompts& prompts, int32_t top_logprobs = -1) const {
     EngineRequestOptions options;
-    options.variant = "base";
+    options.variant = service_.find_model("base")->variant;
     options.prompts = prompts;
     options.num_top_logprobs = top_logprobs;
     return options;
@@ -186,6 +186,75 @@ TEST_F(EngineLimits, AFullBudgetIsTooManyRequests) {
   EXPECT_EQ(status(service_.prompt_budget(), openai::kAllPromptTokens, 128 + 19), 429);
   EXPECT_EQ(status(service_.logprob_budget(), openai::kAllLogprobValues, 50), 200);
   EXPECT_EQ(status(service_.logprob_budget(), openai::kAllLogprobValues, 49), 429);
+}
+
+// Two prompts with three choices each, of which the first is submitted when the adapter changes.
+class ChangedAdapter : public EngineLimits {
+ protected:
+  ChangedAdapter() { write_tiny_adapter(other(), {}, {.seed = 999}); }
+
+  std::filesystem::path other() const { return server_.folder() / "other"; }
+
+  std::shared_ptr<Generation> generation(SharingRequest sharing = {}) {
+    openai::GenerationFields fields = fields_with(12);
+    fields.num_choices = 3;
+    fields.sampling.temperature = 0;
+    fields.ignores_end_tokens = true;
+    fields.sharing = std::move(sharing);
+    EngineRequestOptions wanted = options({prompt_of(200), prompt_of(150)});
+    wanted.variant = service_.find_model("alpha")->variant;
+    auto requests = make_engine_requests(service_, fields, std::move(wanted));
+    return make_generation(service_, fields, std::move(*requests));
+  }
+
+  // The texts of all choices, or the error that ended them.
+  static std::vector<std::string> texts_of(Generation& generation) {
+    std::vector<std::string> texts(generation.num_choices());
+    while (!generation.is_done()) {
+      auto event = generation.next(std::chrono::seconds(60));
+      if (!event) return {"the generation is stuck"};
+      if (auto* error = std::get_if<Error>(&*event)) return {error->message};
+      auto& piece = std::get<ChoicePiece>(*event);
+      texts[static_cast<size_t>(piece.choice)] += piece.text;
+    }
+    return texts;
+  }
+
+  std::vector<std::string> answer(SharingRequest sharing = {}) {
+    auto whole = generation(std::move(sharing));
+    EXPECT_TRUE(whole->start());
+    return texts_of(*whole);
+  }
+};
+
+TEST_F(ChangedAdapter, AnswersAllOfARequestAsItBegan) {
+  const std::vector<std::string> expected = answer();
+  for (bool has_begun : {false, true}) {
+    auto begun = generation();
+    if (has_begun) {
+      ASSERT_TRUE(begun->start());
+    }
+    ASSERT_TRUE(server_.engine().load_adapter("alpha", other()));
+    if (!has_begun) {
+      ASSERT_TRUE(begun->start());
+    }
+    EXPECT_EQ(texts_of(*begun), expected) << has_begun;
+    EXPECT_NE(answer(), expected) << "the next one is the new adapter's";
+    ASSERT_TRUE(server_.engine().load_adapter("alpha", server_.folder() / "adapters/alpha"));
+  }
+}
+
+TEST_F(ChangedAdapter, FinishesWhatBeganBeforeItWasUnloaded) {
+  const SharingRequest from_itself{SharingRequest::Mode::kExplicit, "alpha", "reuse"};
+  for (const SharingRequest& sharing : {SharingRequest(), from_itself}) {
+    const std::vector<std::string> expected = answer(sharing);
+    auto begun = generation(sharing);
+    ASSERT_TRUE(begun->start());
+    ASSERT_TRUE(server_.engine().unload_adapter("alpha"));
+    EXPECT_EQ(texts_of(*begun), expected) << sharing.plan;
+    EXPECT_FALSE(service_.find_model("alpha"));
+    ASSERT_TRUE(server_.engine().load_adapter("alpha", server_.folder() / "adapters/alpha"));
+  }
 }
 
 }  // namespace

@@ -80,13 +80,17 @@ TEST(Server, ServesTheBaseUnderOtherNames) {
 // Requests for alpha would go to the base.
 TEST(Server, TakesNoOtherNameForTheBaseThatAVariantHas) {
   using Names = std::vector<std::string>;
-  for (const Names& names : {Names{"alpha"}, {"other", "beta"}, {"other", "other"}, {""}}) {
+  for (const Names& names : {Names{"alpha"},
+                             {"other", "beta"},
+                             {"other", "other"},
+                             {""},
+                             {std::string(257, 'x')}}) {
     TinyServerOptions options;
     options.server.served_names = names;
     EXPECT_THROW(TinyServer{options}, Failure) << names.back();
   }
   TinyServerOptions options;
-  options.server.served_names = {"base", "other"};
+  options.server.served_names = {"base", "other", std::string(256, 'x')};
   EXPECT_NO_THROW(TinyServer{options});
 }
 

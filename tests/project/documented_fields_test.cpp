@@ -51,7 +51,8 @@ const std::map<std::string, Json>& bodies() {
 struct DocumentedFields {
   std::map<std::string, std::vector<Json>>
       taken;  // with the only values that pass, where it says so
-  std::set<std::string> refused;
+  // The same, where it is not what asks for nothing that passes.
+  std::map<std::string, std::vector<Json>> refused;
 };
 
 // "(`a`, `["b"]`)": "a", ["b"]. Brackets without quoted values are remarks.
@@ -88,7 +89,7 @@ std::map<std::string, DocumentedFields> rows() {
   for (std::sregex_iterator i(text.begin(), text.end(), kRow), end; i != end; ++i) {
     DocumentedFields& row = fields[(*i)[1]];
     row.taken = names_in((*i)[2]);
-    for (const auto& [name, values] : names_in((*i)[3])) row.refused.insert(name);
+    row.refused = names_in((*i)[3]);
   }
   return fields;
 }
@@ -221,8 +222,9 @@ TEST(DocumentedFields, PassWhenTheyAskForNothing) {
   static const std::map<std::string, Json> kTyped = {
       {"tools", Json::array()}, {"stop", Json::array()}, {"prompt_logprobs", 0}};
   for (const auto& [call, fields] : documented()) {
-    for (const std::string& field : fields.refused) {
+    for (const auto& [field, only] : fields.refused) {
       std::vector<Json> values = {Json(), false, 0, "", Json::array(), Json::object()};
+      if (!only.empty()) values = only;
       if (auto typed = kTyped.find(field); typed != kTyped.end()) values = {Json(), typed->second};
       for (const Json& value : values) {
         Json body = body_with(call, field, value);
@@ -234,9 +236,27 @@ TEST(DocumentedFields, PassWhenTheyAskForNothing) {
   }
 }
 
+// Of some, nothing is a wish, too: an empty schema allows any JSON, and no other text.
+TEST(DocumentedFields, AreRefusedThoughTheyAskForNothing) {
+  size_t num_refused = 0;
+  for (const auto& [call, fields] : documented()) {
+    for (const auto& [field, only] : fields.refused) {
+      if (only.empty()) continue;
+      EXPECT_EQ(only, std::vector<Json>{Json()}) << call << ' ' << field;
+      for (const Json& value :
+           {Json(false), Json(0), Json(""), Json::array(), Json(Json::object())}) {
+        EXPECT_EQ(wrong_field(call, body_with(call, field, value)), field)
+            << call << ' ' << field << " = " << value.dump();
+        ++num_refused;
+      }
+    }
+  }
+  EXPECT_GE(num_refused, 100u);
+}
+
 TEST(DocumentedFields, AreRefusedByName) {
   for (const auto& [call, fields] : documented()) {
-    for (const std::string& field : fields.refused) {
+    for (const auto& [field, only] : fields.refused) {
       for (const Json& value : some_values()) {
         EXPECT_EQ(wrong_field(call, body_with(call, field, value)), field)
             << call << ' ' << field << " = " << value.dump();
@@ -254,7 +274,7 @@ std::set<std::string> names_read(const std::string& file, Depth depth) {
       (depth == Depth::kBody ? "fields" : "") +
       std::string(
           R"((?:\.|->)(?:find|boolean|integer|number|string|required_string|array|object|reject)\(\s*"([a-z_]+)\")"));
-  const std::regex list(R"(reject_unsupported\(\s*)" + object + R"(,\s*\{([^}]*)\})");
+  const std::regex list(R"(reject_(?:unsupported|any_value)\(\s*)" + object + R"(,\s*\{([^}]*)\})");
   const std::regex one("(?:accept_only|reject_with|asks_for_something)\\(" + object +
                        ",\\s*\"([a-z_]+)\"");
   static const std::regex kQuoted("\"([a-z_]+)\"");

@@ -268,10 +268,10 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
   reject_unsupported(fields, {"mcp_servers", "container", "context_management", "compaction",
                               "fallbacks", "output_format", "inference_geo"});
   // Those of the other calls.
-  reject_unsupported(
-      fields, {"stop", "response_format", "structured_outputs", "guided_json", "guided_regex",
-               "guided_choice", "guided_grammar", "text", "instructions", "parallel_tool_calls",
-               "logprobs", "top_logprobs", "prompt_logprobs", "chat_template_kwargs"});
+  reject_unsupported(fields, {"stop", "response_format", "structured_outputs", "text",
+                              "instructions", "parallel_tool_calls", "logprobs", "top_logprobs",
+                              "prompt_logprobs", "chat_template_kwargs"});
+  reject_any_value(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {

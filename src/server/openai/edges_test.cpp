@@ -159,6 +159,13 @@ TEST(Unsupported, FieldsOfBothCalls) {
                            "prediction",
                            "web_search_options",
                            "return_tokens_as_token_ids",
+                           "return_token_ids",
+                           "no_repeat_ngram_size",
+                           "stop_regex",
+                           "prompt_embeds",
+                           "max_new_tokens",
+                           "structural_tag",
+                           "thinking_token_budget",
                            "bad_words",
                            "allowed_token_ids",
                            "json_schema",
@@ -196,6 +203,21 @@ TEST(Unsupported, FieldsOfBothCalls) {
         fmt::format("structured_outputs.{}: unsupported_parameter", name));
   EXPECT_EQ(outcome(read_chat(R"("stream":true,"stream_options":{"include_obfuscation":true})")),
             "stream_options.include_obfuscation: unsupported_parameter");
+}
+
+// Zero tokens of thoughts, or no sampling, are no less a wish than others.
+TEST(Unsupported, ValuesThatOthersSampleOtherwiseFor) {
+  EXPECT_EQ(outcome(read_chat(R"("detokenize":true,"do_sample":true,"length_penalty":1.0,)"
+                              R"("no_repeat_ngram_size":0,"return_token_ids":false)")),
+            "taken");
+  for (const char* field :
+       {R"("detokenize":false)", R"("do_sample":false)", R"("length_penalty":0)",
+        R"("length_penalty":1.5)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",
+        R"("structural_tag":{})"}) {
+    std::string name(field + 1);
+    name.resize(name.find('"'));
+    EXPECT_EQ(outcome(read_chat(field)), name + ": unsupported_parameter") << field;
+  }
 }
 
 TEST(Unsupported, ValuesOfFieldsThatAreTaken) {
@@ -358,6 +380,11 @@ TEST(OtherRequests, ArriveWithTheirValues) {
   EXPECT_EQ(load->path, "b");
   EXPECT_EQ(load->if_taken, LoadAdapterRequest::IfTaken::kRefuse);
   EXPECT_EQ(parse_unload_adapter_request(R"({"lora_name":"a"})")->name, "a");
+  EXPECT_EQ(
+      outcome(parse_load_adapter_request(R"({"lora_name":"a","lora_path":"b","lora_int_id":0})")),
+      "lora_int_id: unsupported_parameter");
+  EXPECT_EQ(outcome(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":1})")),
+            "lora_int_id: unsupported_parameter");
 }
 
 TEST(EmbeddingFields, ArriveWithTheirValues) {
@@ -428,7 +455,15 @@ TEST(JsonNumbers, AtTheirEnds) {
     return read_chat(std::string(R"("seed":)") + number)->generation.seed;
   };
   EXPECT_EQ(seed("9223372036854775807"), uint64_t{9223372036854775807u});
-  EXPECT_EQ(seed("9223372036854775808"), uint64_t{9223372036854775807u}) << "the largest";
+  EXPECT_EQ(seed("-1"), ~uint64_t{0});
+  for (const char* beyond : {"9223372036854775808", "18446744073709551615"}) {
+    auto refused = read_chat(std::string(R"("seed":)") + beyond);
+    EXPECT_EQ(outcome(refused), "seed: integer_above_max_value");
+    EXPECT_EQ(refused.error().message,
+              std::string("Invalid 'seed': integer above maximum value. Expected a value <= "
+                          "9223372036854775807, but got ") +
+                  beyond + " instead.");
+  }
   EXPECT_EQ(seed("-9223372036854775808"), uint64_t{1} << 63);
   EXPECT_EQ(outcome(read_chat(R"("temperature":18446744073709551615)")),
             "temperature: decimal_above_max_value");

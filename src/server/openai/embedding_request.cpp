@@ -64,8 +64,8 @@ ApiResult<EmbeddingRequest> parse_embedding_request(std::string body) {
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   request.priority = read_priority(fields);
   fields.string("user", kMaxUserBytes);
-  reject_unsupported(fields, {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
-                              "embed_dtype", "endianness"});
+  reject_any_value(fields, {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
+                            "embed_dtype", "endianness"});
   if (error) return *error;
   return request;
 }
@@ -89,8 +89,8 @@ ApiResult<RerankRequest> parse_rerank_request(std::string body) {
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   request.priority = read_priority(fields);
   fields.string("user", kMaxUserBytes);
-  reject_unsupported(fields, {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",
-                              "rank_fields", "activation", "instruction"});
+  reject_any_value(fields, {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",
+                            "rank_fields", "activation", "use_activation", "instruction"});
   if (error) return *error;
   return request;
 }

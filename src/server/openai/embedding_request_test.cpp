@@ -1,5 +1,6 @@
 #include "server/openai/embedding_request.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,6 +51,23 @@ TEST(EmbeddingRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(embedding_param(R"("input":"a","encoding_format":"int8")"), "encoding_format");
   EXPECT_EQ(embedding_param(R"("input":"a","dimensions":0)"), "dimensions");
   EXPECT_EQ(embedding_param(R"("input":"a","truncate_prompt_tokens":5)"), "truncate_prompt_tokens");
+}
+
+// `normalize: false` asks for what nobody would get.
+TEST(EmbeddingRequest, RefusesWhatItDoesNotDoWithAnyValue) {
+  for (const char* name : {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
+                           "embed_dtype", "endianness"}) {
+    for (const char* value : {"false", "true", "0", R"("")", "[]", "{}"})
+      EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","{}":{})", name, value)), name) << value;
+    EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","{}":null)", name)), "accepted");
+  }
+  for (const char* name : {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",
+                           "rank_fields", "activation", "use_activation", "instruction"}) {
+    for (const char* value : {"false", "0", R"("")", "[]"})
+      EXPECT_EQ(rerank_param(fmt::format(R"("query":"q","documents":["a"],"{}":{})", name, value)),
+                name)
+          << value;
+  }
 }
 
 TEST(RerankRequest, TakesDocumentsInBothShapes) {

@@ -93,11 +93,11 @@ std::optional<int64_t> Fields::integer(const std::string& name, IntegerRange ran
         path_of(name), "integer_below_min_value"));
     return std::nullopt;
   }
-  if (number > range.high) {
+  if (number > range.high || value->is_too_large()) {
     fail(bad_field(
         fmt::format("Invalid '{}': integer above maximum value. Expected a value <= {}, but "
                     "got {} instead.",
-                    path_of(name), range.high, number),
+                    path_of(name), range.high, value->text()),
         path_of(name), "integer_above_max_value"));
     return std::nullopt;
   }

@@ -197,15 +197,31 @@ void read_labels(Fields& fields) {
   }
 }
 
+// What other servers sample or give otherwise, unless these are told to leave it.
+void reject_other_sampling(Fields& fields) {
+  reject_unsupported(fields,
+                     {"return_token_ids", "no_repeat_ngram_size", "stop_regex", "prompt_embeds"});
+  reject_any_value(fields, {"max_new_tokens", "structural_tag", "thinking_token_budget"});
+  if (!fields.boolean("detokenize").value_or(true))
+    fields.reject("detokenize", "other than true is not supported");
+  if (!fields.boolean("do_sample").value_or(true)) {
+    fields.reject("do_sample",
+                  "other than true is not supported; 'temperature' 0 takes the likeliest token");
+  }
+  if (fields.number("length_penalty").value_or(1) != 1)
+    fields.reject("length_penalty", "other than 1 is not supported");
+}
+
 void reject_unsupported_features(Fields& fields) {
+  reject_other_sampling(fields);
   reject_unsupported(
       fields,
       {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",
        "truncate_prompt_tokens", "logits_processors", "continue_final_message", "chat_template",
        "documents", "audio", "prediction", "web_search_options", "return_tokens_as_token_ids"});
+  reject_unsupported(fields, {"bad_words"});
   // How other servers are told what an answer must look like: one that does not would be wrong.
-  reject_unsupported(fields,
-                     {"bad_words", "allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
+  reject_any_value(fields, {"allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
   if (auto modalities = fields.array("modalities")) {
     for (size_t i = 0; i < modalities->size(); ++i) {
       JsonValue item = modalities->at(i);
@@ -239,6 +255,12 @@ void reject_with(Fields& fields, const std::string& name, const std::string& why
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
   for (const std::string& name : names)
     reject_with(fields, name, "is not supported by this server");
+}
+
+void reject_any_value(Fields& fields, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (fields.find(name)) fields.reject(name, "is not supported by this server");
+  }
 }
 
 void accept_only(Fields& fields,

@@ -50,6 +50,9 @@ bool asks_for_something(const Fields& fields, const std::string& name);
 void reject_with(Fields& fields, const std::string& name, const std::string& why);
 // 400 for those of `names` that are there with a value that asks for something.
 void reject_unsupported(Fields& fields, const std::vector<std::string>& names);
+// The same with any value but null: of these false, 0 or something empty is a wish, too, as an
+// empty schema is.
+void reject_any_value(Fields& fields, const std::vector<std::string>& names);
 // 400 for any other value than `values`.
 void accept_only(Fields& fields,
                  const std::string& name,

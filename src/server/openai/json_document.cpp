@@ -175,6 +175,10 @@ int64_t JsonValue::integer() const {
   return std::numeric_limits<int64_t>::max();
 }
 
+bool JsonValue::is_too_large() const {
+  return std::holds_alternative<uint64_t>(node_->value);
+}
+
 double JsonValue::number() const {
   if (const auto* number = std::get_if<int64_t>(&node_->value)) return static_cast<double>(*number);
   if (const auto* number = std::get_if<uint64_t>(&node_->value))

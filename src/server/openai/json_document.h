@@ -37,8 +37,9 @@ class JsonValue {
   bool is(JsonKind wanted) const { return kind() == wanted; }
 
   bool boolean() const;
-  int64_t integer() const;  // saturates
-  double number() const;    // of kInteger and kDecimal
+  int64_t integer() const;    // the largest where is_too_large()
+  bool is_too_large() const;  // an integer beyond 64 bits with a sign
+  double number() const;      // of kInteger and kDecimal
   const std::string& string() const;
 
   size_t size() const;  // of kArray and kObject, else 0

@@ -12,6 +12,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string body) {
   TokenizeRequest request;
   request.model = fields.string("model", kMaxModelNameBytes).value_or("");
   request.wants_token_strings = fields.boolean("return_token_strs").value_or(false);
+  if (fields.find("messages") && fields.find("prompt"))
+    fields.invalid("prompt", "not allowed beside 'messages'; expected one of them");
   if (fields.find("messages")) {
     request.input = read_chat_prompt(fields);
     reject_unsupported(fields, {"chat_template", "continue_final_message"});
@@ -48,6 +50,7 @@ ApiResult<LoadAdapterRequest> parse_load_adapter_request(std::string_view body) 
   if (fields.boolean("load_inplace").value_or(false)) {
     request.if_taken = LoadAdapterRequest::IfTaken::kReplace;
   }
+  reject_any_value(fields, {"lora_int_id"});
   if (error) return *error;
   return request;
 }
@@ -59,6 +62,7 @@ ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view bo
   Fields fields(document->root(), "", error);
   UnloadAdapterRequest request;
   request.name = fields.required_string("lora_name", kMaxAdapterNameBytes);
+  reject_any_value(fields, {"lora_int_id"});
   if (error) return *error;
   return request;
 }

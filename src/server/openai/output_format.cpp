@@ -78,8 +78,11 @@ std::optional<OutputFormat> read_structured_outputs(Fields& fields) {
 // Of earlier versions of vLLM.
 void reject_former_fields(Fields& fields) {
   for (const char* kind : kKinds) {
-    reject_with(fields, fmt::format("guided_{}", kind),
-                fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
+    const std::string name = fmt::format("guided_{}", kind);
+    if (fields.find(name)) {
+      fields.reject(name,
+                    fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
+    }
   }
   reject_unsupported(fields, {"guided_decoding_backend", "guided_whitespace_pattern"});
 }

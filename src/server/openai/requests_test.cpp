@@ -411,6 +411,13 @@ TEST(TokenizeRequest, TakesAPromptOrMessages) {
   ASSERT_TRUE(chat);
   EXPECT_EQ(std::get<ChatPrompt>(chat->input).messages.size(), 1u);
   EXPECT_EQ(parse_tokenize_request("{}").error().param, "prompt");
+  auto both = [](const char* prompt) {
+    return parse_tokenize_request(std::string(R"({"messages":[{"role":"user","content":"x"}],)") +
+                                  R"("prompt":)" + prompt + "}");
+  };
+  EXPECT_EQ(both(R"("x")").error().param, "prompt");
+  EXPECT_EQ(both(R"("")").error().param, "prompt");
+  EXPECT_TRUE(both("null"));
 }
 
 TEST(AdapterRequests, NeedNameAndPath) {

@@ -183,11 +183,12 @@ void reject_what_needs_more(Fields& fields) {
   reject_unsupported(
       fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",
                "prompt_logprobs", "context_management", "logprobs", "echo", "system",
-               "stop_sequences", "output_config", "guided_json", "guided_regex", "guided_choice",
-               "guided_grammar", "chat_template_kwargs"});
+               "stop_sequences", "output_config", "chat_template_kwargs"});
+  reject_any_value(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
   if (auto reasoning = fields.object("reasoning")) {
     reject_unsupported(*reasoning, {"effort", "summary", "generate_summary"});
   }
+  reject_verbosity(fields);
   accept_only(fields, "truncation", {"disabled"});
   accept_only(fields, "service_tier", {"auto", "default"});
 }

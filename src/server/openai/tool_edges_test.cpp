@@ -299,6 +299,15 @@ TEST(ResponseEdges, OfFields) {
   EXPECT_EQ(field(R"("service_tier":"default","n":1)"), "taken");
   EXPECT_EQ(field(R"("service_tier":"flex")"), "service_tier: unsupported_parameter");
   EXPECT_EQ(field(R"("text":{"verbosity":"low"})"), "text.verbosity: unsupported_parameter");
+  EXPECT_EQ(field(R"("verbosity":"medium")"), "taken");
+  EXPECT_EQ(field(R"("verbosity":"low")"), "verbosity: unsupported_parameter");
+  for (const char* use : {R"("defer_loading":true)", R"("allowed_callers":["direct","code"])"})
+    EXPECT_THAT(field(fmt::format(R"("tools":[{{"type":"function","name":"f",{}}}])", use)),
+                testing::MatchesRegex("tools.0..(defer_loading|allowed_callers): "
+                                      "unsupported_parameter"));
+  EXPECT_EQ(field(R"("tools":[{"type":"function","name":"f","defer_loading":false,)"
+                  R"("allowed_callers":["direct"]}])"),
+            "taken");
   EXPECT_EQ(field(R"("text":{"format":{}})"), "text.format.type: missing_required_parameter");
   EXPECT_EQ(field(R"("text":{"format":{"type":"json_schema","schema":{}}})"),
             "text.format.name: missing_required_parameter");

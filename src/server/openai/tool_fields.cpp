@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/json_writer.h"
+#include "server/openai/generation_fields.h"
 #include "server/openai/limits.h"
 #include "server/openai/tool_schema.h"
 
@@ -35,6 +36,17 @@ void require_type(Fields& object, std::string_view wanted, const std::string& wh
   object.fail(bad_field(
       fmt::format("Unsupported '{}': '{}'; {}.", object.path_of("type"), abbreviated(type), why),
       object.path_of("type"), "unsupported_parameter"));
+}
+
+// How a tool may be seen and called, other than by the model that is told of it.
+void reject_other_uses(Fields& tool) {
+  reject_unsupported(tool, {"defer_loading"});
+  auto callers = tool.array("allowed_callers");
+  for (size_t i = 0; callers && i < callers->size(); ++i) {
+    JsonValue caller = callers->at(i);
+    if (!caller.is(JsonKind::kString) || caller.string() != "direct")
+      tool.reject("allowed_callers", "other than [\"direct\"] is not supported");
+  }
 }
 
 enum class Nesting { kFunction, kFlat };  // {"type", "function": {"name"}} or {"type", "name"}
@@ -82,6 +94,7 @@ ToolOffer read_tools(Fields& fields, Nesting nesting) {
       continue;
     }
     if (!tool.find("function")) tool.missing("function");
+    reject_other_uses(tool);
     std::optional<Fields> function = tool.object("function");
     if (function) list.add(*function, "parameters", tool.value().text());
   }
@@ -104,6 +117,7 @@ std::string ToolList::name_of(Fields& tool) {
 }
 
 void ToolList::add(Fields& tool, const char* schema, std::string json) {
+  reject_other_uses(tool);
   Tool read{name_of(tool), std::string(kNoArguments)};
   read.description = tool.string("description", kMaxToolBytes).value_or("");
   if (tool.boolean("strict").value_or(false)) read.strictness = Tool::Strictness::kStrict;
