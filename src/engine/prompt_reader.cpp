@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/batch.h"
+#include "sharing/followed_plan.h"
 
 namespace droidspeak {
 namespace {
