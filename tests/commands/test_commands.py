@@ -109,6 +109,22 @@ COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "be
             "inspect", "family init", "supported"]
 
 
+def test_inspect_says_what_it_expects(program, tmp_path):
+    (tmp_path / "notes").write_text("x")
+    done = program.run("inspect", tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"{tmp_path}: expected a cache folder" in done.stderr
+
+
+def test_inspect_compares_an_adapters_rank_with_its_tensors(program, tmp_path):
+    adapter = pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent / "adapters" / "alpha", tmp_path / "alpha"))
+    assert program.run("inspect", adapter).returncode == 0
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": config["r"] + 1}))
+    done = program.run("inspect", adapter)
+    assert done.returncode == 1 and f"r of adapter_config.json is {config['r'] + 1}" in done.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(program, command):
     done = program.run(*command.split(), "--help")

@@ -136,6 +136,28 @@ def with_maps(program, **changes):
     return path
 
 
+def test_inspect_reads_the_maps_of_a_book(program_with_books):
+    book = with_maps(program_with_books)
+    maps = book.parent / "maps.safetensors"
+    assert program_with_books.run("inspect", book).returncode == 0
+    whole = maps.read_bytes()
+
+    def expect_refused(what):
+        done = program_with_books.run("inspect", book)
+        assert done.returncode == 1 and str(maps) in done.stderr and what in done.stderr, done.stderr
+    for data in (b"", b"junk" * 20, whole[:-4]):
+        maps.write_bytes(data)
+        expect_refused("its translation maps cannot be used")
+    write_maps(maps, float("nan"))
+    expect_refused("holds a value that is not finite")
+    write_maps(maps, 0.01, layer=9)
+    expect_refused("belong to none of the 4 layers")
+    maps.unlink()
+    expect_refused("are missing")
+    maps.mkdir()
+    expect_refused("its translation maps cannot be used")
+
+
 def test_the_plan_of_a_report_gives_the_same_answer(program_with_books, text):
     """Plain reuse that is translated has a name of its own."""
     with_maps(program_with_books)
