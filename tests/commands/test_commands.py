@@ -40,6 +40,22 @@ def test_a_context_shorter_than_a_block_is_read_in_full_and_reported_so(program,
     assert (score["plan"], score["translated"]) == ("full", False)
 
 
+def test_tokens_are_looked_at_where_the_prompt_fills_kv_memory(program, text, tmp_path):
+    prompt = tmp_path / "prompt.txt"
+    words = text.read_text()
+    for length in range(150, len(words)):
+        prompt.write_text(words[:length])
+        if len(program.json("tokenize", "--file", prompt)["tokens"]) == 192:
+            break
+    ask = ["generate", "--model", "alpha", "--sender", "base", "--raw", "--prompt-file", prompt, "--max-tokens", 1]
+    for memory in range(32, 256, 32):
+        done = program.run(*ask, "--plan", "reuse", "--kv-memory", f"{memory}KiB", "--family", program.family, "--device", "cpu")
+        if done.returncode == 0:
+            break
+    answer = program.json(*ask, "--plan", "reuse+10%", "--kv-memory", f"{memory}KiB")
+    assert answer["prompt_tokens"] == 192 and answer["plan"] == "reuse+10%" and answer["looked_at_tokens"] > 0
+
+
 def test_score_is_the_mean_of_its_logprobs(program, text):
     score = program.json("score", "--model", "base", "--file", text, "--logprobs")
     logprobs = score["logprobs"]
