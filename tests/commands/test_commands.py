@@ -86,6 +86,7 @@ def test_a_variant_with_a_wrong_adapter_is_named(program, tmp_path):
 def test_bench_rows(program):
     prefill = program.json("bench", "prefill", "--model", "base", "--tokens", "64,128", "--repeats", 1)
     assert [row["tokens"] for row in prefill] == [64, 128] and all(row["tokens_per_second"] > 0 for row in prefill)
+    assert all(row["threads"] > 0 for row in prefill)
     decode = program.json("bench", "decode", "--model", "base", "--batch", "1,3", "--tokens", 4)
     assert [row["batch"] for row in decode] == [1, 3] and all(row["tokens_per_second"] > 0 for row in decode)
     reuse = program.json("bench", "reuse", "--model", "alpha", "--sender", "base", "--plan", "0,1,2", "--tokens", "128", "--repeats", 1)
@@ -122,7 +123,7 @@ def test_inspect_a_family(program):
 
 
 COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "bench prefill", "bench decode", "bench reuse", "bench serve",
-            "inspect", "family init", "supported"]
+            "inspect", "family", "family init", "supported"]
 
 
 def test_inspect_says_what_it_expects(program, tmp_path):
@@ -150,6 +151,11 @@ def test_help_has_an_example(program, command):
 @pytest.mark.parametrize("arguments, status, named", [
     (["generate", "--model", "nobody", "--prompt", "x"], 1, "nobody"),
     (["generate", "--model", "base", "--prompt", "x", "--sender", "base", "--plan", "9,1,2"], 1, "9,1,2"),
+    (["generate", "--model", "base", "--prompt", "x", "--plan", "banana"], 1, "banana"),
+    (["generate", "--model", "base", "--prompt", "x", "--seed", "-1"], 2, "--seed: -1 is not 0 to 18446744073709551615"),
+    (["generate", "--model", "base", "--prompt", "x", "--seed", "18446744073709551616"], 2, "--seed: 18446744073709551616 is not"),
+    (["score", "--model", "base", "--file", pathlib.Path(__file__).parents[1] / "pytest.ini", "--plan", "banana"], 1, "banana"),
+    (["profile", "--sender", "base", "--receiver", "alpha", "--data", "/nowhere/rows", "--out", "/tmp"], 1, "--out /tmp is a folder"),
     (["score", "--model", "base", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["tokenize", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["bench", "prefill", "--model", "base", "--tokens", "99999999"], 1, "99999999"),
