@@ -6,7 +6,7 @@ const turnViews = (() => {
   const kStates = {running: 'reading', done: 'done', stopped: 'stopped', failed: 'failed'};
 
   // What a variant has computed by a plan is its own from then on: it goes on from there, and recomputes nothing.
-  const isKept = ({plan, recomputed_layers: layers, looked_at_tokens: looked}) => plan !== 'reuse' && !layers && !looked;
+  const isKept = ({plan, recomputed_layers: layers, looked_at_tokens: looked}) => !['reuse', '0,0,0'].includes(plan) && !layers && !looked;
 
   function planText({report, cachedTokens}) {
     if (!report.sender) return cachedTokens ? 'own prefix cache' : 'full prefill';

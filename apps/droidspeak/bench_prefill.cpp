@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/progress.h"
 #include "bench.h"
+#include "device/thread_pool.h"
 #include "workspace.h"
 
 namespace droidspeak {
@@ -15,6 +16,11 @@ struct PrefillOptions {
   std::vector<int32_t> tokens{512, 4096};
   int32_t repeats = 5;
 };
+
+// As many as the thread pool takes; 0 is no number to report.
+int threads_of(const CommonOptions& options) {
+  return options.threads > 0 ? options.threads : ThreadPool().num_threads();
+}
 
 void run_bench_prefill(const PrefillOptions& options) {
   check_counts(options.tokens, "--tokens");
@@ -46,7 +52,7 @@ void run_bench_prefill(const PrefillOptions& options) {
     }
     std::string hash = fmt::format("{:016x}", xxhash64(std::as_bytes(std::span(host))));
     rows.push_back({{"tokens", count},
-                    {"threads", options.common.threads},
+                    {"threads", threads_of(options.common)},
                     {"tokens_per_second", median(rates)},
                     {"logits_hash", hash}});
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -52,19 +54,23 @@ class ReuseBench {
                                    (options_.repeats + 2));
     for (int32_t tokens : options_.tokens) {
       workspace_.check_length(static_cast<size_t>(tokens), options_.suffix_tokens);
-      measure_length(tokens, plans, *workspace_.store, "host", rows, progress);
+      measure_length(tokens, plans, *workspace_.store, From::kWhereItIs, rows, progress);
       if (options_.common.cache_dir.empty()) continue;
-      workspace_.store->flush();
       PacedFiles files(options_.disk_gbit * 1e9 / 8);
       StoreOptions from_disk = workspace_.stored;
       from_disk.file_system = &files;
+      from_disk.peer = {};  // the other store listens there
       CacheStore store(from_disk, workspace_.clock);
-      measure_length(tokens, plans, store, "disk", rows, progress);
+      wait_for_remote(store);
+      measure_length(tokens, plans, store, From::kBelowHost, rows, progress);
     }
     return rows;
   }
 
  private:
+  // Whether host memory gives what it holds.
+  enum class From { kWhereItIs, kBelowHost };
+
   int64_t num_tiers() const { return options_.common.cache_dir.empty() ? 1 : 2; }
 
   ChosenPlan choose(const std::string& text) const {
@@ -102,7 +108,7 @@ class ReuseBench {
   void measure_length(int32_t tokens,
                       const std::vector<ChosenPlan>& plans,
                       CacheStore& store,
-                      const std::string& tier,
+                      From from,
                       std::vector<Measurement>& rows,
                       Progress& progress) {
     std::vector<int32_t> prompt = make_prompt(tokens);
@@ -112,14 +118,16 @@ class ReuseBench {
       if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
     }
     PromptRunner runner(*workspace_.ops, *workspace_.kv, store);
-    if (tier == "host")
+    if (from == From::kWhereItIs) {
       runner.ensure_cached(*sender_, std::span(prompt).first(static_cast<size_t>(tokens)), layers);
+      store.flush();  // what is still being written is not where it is to be measured
+    }
     progress.advance();
     std::vector<std::vector<PromptTimings>> timings(plans.size());
     std::vector<std::vector<double>> ttfts(plans.size());
     for (int32_t i = 0; i <= options_.repeats; ++i) {
       for (size_t p = 0; p < plans.size(); ++p) {
-        if (tier == "disk") store.clear_host();
+        if (from == From::kBelowHost) store.clear_host();
         PromptTimings timing;
         double ttft = measure(runner, prompt, plans[p], tokens, timing);
         if (i == 0) continue;
@@ -138,13 +146,20 @@ class ReuseBench {
           {.plan = plans[p].shown,
            .translated = plans[p].translator != nullptr,
            .tokens = tokens,
-           .tier = plans[p].shown == "full" ? "none" : tier,
+           .tier = tier_of(timings[p]),
            .ttft_ms = median(ttfts[p]),
            .load_ms = median_of([](const PromptTimings& t) { return t.load_ms; }),
            .fetch_ms = median_of([](const PromptTimings& t) { return t.load_times.fetch_ms; }),
            .decode_ms = median_of([](const PromptTimings& t) { return t.load_times.decode_ms; }),
            .prefill_ms = median_of([](const PromptTimings& t) { return t.prefill_ms; })});
     }
+  }
+
+  // The slowest that any of these loads has read from.
+  static std::string tier_of(const std::vector<PromptTimings>& timings) {
+    if (std::ranges::all_of(timings, [](const auto& t) { return t.reused_tokens == 0; }))
+      return "none";
+    return std::string(tier_name(std::ranges::max(timings, {}, &PromptTimings::tier).tier));
   }
 
   double measure(PromptRunner& runner,
@@ -180,8 +195,21 @@ class ReuseBench {
   Tensor logits_;
 };
 
+// Only whole blocks are taken over.
+void check_context_lengths(const std::vector<int32_t>& lengths) {
+  check_counts(lengths, "--tokens");
+  for (int32_t length : lengths) {
+    if (length < kBlockTokens) {
+      throw Failure(ErrorCode::kInvalidArgument,
+                    fmt::format("--tokens {}: nothing is taken over of a context shorter than a "
+                                "block: expected at least {}",
+                                length, kBlockTokens));
+    }
+  }
+}
+
 void run_bench_reuse(const ReuseOptions& options) {
-  check_counts(options.tokens, "--tokens");
+  check_context_lengths(options.tokens);
   std::vector<Measurement> rows = ReuseBench(options).run();
   double full_ms = 0;
   nlohmann::json out = nlohmann::json::array();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <random>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,14 @@ std::vector<std::string> default_receivers(const FamilyFile& file, const std::st
   return with_book.empty() ? all : with_book;
 }
 
+// One for each trial: with --cache-dir or --remote-cache they share a store, in which a trial is to
+// find only what was read within it.
+std::string random_salt() {
+  std::random_device random;
+  return fmt::format("bench serve {:08x}{:08x}{:08x}{:08x}", random(), random(), random(),
+                     random());
+}
+
 class ServeBench {
  public:
   explicit ServeBench(const BenchServeOptions& options)
@@ -79,6 +88,7 @@ class ServeBench {
   // rate are derived from.
   void measure_unloaded() {
     auto server = serve("off");
+    set_salt(trace_, random_salt());
     std::vector<double> times;
     size_t num_readings = std::min<size_t>(trace_.size(), 5);
     for (size_t i = 0; i < num_readings; ++i) {
@@ -128,6 +138,7 @@ class ServeBench {
   bool measure(const std::string& arm, double rate, const ReplayLimit& limit) {
     double workflows = rate / static_cast<double>(trace_[0].answers.size());
     set_arrivals(trace_, workflows, options_.trace.seed);
+    set_salt(trace_, random_salt());
     LoadTarget target = options_.other;
     std::unique_ptr<ArmServer> server;
     if (arm != options_.other.url) {

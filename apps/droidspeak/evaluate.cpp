@@ -98,7 +98,8 @@ void run_evaluate(const EvaluateFlags& flags) {
   for (const std::string& text : flags.plans) {
     PlanRequest request = parse_plan_request(text, workspace.family->config().num_layers);
     options.plans.push_back(workspace.books->choose(request, *options.sender, *options.receiver));
-    if (!request.is_auto || workspace.books->may_share(*options.sender, *options.receiver))
+    if (!request.is_auto || takes_exactly(*options.receiver, *options.sender) ||
+        workspace.books->may_share(*options.sender, *options.receiver))
       continue;
     fmt::print(stderr, "droidspeak: no plan book for {} from {}: auto means full prefill\n",
                flags.receiver, flags.sender);

@@ -14,6 +14,7 @@
 #include "formats/byte_reader.h"
 #include "model/gguf_adapter.h"
 #include "sharing/plan_book.h"
+#include "sharing/translation.h"
 #include "workspace.h"
 
 namespace droidspeak {
@@ -114,21 +115,31 @@ FamilyFile family_of(const InitOptions& options) {
   return file;
 }
 
+// Throws Failure where `serve` would refuse it, and with it the family.
+void require_usable(const PlanBook& book, const ModelConfig& config) {
+  if (book.num_layers != config.num_layers)
+    refuse(fmt::format("num_layers is {}: the model has {}", book.num_layers, config.num_layers));
+  if (!book.maps_file.empty())
+    check_translation(book.maps_file, config.num_layers, config.kv_columns(), config.d_model);
+}
+
 // Plan books where `next_commands` has them written, of pairs of this family. Whether they are for
 // these very weights shows when they are used, and in `inspect`.
 std::vector<fs::path> books_beside(const FamilyFile& file) {
   std::set<std::string> names{file.base.name};
   for (const FamilyFile::Member& member : file.variants) names.insert(member.name);
+  const ModelConfig config = load_config(file.base.path);
   std::vector<fs::path> books;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(file.path.parent_path() / "plans", error)) {
     if (entry.path().extension() != ".json") continue;
     try {
       const PlanBook book = load_plan_book(entry.path());
-      if (names.contains(book.sender) && names.contains(book.receiver))
-        books.push_back(entry.path());
-    } catch (const Failure&) {
-      // Something else.
+      if (!names.contains(book.sender) || !names.contains(book.receiver)) continue;
+      require_usable(book, config);
+      books.push_back(entry.path());
+    } catch (const Failure& failure) {
+      fmt::print(stderr, "droidspeak: {} is left out: {}\n", entry.path().string(), failure.what());
     }
   }
   std::ranges::sort(books);
@@ -227,6 +238,7 @@ void run_init(const InitOptions& options) {
 void add_family(CLI::App& app) {
   CLI::App* family = app.add_subcommand("family", "Make families of models");
   family->require_subcommand(1);
+  family->footer("Example: droidspeak family init base.gguf qa=adapters/qa --out my/family.json");
   auto options = std::make_shared<InitOptions>();
   CLI::App* init = family->add_subcommand(
       "init", "Write a family.json from files and folders, checked to fit together");

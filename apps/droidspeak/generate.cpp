@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 
@@ -140,6 +141,7 @@ void run_generate(const GenerateOptions& options) {
   Workspace workspace(options.common, models);
   PromptTokens prompt = make_prompt(workspace, options);
   workspace.check_length(prompt.tokens.size(), options.max_tokens);
+  const PlanRequest asked = parse_plan_request(options.plan, workspace.family->config().num_layers);
 
   PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
@@ -149,9 +151,7 @@ void run_generate(const GenerateOptions& options) {
   double sender_ms = 0;
   if (!options.sender.empty()) {
     plan.sender = workspace.family->get(options.sender);
-    ChosenPlan chosen = workspace.books->choose(
-        parse_plan_request(options.plan, workspace.family->config().num_layers), *plan.sender,
-        *plan.receiver);
+    ChosenPlan chosen = workspace.books->choose(asked, *plan.sender, *plan.receiver);
     plan.plan = chosen.plan;
     plan.translator = chosen.translator;
     plan.look_layer = chosen.look_layer;
@@ -219,6 +219,17 @@ void run_generate(const GenerateOptions& options) {
   print_json(out);
 }
 
+// CLI11 takes what is out of range for the nearest number that is not.
+CLI::Validator whole_seed() {
+  return {[](const std::string& text) {
+            uint64_t seed = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+            const bool is_whole = error == std::errc() && end == text.data() + text.size();
+            return is_whole ? "" : fmt::format("{} is not 0 to 18446744073709551615", text);
+          },
+          "UINT64"};
+}
+
 void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   SamplingOptions& sampling = options.sampling;
   command.add_option("--max-tokens", options.max_tokens, "Longest answer in tokens")
@@ -249,7 +260,9 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
       .add_option("--frequency-penalty", sampling.frequency_penalty,
                   "Subtracted for each time a token is in the answer")
       ->check(CLI::Range(-2.0, 2.0));
-  command.add_option("--seed", sampling.seed, "Random seed")->capture_default_str();
+  command.add_option("--seed", sampling.seed, "Random seed")
+      ->check(whole_seed())
+      ->capture_default_str();
   command.add_option("--stop", options.stops,
                      "Text that ends the answer (may be given several times)");
   command

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -6,11 +8,13 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "command.h"
+#include "formats/safetensors.h"
 #include "model/checkpoint.h"
 #include "model/family_check.h"
 #include "model/gguf_adapter.h"
 #include "sharing/coded_family.h"
 #include "sharing/plan_book.h"
+#include "sharing/translation.h"
 #include "store/cache_store.h"
 #include "workspace.h"
 
@@ -44,6 +48,32 @@ json describe_model(const std::filesystem::path& path) {
   return report;
 }
 
+// Columns of the maps whose names begin so, as the file itself has them; 0: there are none.
+int32_t columns_of(const SafetensorsFile& maps, std::string_view kind) {
+  for (const FileTensor& tensor : maps.tensors()) {
+    if (tensor.name.starts_with(kind) && tensor.name.ends_with(".bias") && tensor.shape.size() == 1)
+      return static_cast<int32_t>(tensor.shape[0]);
+  }
+  return 0;
+}
+
+// Values included. How wide the models are a book does not say: that shows in `inspect` of a
+// family.
+void check_maps(const PlanBook& book, const std::filesystem::path& path) {
+  if (!std::filesystem::exists(book.maps_file)) {
+    throw Failure(ErrorCode::kNotFound, fmt::format("{}: its translation maps {} are missing",
+                                                    path.string(), book.maps_file.string()));
+  }
+  try {
+    const SafetensorsFile maps(book.maps_file);
+    static_cast<void>(load_translation(book.maps_file, book.num_layers, columns_of(maps, "kv.") / 2,
+                                       columns_of(maps, "input.")));
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), fmt::format("{}: its translation maps cannot be used: {}",
+                                              path.string(), failure.what()));
+  }
+}
+
 json describe_plan_book(const std::filesystem::path& path) {
   PlanBook book = load_plan_book(path);
   json plans = json::array();
@@ -55,10 +85,7 @@ json describe_plan_book(const std::filesystem::path& path) {
                      {"relative_cost", entry.relative_cost}});
   }
   bool has_maps = !book.maps_file.empty();
-  if (has_maps && !std::filesystem::exists(book.maps_file)) {
-    throw Failure(ErrorCode::kNotFound, fmt::format("{}: its translation maps {} are missing",
-                                                    path.string(), book.maps_file.string()));
-  }
+  if (has_maps) check_maps(book, path);
   return {{"kind", "plan book"},
           {"path", path.string()},
           {"sender", book.sender},
@@ -147,14 +174,41 @@ json describe_family(const std::filesystem::path& path) {
 
 json describe_cache(const std::filesystem::path& path) {
   CacheFolderReport report = inspect_cache_folder(path);
+  if (report.files == 0 && !std::filesystem::is_empty(path) &&
+      !std::filesystem::exists(path / "tmp")) {
+    throw Failure(ErrorCode::kNotFound,
+                  fmt::format("{}: expected a cache folder, or one with family.json, "
+                              "adapter_config.json or config.json: it holds none of these, and no "
+                              "cached blocks",
+                              path.string()));
+  }
   return {{"kind", "cache folder"},          {"path", path.string()}, {"files", report.files},
           {"entries", report.entries},       {"bytes", report.bytes}, {"damaged", report.damaged},
           {"intact", report.damaged.empty()}};
 }
 
+// Those of one rank in the configuration: `r` must be that of the tensors. Reads all values.
+void check_adapter(const SafetensorsFile& file, const JsonFields& config) {
+  const int64_t rank = config.get_int("r", 1, 65536);
+  for (const FileTensor& tensor : file.tensors()) {
+    const bool is_factor = tensor.name.ends_with("lora_A.weight") && tensor.shape.size() == 2;
+    if (is_factor && !config.has("rank_pattern") && tensor.shape[0] != rank) {
+      throw Failure(ErrorCode::kDataCorrupt,
+                    fmt::format("{}: tensor \"{}\" has rank {}: r of adapter_config.json is {}",
+                                file.path().string(), tensor.name, tensor.shape[0], rank));
+    }
+    if (!std::ranges::all_of(tensor.read_floats(), [](float v) { return std::isfinite(v); })) {
+      throw Failure(ErrorCode::kDataCorrupt,
+                    fmt::format("{}: tensor \"{}\" holds a value that is not finite",
+                                file.path().string(), tensor.name));
+    }
+  }
+}
+
 json describe_adapter(const std::filesystem::path& path) {
   SafetensorsFile file(path / "adapter_model.safetensors");
   JsonFields config(path / "adapter_config.json");
+  check_adapter(file, config);
   json report = {{"kind", "adapter"},
                  {"path", path.string()},
                  {"rank", config.get_int("r", 1, 65536)},

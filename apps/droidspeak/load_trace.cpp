@@ -155,6 +155,13 @@ void set_arrivals(std::vector<Workflow>& trace, double workflows_per_second, uin
   for (Workflow& workflow : trace) workflow.arrival_s *= scale;
 }
 
+void set_salt(std::vector<Workflow>& trace, const std::string& salt) {
+  for (Workflow& workflow : trace) {
+    workflow.reading.cache_salt = salt;
+    for (LoadAnswer& answer : workflow.answers) answer.request.cache_salt = salt;
+  }
+}
+
 TraceResult play_trace(const LoadTarget& target,
                        const std::vector<Workflow>& trace,
                        const ReplayLimit& limit) {

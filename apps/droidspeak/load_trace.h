@@ -43,6 +43,10 @@ std::vector<Workflow> make_trace(const Tokenizer& tokenizer, const TraceOptions&
 // Poisson arrivals, the same for the same seed; their mean rate is exactly `workflows_per_second`.
 void set_arrivals(std::vector<Workflow>& trace, double workflows_per_second, uint64_t seed);
 
+// Gives all requests one `cache_salt`, so that they find nothing of what others have left in a
+// store that outlives them.
+void set_salt(std::vector<Workflow>& trace, const std::string& salt);
+
 struct TraceResult {
   std::vector<LoadResult> answers;
   std::vector<std::vector<std::string>> references;  // of each answer

@@ -110,6 +110,13 @@ bool is_listed(const FamilyFile& family, const std::filesystem::path& book) {
 
 void run_profile_command(ProfileFlags flags) {
   ProfileOptions& options = flags.profile;
+  if (std::filesystem::is_directory(options.out)) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--out {} is a folder: expected the plan book's file, like {}",
+                    options.out.string(),
+                    (options.out / (flags.receiver + "-from-" + flags.sender + ".json")).string()));
+  }
   options.metric = parse_metric(flags.metric);
   options.start = flags.resumes ? ProfileStart::kResume : ProfileStart::kFresh;
   options.warn = [](const std::string& text) { fmt::print(stderr, "droidspeak: {}\n", text); };

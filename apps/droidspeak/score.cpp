@@ -90,11 +90,11 @@ PromptJob make_plan(Workspace& workspace,
   PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
   shown = "full";
+  PlanRequest request = parse_plan_request(options.plan, workspace.family->config().num_layers);
   if (options.sender.empty()) return plan;
   plan.sender = workspace.family->get(options.sender);
   // The last context token predicts the first scored one, so its row is computed, not reused.
   plan.context_tokens = options.context_tokens - 1;
-  PlanRequest request = parse_plan_request(options.plan, workspace.family->config().num_layers);
   ChosenPlan chosen = workspace.books->choose(request, *plan.sender, *plan.receiver);
   plan.plan = chosen.plan;
   plan.translator = chosen.translator;

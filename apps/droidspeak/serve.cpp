@@ -106,7 +106,11 @@ void add_options(CLI::App& command, ServeOptions& options) {
       .add_option("--min-quality", options.min_quality, "Quality floor of plans, 1 is full prefill")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--sharing", options.sharing, "on, off, or plain reuse of senders' caches")
+  command
+      .add_option(
+          "--sharing", options.sharing,
+          "on, off (plans that a request asks for by name are followed all the same), or plain "
+          "reuse of senders' caches")
       ->check(CLI::IsMember({"on", "off", "reuse"}))
       ->capture_default_str();
   command

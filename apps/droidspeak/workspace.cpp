@@ -1,5 +1,8 @@
 #include "workspace.h"
 
+#include <algorithm>
+#include <thread>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -113,6 +116,15 @@ StoreOptions store_options(const CommonOptions& options, Device& device) {
   return store;
 }
 
+void wait_for_remote(const CacheStore& store) {
+  constexpr std::chrono::milliseconds kLongest{1000};
+  const auto until = std::chrono::steady_clock::now() + kLongest;
+  auto is_looked_at = [](const LinkReport& link) { return link.is_up || link.failures > 0; };
+  while (std::chrono::steady_clock::now() < until &&
+         !std::ranges::all_of(store.counters().of(Tier::kRemote).links, is_looked_at))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 Workspace::Workspace(const CommonOptions& options, const std::vector<std::string>& models)
     : device(make_device(options.device)),
       ops(make_ops(*device, options)),
@@ -141,6 +153,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
   stored.coded_model = coded_model_of(*family);
   store = std::make_unique<CacheStore>(stored, clock);
+  wait_for_remote(*store);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
   books = std::make_unique<PlanBooks>(*ops, family->config(), file);
 }

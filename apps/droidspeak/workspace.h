@@ -39,6 +39,10 @@ uint64_t parse_kv_memory(const std::string& text);
 // The host tier lies in memory that `device` copies from fastest.
 StoreOptions store_options(const CommonOptions& options, Device& device);
 
+// Waits until the remote store, if there is one, is reached or was found unreachable; a second at
+// most. Before that nothing is found there.
+void wait_for_remote(const CacheStore& store);
+
 class Workspace {
  public:
   // Loads the base and the variants in `models` (empty: all).

@@ -74,6 +74,7 @@ TEST_F(BreakingLink, WhatHasArrivedIsUsed) {
   expect_right_after_failure(outcome);
   EXPECT_GE(outcome.report.cached_tokens, 8 * kBlockTokens) << outcome.report.fallback;
   EXPECT_LT(outcome.report.cached_tokens, kBlocks * kBlockTokens);
+  EXPECT_EQ(outcome.report.tier, "remote") << "though host memory has what arrived by now";
 }
 
 TEST_F(BreakingLink, OfASendersCacheToo) {

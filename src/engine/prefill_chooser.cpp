@@ -107,8 +107,15 @@ PrefillChoice PrefillChooser::choose(Sequence& sequence,
                                      TierSet avoided) const {
   const SharingRequest& sharing = sequence.request.sharing;
   bool is_by_name = sharing.mode == SharingRequest::Mode::kExplicit;
-  if (sequence.reads_every_row() || (is_by_name && sharing.plan == "full"))
-    return compute(sequence);
+  if (is_by_name && sharing.plan == "full") return compute(sequence);
+  if (sequence.reads_every_row()) {
+    PrefillChoice choice = compute(sequence);
+    if (is_by_name && sharing.plan != "auto") {
+      choice.fallback = "a result of every token of the prompt is wanted, which caches do not have";
+      choice.fallback_kind = "reads_every_token";
+    }
+    return choice;
+  }
   if (sequence.num_generated() > 0) return choose_again(sequence, avoided);
   if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, avoided);
   Search search{sequence, avoided};

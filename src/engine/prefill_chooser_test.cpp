@@ -494,6 +494,12 @@ TEST_F(Choosing, WhatIsWantedOfEveryRowTakesNoCache) {
     reading.request.wants_embedding = embeds;
     reading.request.wants_prompt_logprobs = !embeds;
     EXPECT_EQ(chooser().choose(reading, 0).source(), PrefillChoice::Source::kCompute);
+    EXPECT_EQ(chooser().choose(reading, 0).fallback, "") << "nothing was asked for by name";
+    reading.request.sharing = {SharingRequest::Mode::kExplicit, "base", "reuse"};
+    EXPECT_EQ(chooser().choose(reading, 0).source(), PrefillChoice::Source::kCompute);
+    EXPECT_EQ(chooser().choose(reading, 0).fallback_kind, "reads_every_token");
+    reading.request.sharing.plan = "full";
+    EXPECT_EQ(chooser().choose(reading, 0).fallback, "");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/batch.h"
+#include "sharing/followed_plan.h"
 
 namespace droidspeak {
 namespace {
@@ -25,6 +26,12 @@ int32_t num_shared_tokens(const Sequence& sequence) {
   if (!is_activated(*sequence.variant)) return 0;
   size_t num_blocks = std::min(choice.stored.num_blocks(), sequence.num_base_blocks());
   return static_cast<int32_t>(num_blocks) * kBlockTokens;
+}
+
+// Of a name in a report (empty: nothing was loaded) and one more tier that was read from.
+std::string slower_of(const std::string& before, Tier tier) {
+  const auto* known = std::ranges::find(kAllTiers, before, &tier_name);
+  return std::string(tier_name(known == kAllTiers.end() ? tier : std::max(*known, tier)));
 }
 
 // Whether an answer that has begun with one goes on with the other to the same tokens.
@@ -60,7 +67,11 @@ bool PromptReader::start(Sequence& sequence, size_t num_waiting) {
     count_fallback(sequence, sequence.choice.fallback_kind, sequence.choice.fallback);
   refill_inputs(sequence, num_waiting);
   if (!take_blocks(sequence)) return false;
-  if (sequence.choice.stored.num_blocks() > 0) start_reuse(sequence, std::move(translator));
+  if (sequence.choice.stored.num_blocks() > 0) {
+    start_reuse(sequence, std::move(translator));
+  } else if (sequence.num_generated() == 0) {
+    sequence.report.tier.clear();  // of loads that were in vain
+  }
   start_looking(parts_.ops, sequence);
   writer_.start(sequence);
   return true;
@@ -192,6 +203,9 @@ void PromptReader::begin_with_the_rest(Sequence& sequence, size_t num_waiting) {
   sequence.pass.reset();
   sequence.writer.reset();
   if (has_more_on_device(sequence)) return keep_arrived(sequence);
+  // What it has brought may lie in host memory by now, where the next load finds it.
+  if (sequence.num_generated() == 0 && sequence.reuse->loaded_bytes() > 0)
+    sequence.report.tier = slower_of(sequence.report.tier, sequence.reuse->slowest_tier());
   sequence.reuse.reset();
   sequence.num_computed = 0;
   if (sequence.choice.num_resident > 0) return keep_resident(sequence);
@@ -201,6 +215,7 @@ void PromptReader::begin_with_the_rest(Sequence& sequence, size_t num_waiting) {
   if (sequence.num_failed_loads < kMostFailedLoads)
     return check(start(sequence, num_waiting), has_room);
   sequence.choice = PrefillChoice{};
+  if (sequence.num_generated() == 0) sequence.report.tier.clear();
   check(take_blocks(sequence), has_room);
   start_looking(parts_.ops, sequence);
   writer_.start(sequence);
@@ -266,7 +281,7 @@ void PromptReader::finish_reuse(Sequence& sequence) {
   const std::string tier(tier_name(reuse.slowest_tier()));
   if (sequence.num_generated() == 0) {
     sequence.report.load_ms = reuse.load_ms();
-    sequence.report.tier = tier;
+    sequence.report.tier = slower_of(sequence.report.tier, reuse.slowest_tier());
   }
   report_reuse(sequence);
   parts_.metrics.update([&](EngineMetrics& metrics) {
@@ -292,7 +307,8 @@ void PromptReader::report_reuse(Sequence& sequence) {
   int32_t recomputed = choice.stored.own_keys.empty() ? choice.stored.plan.recomputed_layers() : 0;
   if (is_shared) {
     report.sender = choice.sender ? choice.sender->name : sequence.variant->parent;
-    report.plan = choice.stored.plan.to_string(parts_.kv.layout().num_layers);
+    report.plan =
+        name_of_followed(choice.stored.plan, choice.is_translated(), parts_.kv.layout().num_layers);
     report.translated = choice.is_translated();
     report.reused_tokens = from_sender;
     report.recomputed_layers = recomputed;

@@ -130,6 +130,12 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
                               in["recomputed_layers"].dump(), recomputed));
   }
   entry.translated = in.at("translated").get<bool>();
+  if (entry.plan.is_full(num_layers)) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("frontier: plan {} recomputes every layer: expected plans that "
+                              "reuse some, full prefill is not listed",
+                              in.at("plan").dump()));
+  }
   entry.relative_cost = read_number(in, "relative_cost", kNotNegative);
   entry.quality_index = read_number(in, "quality_index", kShare);
   PlanQuality& q = entry.quality;
@@ -272,6 +278,13 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
   read_maps(in, path, book);
   for (const json& entry : read_list(in, "frontier", kMostPlans))
     book.frontier.push_back(entry_from_json(entry, book.num_layers));
+  const auto translated = std::ranges::find(book.frontier, true, &PlanEntry::translated);
+  if (translated != book.frontier.end() && book.maps_file.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("frontier: plan \"{}\" is translated, and maps is empty: expected "
+                              "the name of the maps' file",
+                              translated->plan.to_string(book.num_layers)));
+  }
   for (const json& cell : read_list(in, "heat_map", kMostCells)) {
     refuse_unknown(cell, "heat_map", {"b", "c", "translated", "kl", "agreement"});
     book.heat_map.push_back(

@@ -376,6 +376,25 @@ TEST_F(PlanBookTest, TheSmallestAndTheLargestFiguresAreTaken) {
 }
 
 // Each plan is weighed for every prompt.
+// Full prefill is what everybody can have without the sender.
+TEST_F(PlanBookTest, PlansThatShareNothingAreRefused) {
+  for (const char* plan : {"full", "0,0,8", "8,8,8", "4,4,8"}) {
+    json book = saved(example());
+    book["frontier"][1]["plan"] = plan;
+    EXPECT_THAT(failure_of(book),
+                HasSubstr(std::string("plan \"") + plan + "\" recomputes every layer: expected"));
+  }
+}
+
+TEST_F(PlanBookTest, TranslatedPlansNeedMaps) {
+  PlanBook book = example();
+  book.frontier[1].translated = true;
+  EXPECT_THAT(failure_of(saved(book)),
+              HasSubstr("plan \"0,2,4\" is translated, and maps is empty"));
+  book.maps_file = "maps.safetensors";
+  EXPECT_EQ(failure_of(saved(book)), "no failure");
+}
+
 TEST_F(PlanBookTest, HaveAThousandPlansAtMost) {
   json book = saved(example());
   book["frontier"] = std::vector<json>(1024, book["frontier"][0]);

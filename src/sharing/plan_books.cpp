@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "sharing/followed_plan.h"
 #include "sharing/look.h"
 
 namespace droidspeak {
@@ -218,10 +219,7 @@ ChosenPlan PlanBooks::choose(const PlanRequest& request,
   }
   if (is_translated && pair->maps && !chosen.plan.is_full(num_layers_))
     chosen.translator = pair->maps->get().take_or_throw();
-  // Numbers, where "reuse" would be the raw plan.
-  const bool is_word_taken =
-      !request.is_raw && pair != nullptr && chosen.plan == ReusePlan::reuse_all();
-  chosen.shown = is_word_taken ? "0,0,0" : chosen.plan.to_string(num_layers_);
+  chosen.shown = name_of_followed(chosen.plan, chosen.translator != nullptr, num_layers_);
   return chosen;
 }
 

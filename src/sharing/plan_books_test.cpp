@@ -213,13 +213,13 @@ TEST_F(PlanBooksTest, APairWhoseBookHasNoMapsIsNotTranslated) {
   EXPECT_EQ(chosen.translator, nullptr);
 }
 
-// "reuse" would be the raw plan.
 TEST_F(PlanBooksTest, PlansAreShownAsTheyCouldBeAskedFor) {
   const PlanBooks found = books({write_book("book.json")});
   auto shown = [&](const PlanBooks& of, const std::string& plan) {
     return of.choose(parse_plan_request(plan, kLayers), sender_, receiver_).shown;
   };
-  EXPECT_EQ(shown(found, "0,0,0"), "0,0,0");
+  EXPECT_EQ(shown(found, "0,0,0"), "reuse") << "there are no maps";
+  EXPECT_EQ(shown(found, "0,2,2"), "reuse") << "there are no maps";
   EXPECT_EQ(shown(found, "0,0,0r"), "reuse");
   EXPECT_EQ(shown(found, "reuse"), "reuse");
   EXPECT_EQ(shown(found, "reuse+10%"), "reuse+10%");
@@ -266,6 +266,11 @@ TEST_F(PlanBooksTest, MapsAreForPlansThatAreTranslatedAndReuseSomething) {
   EXPECT_NE(chosen("0,1,3").translator, nullptr);
   EXPECT_EQ(chosen("0,1,3r").translator, nullptr);
   EXPECT_EQ(chosen("full").translator, nullptr);
+  for (const char* plan : {"0,0,0", "0,3,3"}) {
+    EXPECT_NE(chosen(plan).translator, nullptr) << plan;
+    EXPECT_EQ(chosen(plan).shown, "0,0,0") << "reuse would be the raw plan";
+  }
+  EXPECT_EQ(chosen("0,3,3r").shown, "reuse");
   EXPECT_EQ(chosen("0,1,3").look_layer, 3);
 }
 

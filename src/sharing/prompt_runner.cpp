@@ -149,11 +149,8 @@ std::optional<std::vector<int32_t>> PromptRunner::look(std::span<const int32_t> 
   };
   if (!forward_rows(prompt, context_tokens, scout, table, &reuse, choose_draft, &look.mass()))
     return std::nullopt;
-  // At the very end of the positions there is no place for a draft.
-  if (end < transformer.max_positions()) {
-    if (!table.reserve(kv_.pool(), end + 1))
-      throw Failure(ErrorCode::kExhausted,
-                    fmt::format("K/V memory is full at {} tokens (raise --kv-memory)", end));
+  // At the very end of the positions, or of K/V memory, there is no place for a draft.
+  if (end < transformer.max_positions() && table.reserve(kv_.pool(), end + 1)) {
     std::vector<int32_t> tokens(prompt.begin(), prompt.end());
     tokens.push_back(draft);
     forward_rows(

@@ -38,7 +38,8 @@ std::optional<ReusePlan> parse_layers(std::string_view text, int32_t num_layers)
     numbers[i] = *number;
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
-  return ReusePlan{numbers[0], numbers[1], numbers[2]};
+  ReusePlan plan{numbers[0], numbers[1], numbers[2]};
+  return plan.is_reuse_all() ? ReusePlan::reuse_all() : plan;  // "0,2,2" says the same
 }
 
 // "10%", "2.5%" to thousandths.

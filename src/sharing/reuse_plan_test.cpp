@@ -79,6 +79,12 @@ TEST(ReusePlan, RequestsMayBeAutoOrRaw) {
     EXPECT_THROW(parse_plan_request(text, kLayers), Failure) << text;
 }
 
+TEST(ReusePlan, ThatRecomputesNothingIsOnePlanHoweverItIsWritten) {
+  for (const char* text : {"reuse", "0,0,0", "0,2,2", "0,28,28"})
+    EXPECT_EQ(parse_plan(text, kLayers), ReusePlan::reuse_all()) << text;
+  EXPECT_EQ(parse_plan("0,2,2+5%", kLayers), (ReusePlan{0, 0, 0, 50}));
+}
+
 TEST(ReusePlan, LooksAtItsShareOfTheTokensRoundedUp) {
   EXPECT_EQ((ReusePlan{0, 0, 0, 100}).looked_at_tokens(640), 64);
   EXPECT_EQ((ReusePlan{0, 0, 0, 100}).looked_at_tokens(64), 7);

@@ -82,6 +82,9 @@ def test_evaluate_finds_no_difference(activated, rows):
                            "--limit", 2, "--max-tokens", 4)
     assert [row["plan"] for row in found["plans"]] == ["full", "reuse", "reuse"]
     assert all(row["kl"] < 1e-6 and row["agreement"] == 1 for row in found["plans"])
+    done = activated.run("evaluate", "--sender", "base", "--receiver", "alpha", "--plans", "auto", "--data", rows, "--limit", 1, "--max-tokens", 1,
+                         "--family", activated.family)
+    assert done.returncode == 0 and "full prefill" not in done.stderr
 
 
 def test_inspect_and_init_know_it(activated, tmp_path):

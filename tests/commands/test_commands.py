@@ -40,6 +40,22 @@ def test_a_context_shorter_than_a_block_is_read_in_full_and_reported_so(program,
     assert (score["plan"], score["translated"]) == ("full", False)
 
 
+def test_tokens_are_looked_at_where_the_prompt_fills_kv_memory(program, text, tmp_path):
+    prompt = tmp_path / "prompt.txt"
+    words = text.read_text()
+    for length in range(150, len(words)):
+        prompt.write_text(words[:length])
+        if len(program.json("tokenize", "--file", prompt)["tokens"]) == 192:
+            break
+    ask = ["generate", "--model", "alpha", "--sender", "base", "--raw", "--prompt-file", prompt, "--max-tokens", 1]
+    for memory in range(32, 256, 32):
+        done = program.run(*ask, "--plan", "reuse", "--kv-memory", f"{memory}KiB", "--family", program.family, "--device", "cpu")
+        if done.returncode == 0:
+            break
+    answer = program.json(*ask, "--plan", "reuse+10%", "--kv-memory", f"{memory}KiB")
+    assert answer["prompt_tokens"] == 192 and answer["plan"] == "reuse+10%" and answer["looked_at_tokens"] > 0
+
+
 def test_score_is_the_mean_of_its_logprobs(program, text):
     score = program.json("score", "--model", "base", "--file", text, "--logprobs")
     logprobs = score["logprobs"]
@@ -70,6 +86,7 @@ def test_a_variant_with_a_wrong_adapter_is_named(program, tmp_path):
 def test_bench_rows(program):
     prefill = program.json("bench", "prefill", "--model", "base", "--tokens", "64,128", "--repeats", 1)
     assert [row["tokens"] for row in prefill] == [64, 128] and all(row["tokens_per_second"] > 0 for row in prefill)
+    assert all(row["threads"] > 0 for row in prefill)
     decode = program.json("bench", "decode", "--model", "base", "--batch", "1,3", "--tokens", 4)
     assert [row["batch"] for row in decode] == [1, 3] and all(row["tokens_per_second"] > 0 for row in decode)
     reuse = program.json("bench", "reuse", "--model", "alpha", "--sender", "base", "--plan", "0,1,2", "--tokens", "128", "--repeats", 1)
@@ -106,7 +123,23 @@ def test_inspect_a_family(program):
 
 
 COMMANDS = ["serve", "generate", "score", "tokenize", "profile", "evaluate", "bench prefill", "bench decode", "bench reuse", "bench serve",
-            "inspect", "family init", "supported"]
+            "inspect", "family", "family init", "supported"]
+
+
+def test_inspect_says_what_it_expects(program, tmp_path):
+    (tmp_path / "notes").write_text("x")
+    done = program.run("inspect", tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"{tmp_path}: expected a cache folder" in done.stderr
+
+
+def test_inspect_compares_an_adapters_rank_with_its_tensors(program, tmp_path):
+    adapter = pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent / "adapters" / "alpha", tmp_path / "alpha"))
+    assert program.run("inspect", adapter).returncode == 0
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": config["r"] + 1}))
+    done = program.run("inspect", adapter)
+    assert done.returncode == 1 and f"r of adapter_config.json is {config['r'] + 1}" in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -118,6 +151,11 @@ def test_help_has_an_example(program, command):
 @pytest.mark.parametrize("arguments, status, named", [
     (["generate", "--model", "nobody", "--prompt", "x"], 1, "nobody"),
     (["generate", "--model", "base", "--prompt", "x", "--sender", "base", "--plan", "9,1,2"], 1, "9,1,2"),
+    (["generate", "--model", "base", "--prompt", "x", "--plan", "banana"], 1, "banana"),
+    (["generate", "--model", "base", "--prompt", "x", "--seed", "-1"], 2, "--seed: -1 is not 0 to 18446744073709551615"),
+    (["generate", "--model", "base", "--prompt", "x", "--seed", "18446744073709551616"], 2, "--seed: 18446744073709551616 is not"),
+    (["score", "--model", "base", "--file", pathlib.Path(__file__).parents[1] / "pytest.ini", "--plan", "banana"], 1, "banana"),
+    (["profile", "--sender", "base", "--receiver", "alpha", "--data", "/nowhere/rows", "--out", "/tmp"], 1, "--out /tmp is a folder"),
     (["score", "--model", "base", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["tokenize", "--file", "/nowhere/text"], 1, "/nowhere/text"),
     (["bench", "prefill", "--model", "base", "--tokens", "99999999"], 1, "99999999"),

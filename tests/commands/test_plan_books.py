@@ -2,6 +2,7 @@
 
 import json
 import signal
+import struct
 import time
 
 import pytest
@@ -111,3 +112,58 @@ def test_a_profile_says_what_it_found(program_with_books, rows, text, tmp_path):
     assert all(set(entry) >= {"plan", "recomputed_layers", "kl", "score"} for entry in book["frontier"])
     shown = program_with_books.run("inspect", tmp_path / "book.json", "--json")
     assert shown.returncode == 0 and json.loads(shown.stdout)["receiver"] == "alpha"
+
+
+def write_maps(path, values, columns=64, layer=1):
+    """A map of rank 1 on one layer's K/V, every factor with the value."""
+    shapes = {"down": [1, columns], "up": [columns, 1], "bias": [columns]}
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        piece = struct.pack(f"<{columns}f", *[values] * columns)
+        header[f"kv.{layer}.{name}"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def with_maps(program, **changes):
+    """The book of alpha from base with maps beside it, translated where it shares."""
+    family = json.loads(program.family.read_text())
+    path = next(program.family.parent / book for book in family["plan_books"] if "alpha" in book)
+    book = json.loads(path.read_text()) | {"maps": "maps.safetensors"} | changes
+    path.write_text(json.dumps(book))
+    write_maps(path.parent / "maps.safetensors", 0.01)
+    return path
+
+
+def test_inspect_reads_the_maps_of_a_book(program_with_books):
+    book = with_maps(program_with_books)
+    maps = book.parent / "maps.safetensors"
+    assert program_with_books.run("inspect", book).returncode == 0
+    whole = maps.read_bytes()
+
+    def expect_refused(what):
+        done = program_with_books.run("inspect", book)
+        assert done.returncode == 1 and str(maps) in done.stderr and what in done.stderr, done.stderr
+    for data in (b"", b"junk" * 20, whole[:-4]):
+        maps.write_bytes(data)
+        expect_refused("its translation maps cannot be used")
+    write_maps(maps, float("nan"))
+    expect_refused("holds a value that is not finite")
+    write_maps(maps, 0.01, layer=9)
+    expect_refused("belong to none of the 4 layers")
+    maps.unlink()
+    expect_refused("are missing")
+    maps.mkdir()
+    expect_refused("its translation maps cannot be used")
+
+
+def test_the_plan_of_a_report_gives_the_same_answer(program_with_books, text):
+    """Plain reuse that is translated has a name of its own."""
+    with_maps(program_with_books)
+    def score(plan):
+        found = program_with_books.json("score", "--model", "alpha", "--file", text, "--sender", "base", "--context-tokens", 130, "--plan", plan)
+        return found["plan"], found["translated"], found["nll"]
+    raw, translated = score("reuse"), score("0,2,2")
+    assert raw[:2] == ("reuse", False) and translated[:2] == ("0,0,0", True) and raw[2] != translated[2]
+    assert score("0,0,0") == translated and score("0,2,2r") == raw

@@ -1,0 +1,152 @@
+"""What the benchmarks say of themselves: where caches came from, and that trials do not help each other."""
+
+import http.server
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """Answers every completion with one word and keeps what was asked."""
+
+    def do_POST(self):
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b'data: {"choices":[{"text":"yes"}]}\n\ndata: [DONE]\n\n')
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def recorder():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    server.asked = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_each_trial_of_bench_serve_has_caches_of_its_own(program_with_books, rows, recorder):
+    """With --cache-dir or --remote-cache all trials share a store."""
+    found = program_with_books.json("bench", "serve", "--data", rows, "--contexts", 2, "--rates", "50,100", "--min-context", 64,
+                                    "--max-context", 128, "--max-tokens", 2, "--slo-ms", 1000, "--arms", "off",
+                                    "--url", f"http://127.0.0.1:{recorder.server_port}")
+    assert len(found) == 4
+    salts = [body.get("cache_salt") for body in recorder.asked]
+    half = len(salts) // 2
+    assert all(salts) and len(set(salts[:half])) == 1 and len(set(salts[half:])) == 1
+    assert salts[0] != salts[-1]
+
+
+def reuse(program, *flags):
+    return program.json("bench", "reuse", "--model", "alpha", "--sender", "base", "--plan", "0,1,3", "--tokens", 128, "--repeats", 1, *flags)
+
+
+def tiers(found):
+    return [row["tier"] for row in found]
+
+
+def test_bench_reuse_names_the_tier_that_was_read(program, tmp_path):
+    assert tiers(reuse(program)) == ["none", "host", "host"]
+    assert tiers(reuse(program, "--cache-dir", tmp_path / "a")) == ["none", "host", "host", "none", "disk", "disk"]
+    without_host = reuse(program, "--cache-dir", tmp_path / "b", "--cache-memory", 0)
+    assert tiers(without_host) == ["none", "disk", "disk"] * 2
+
+
+def test_bench_reuse_needs_a_block(program):
+    done = program.run("bench", "reuse", "--model", "alpha", "--sender", "base", "--tokens", "64,63", "--family", program.family)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "--tokens 63" in done.stderr and "expected at least 64" in done.stderr
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def remote_flags(tmp_path, port):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * 32)
+    secret.chmod(0o600)
+    return ["--remote-cache", f"redis://127.0.0.1:{port}", "--remote-secret-file", secret]
+
+
+def test_bench_reuse_reads_from_disk_beside_peers(program, tmp_path):
+    """Both stores would listen at the same address."""
+    found = reuse(program, "--cache-dir", tmp_path / "cache", *remote_flags(tmp_path, free_port()), "--peer-listen", f"127.0.0.1:{free_port()}")
+    assert tiers(found) == ["none", "host", "host", "none", "disk", "disk"]
+
+
+@pytest.fixture
+def redis():
+    """Its port."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        pytest.skip("no redis-server on this machine")
+    port = free_port()
+    server = subprocess.Popen([program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
+                              stdout=subprocess.DEVNULL)
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.05)
+    yield port
+    server.kill()
+    server.wait()
+
+
+def slow_relay(port, seconds):
+    """A port behind which every byte comes so much later, in both directions."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def carry(source, sink):
+        def pump():
+            while data := source.recv(1 << 20):
+                time.sleep(seconds)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+        def run():
+            try:
+                pump()
+            except OSError:
+                pass
+        threading.Thread(target=run, daemon=True).start()
+
+    def accept():
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", port))
+            carry(near, far)
+            carry(far, near)
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
+
+
+def test_bench_reuse_of_an_empty_remote_store(program, tmp_path, redis):
+    found = reuse(program, "--cache-memory", 0, *remote_flags(tmp_path, redis))
+    assert tiers(found) == ["none", "remote", "remote"]
+
+
+def test_commands_find_what_a_remote_store_has_over_a_slow_link(program, text, tmp_path, redis):
+    with slow_relay(redis, 0.01) as relay:
+        flags = remote_flags(tmp_path, relay.getsockname()[1])
+        ask = ["generate", "--model", "alpha", "--sender", "base", "--plan", "reuse", "--context-file", text, "--prompt", "And then?",
+               "--max-tokens", 1, *flags]
+        assert program.json(*ask)["timings"]["sender_ms"] > 0
+        assert program.json(*ask)["timings"]["sender_ms"] == 0
