@@ -133,6 +133,15 @@ TEST_F(HfCheckpoint, RefusesWindowsWhereTheArchitectureHasNone) {
   }
 }
 
+TEST_F(HfCheckpoint, RefusesARopeOfLayersThatItHasNot) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const Json nested = {{"full_attention", {{"rope_type", "default"}}},
+                       {"sliding_attention", linear}};
+  config_.erase("rope_scaling");
+  EXPECT_THAT(refusal_with("rope_parameters", nested),
+              AllOf(HasSubstr("field \"rope_parameters\""), HasSubstr("none has a window")));
+}
+
 TEST_F(HfCheckpoint, TakesTheSameFieldsWithTheirNeutralValue) {
   const std::vector<std::pair<const char*, Json>> taken = {{"attention_bias", false},
                                                            {"num_local_experts", 0},
