@@ -78,6 +78,10 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(failure_with("/pre_tokenizer/type", "Bert"), HasSubstr("pre_tokenizer.type: 'Bert'"));
   EXPECT_THAT(failure_with("/normalizer", Json{{"type", "Lowercase"}}), HasSubstr("'Lowercase'"));
   EXPECT_THAT(failure_with("/decoder/type", "WordPiece"), HasSubstr("decoder.type: 'WordPiece'"));
+  EXPECT_THAT(failure_with("/post_processor", Json{{"type", "RobertaProcessing"}}),
+              HasSubstr("post_processor.type: 'RobertaProcessing' is not supported"));
+  EXPECT_THAT(failure_with("/post_processor", Json{{"type", "BertProcessing"}}),
+              HasSubstr("post_processor.type: 'BertProcessing' is not supported"));
   EXPECT_THAT(failure_with("/added_tokens/0/id", 1),
               HasSubstr("'<end>' has id 1, but that is 'b'"));
   EXPECT_THAT(failure_with("/added_tokens/0/content", "ab"),
@@ -87,6 +91,66 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
   Json split = {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(("}}}};
   EXPECT_THAT(failure_with("/pre_tokenizer", split),
               HasSubstr("pre_tokenizer.pattern: pattern '(('"));
+}
+
+Json piece(const char* token) {
+  if (token == nullptr) return {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  return {{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+}
+
+Json template_of(std::vector<const char*> pieces) {
+  Json single = Json::array();
+  for (const char* token : pieces) single.push_back(piece(token));
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"special_tokens", {{"begin", {{"id", "begin"}, {"ids", {4}}, {"tokens", {"<end>"}}}}}}};
+}
+
+TEST(TokenizerJson, TemplatesMayPutOneTokenBeforeATextAndNoneBehind) {
+  auto prefix_of = [](const Json& processor) {
+    Json json = tiny_json();
+    json["post_processor"] = processor;
+    return parse_tokenizer_json(json.dump(), "tokenizer.json").prefix_token.value_or("none");
+  };
+  EXPECT_EQ(prefix_of(nullptr), "none");
+  EXPECT_EQ(prefix_of({{"type", "ByteLevel"}}), "none");
+  EXPECT_EQ(prefix_of(template_of({nullptr})), "none");
+  EXPECT_EQ(prefix_of(template_of({"<end>", nullptr})), "<end>");
+  EXPECT_EQ(prefix_of(template_of({"begin", nullptr})), "<end>") << "by the template's name";
+  auto refusal = [](const std::vector<const char*>& pieces) {
+    return failure_with("/post_processor", template_of(pieces));
+  };
+  EXPECT_THAT(refusal({"<end>", "a", nullptr}),
+              HasSubstr("single[1].SpecialToken.id: 'a' is a second token before the text"));
+  EXPECT_THAT(refusal({nullptr, "<end>"}),
+              HasSubstr("single[1].SpecialToken.id: '<end>' behind the text is not supported"));
+  EXPECT_THAT(refusal({nullptr, nullptr}), HasSubstr("the text stands there twice"));
+  EXPECT_THAT(refusal({"<end>"}), HasSubstr("post_processor.single: has no text"));
+  const Json twice = {{"type", "Sequence"},
+                      {"processors", {template_of({"a", nullptr}), template_of({"b", nullptr})}}};
+  EXPECT_THAT(failure_with("/post_processor", twice), HasSubstr("'b' is a second token"));
+  Json two = template_of({"begin", nullptr});
+  two["special_tokens"]["begin"]["ids"] = {4, 4};
+  EXPECT_THAT(failure_with("/post_processor", two), HasSubstr("begin.ids: has 2 tokens"));
+}
+
+TEST(TokenizerJson, DecodersReplaceAndStripSpacesOnly) {
+  auto replaced = [](const char* content) {
+    return failure_with(
+        "/decoder",
+        {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", content}});
+  };
+  EXPECT_EQ(replaced(" "), "no failure");
+  EXPECT_THAT(replaced("_"), HasSubstr("decoder.content: '_' is not supported"));
+  auto stripped = [](const char* content, int start, int stop) {
+    return failure_with(
+        "/decoder", {{"type", "Strip"}, {"content", content}, {"start", start}, {"stop", stop}});
+  };
+  EXPECT_EQ(stripped(" ", 1, 0), "no failure");
+  EXPECT_EQ(stripped("x", 0, 0), "no failure") << "nothing";
+  EXPECT_THAT(stripped(" ", 1, 1), HasSubstr("decoder: is {"));
+  EXPECT_THAT(stripped(" ", 2, 0), HasSubstr("only one space in front is stripped"));
+  EXPECT_THAT(stripped("x", 1, 0), HasSubstr("only one space in front is stripped"));
 }
 
 TEST(TokenizerJson, RefusesDeepSequences) {
