@@ -266,6 +266,11 @@ class GgufText {
     put(value, 4);
   }
 
+  void add(const std::string& key, bool value) {
+    put_key(key, 7);
+    put(value ? 1 : 0, 1);
+  }
+
   void add(const std::string& key, const std::vector<std::string>& values) {
     put_key(key, 9);
     put(8, 4);
@@ -358,6 +363,58 @@ TEST(GgufTokenizer, NamesKeyAndValue) {
               HasSubstr("merge 0 is 'a b'"));
   EXPECT_THAT(failure_of([] { byte_level_gguf({}, {}).load(); }), HasSubstr("0 tokens"));
   EXPECT_THAT(failure_of([] { GgufText().load(); }), HasSubstr("tokenizer.ggml.model"));
+}
+
+TEST(GgufTokenizer, RefusesKeysOfAnotherMeaningByName) {
+  auto failure_with = [](const std::string& key, auto value) {
+    GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+    file.add(key, value);
+    return failure_of([&] { file.load(); });
+  };
+  for (const char* name : {"add_eos_token", "add_cls_token", "add_mask_token", "add_padding_token",
+                           "add_unknown_token", "remove_extra_whitespaces", "normalizer.lowercase",
+                           "normalizer.strip_accents"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name;
+    EXPECT_EQ(failure_with(key, false), "no failure") << key;
+    EXPECT_THAT(failure_with(key, true), HasSubstr(key + ": is not supported")) << key;
+  }
+  for (const char* name : {"precompiled_charsmap", "suppress_tokens"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name;
+    EXPECT_EQ(failure_with(key, std::vector<int32_t>{}), "no failure") << key;
+    EXPECT_THAT(failure_with(key, std::vector<int32_t>{1}), HasSubstr(key + ": is not supported"));
+  }
+  EXPECT_THAT(failure_with("tokenizer.ggml.escape_whitespaces", false),
+              HasSubstr("x.gguf: tokenizer.ggml.escape_whitespaces: is not supported"));
+}
+
+// What converters write that changes no ids of a text.
+TEST(GgufTokenizer, TakesTheOtherKeysOfRealFiles) {
+  GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+  for (const char* name :
+       {"unknown_token_id", "seperator_token_id", "padding_token_id", "cls_token_id",
+        "mask_token_id", "fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id",
+        "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id",
+        "suffix_token_id", "middle_token_id", "eot_token_id", "eom_token_id", "token_type_count"})
+    file.add(std::string("tokenizer.ggml.") + name, uint32_t{1});
+  file.add("tokenizer.ggml.add_sep_token", true);
+  file.add("tokenizer.ggml.add_space_prefix", true);
+  file.add("tokenizer.ggml.pre", std::string("gpt-2"));
+  file.add("tokenizer.huggingface.json", std::string("{}"));
+  file.add("tokenizer.rwkv.world", std::string(""));
+  file.add("tokenizer.chat_template", std::string("T"));
+  file.add("tokenizer.chat_templates", Strings{"tool_use"});
+  file.add("tokenizer.chat_template.tool_use", std::string("U"));
+  EXPECT_EQ(file.load()->chat_template, "T");
+}
+
+TEST(GgufTokenizer, HasEveryTokenThatEndsAnAnswer) {
+  GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+  file.add("tokenizer.ggml.eos_token_id", uint32_t{1});
+  file.add("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{1, 2});
+  EXPECT_EQ(file.load()->end_of_turn_ids, (std::vector<int32_t>{1, 2}));
+  GgufText other = byte_level_gguf({"a"}, {});
+  other.add("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{1});
+  EXPECT_THAT(failure_of([&] { other.load(); }), HasSubstr("eos_token_ids: value 1"));
 }
 
 TEST(GgufTokenizer, RefusesMarkedTokensOfManyBytes) {
