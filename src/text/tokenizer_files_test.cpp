@@ -476,6 +476,60 @@ TEST_F(HfFolderTest, ReadsTheConfig) {
             (std::vector<int32_t>{0, 5, 1}));
 }
 
+TEST_F(HfFolderTest, ConfigNamesTheEndsOfAnswersWhereNothingElseDoes) {
+  auto ends = [&] { return load_hf_tokenizer(folder.path())->end_of_turn_ids; };
+  write("config.json", R"({"eos_token_id": 1})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{1}));
+  write("config.json", R"({"eos_token_id": [1, 2]})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{1, 2}));
+  write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 1, 2})) << "the tokenizer's, too";
+  write("generation_config.json", R"({"temperature": 1})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 1, 2}));
+  write("generation_config.json", R"({"eos_token_id": 3})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 3}));
+  write("config.json", R"({"eos_token_id": "x"})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 3})) << "not asked";
+  std::filesystem::remove(folder.path() / "generation_config.json");
+  EXPECT_THAT(failure(), HasSubstr("config.json: eos_token_id: \"x\" is not a token id"));
+  write("config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4}));
+}
+
+TEST_F(HfFolderTest, OlderFilesHaveAMapOfSpecialTokens) {
+  write("special_tokens_map.json", R"({"bos_token": "a", "eos_token": {"content": "b"}})");
+  auto tokenizer = load_hf_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->bos_id, 0);
+  EXPECT_EQ(tokenizer->eos_text, "b");
+  EXPECT_EQ(tokenizer->end_of_turn_ids, (std::vector<int32_t>{1}));
+  write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->end_of_turn_ids, (std::vector<int32_t>{4}));
+  write("special_tokens_map.json", "[]");
+  EXPECT_THAT(failure(), HasSubstr("special_tokens_map.json: the file: must hold a JSON object"));
+}
+
+TEST_F(HfFolderTest, RefusesStepsOfOtherTokenizers) {
+  for (const char* name : {"add_eos_token", "do_lower_case", "split_special_tokens"}) {
+    write("tokenizer_config.json", Json{{name, true}}.dump());
+    EXPECT_THAT(failure(), HasSubstr(std::string("tokenizer_config.json: ") + name + ": is true"));
+    write("tokenizer_config.json", Json{{name, false}}.dump());
+    EXPECT_EQ(failure(), "no failure") << name;
+  }
+}
+
+TEST_F(HfFolderTest, WhatStandsBeforeATextIsTheBosOfTheConfig) {
+  Json json = tiny_json();
+  json["post_processor"] = template_of({"<end>", nullptr});
+  write("tokenizer.json", json.dump());
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->bos_id, 4);
+  write("tokenizer_config.json", R"({"bos_token": "<end>"})");
+  EXPECT_TRUE(load_hf_tokenizer(folder.path())->bos_for_prompts);
+  write("tokenizer_config.json", R"({"bos_token": "a"})");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer.json: post_processor: puts '<end>' before a text"));
+  write("tokenizer_config.json", R"({"bos_token": "a", "add_bos_token": true})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->bos_id, 0) << "as said";
+}
+
 TEST_F(HfFolderTest, RefusesDeepOrEndlessConfigs) {
   const std::string deep = nested_lists(100'000);
   write("tokenizer_config.json",
