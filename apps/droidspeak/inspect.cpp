@@ -86,6 +86,7 @@ json describe_member(const MemberCheck& member) {
               {"path", member.path.string()},
               {"fits", member.problem.empty()}};
   if (!member.problem.empty()) row["problem"] = member.problem;
+  if (!member.differences.empty()) row["differences"] = member.differences;
   return row;
 }
 

@@ -16,6 +16,9 @@ struct MemberCheck {
   std::filesystem::path path;
   std::string problem;        // empty: it fits
   bool is_activated = false;  // an activated LoRA, which needs no plans
+  // What its files say of prompts and answers, and the base otherwise, whose way is used. Not known
+  // here: filled in by who has tokenizers.
+  std::vector<std::string> differences = {};
 };
 
 // The base first. Reads configurations, names and shapes of tensors, tokenizers and adapters, but

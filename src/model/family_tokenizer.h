@@ -15,4 +15,8 @@ namespace droidspeak {
 std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
                                         const std::filesystem::path& variant);
 
+// The same for an adapter, which may bring a tokenizer in its folder.
+std::string describe_adapter_tokenizer_mismatch(const std::filesystem::path& base,
+                                                const std::filesystem::path& adapter);
+
 }  // namespace droidspeak
