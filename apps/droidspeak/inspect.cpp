@@ -115,6 +115,7 @@ json describe_member(const MemberCheck& member) {
               {"fits", member.problem.empty()}};
   if (!member.problem.empty()) row["problem"] = member.problem;
   if (!member.has_tokenizer) row["note"] = kNoTokenizer;
+  if (!member.differences.empty()) row["differences"] = member.differences;
   return row;
 }
 

@@ -247,6 +247,14 @@ void keep_memory_flat() {
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
 }
 
+// Prompts of all variants must have the same tokens, so what a variant's own files say is not used.
+void warn_of_differences(const FamilyFile& file, const Tokenizer& base) {
+  for (const FamilyFile::Member& variant : file.variants) {
+    for (const std::string& difference : differences_of(variant, base))
+      fmt::print(stderr, "warning: variant \"{}\": {}\n", variant.name, difference);
+  }
+}
+
 void run_serve(const ServeOptions& options) {
   keep_memory_flat();
   raise_descriptor_limit();
@@ -262,6 +270,7 @@ void run_serve(const ServeOptions& options) {
   FamilyFile file = read_family_file(options.common.family);
   std::unique_ptr<Tokenizer> tokenizer =
       load_tokenizer(file.base.path, load_config(file.base.path));
+  warn_of_differences(file, *tokenizer);
   Engine engine(*ops, file, engine_options(options, *device));
   ServerOptions http = server_options(options, file);
   http.api_keys = std::move(keys);

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "formats/gguf.h"
 #include "sharing/coded_family.h"
+#include "text/prompt_differences.h"
 
 namespace droidspeak {
 
@@ -40,12 +41,23 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
   return tokenizer;
 }
 
+std::vector<std::string> differences_of(const FamilyFile::Member& variant, const Tokenizer& base) {
+  try {
+    return describe_prompt_differences(base,
+                                       variant.adapter.empty() ? variant.path : variant.adapter);
+  } catch (const Failure& failure) {
+    return {failure.what()};
+  }
+}
+
 std::vector<MemberCheck> check_members(const FamilyFile& file) {
   std::vector<MemberCheck> members = check_family(file);
   MemberCheck& base = members.front();
   if (!base.problem.empty()) return members;
   try {
-    static_cast<void>(load_tokenizer(file.base.path, load_config(file.base.path)));
+    const auto tokenizer = load_tokenizer(file.base.path, load_config(file.base.path));
+    for (size_t i = 0; i < file.variants.size(); ++i)
+      members[i + 1].differences = differences_of(file.variants[i], *tokenizer);
   } catch (const Failure& failure) {
     base.problem = fmt::format("its tokenizer cannot be used: {}", failure.what());
   }

@@ -28,7 +28,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_pat
 // embedding for.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_path,
                                           const ModelConfig& config);
-// check_family(), and that the base brings a tokenizer, without which nothing can be asked.
+// What a variant's files say of prompts and answers that `base`, by which it is served, does not.
+std::vector<std::string> differences_of(const FamilyFile::Member& variant, const Tokenizer& base);
+// check_family(), and that the base brings a tokenizer, without which nothing can be asked, with
+// the differences of the others.
 std::vector<MemberCheck> check_members(const FamilyFile& file);
 // What is said of members without MemberCheck::has_tokenizer.
 inline constexpr const char* kNoTokenizer = "it brings no tokenizer: the base's is used";

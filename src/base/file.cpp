@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -96,6 +97,16 @@ void InputFile::check_unchanged() const {
   throw Failure(ErrorCode::kUnavailable,
                 fmt::format("{}: has been changed while it was read; try again when it is complete",
                             path_.string()));
+}
+
+uint64_t InputFile::file_system() const {
+  struct statfs status {};
+
+  return ::fstatfs(opened_.get(), &status) == 0 ? static_cast<uint64_t>(status.f_type) : 0;
+}
+
+bool InputFile::write_back() const {
+  return ::fsync(opened_.get()) == 0;
 }
 
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {

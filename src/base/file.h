@@ -47,6 +47,12 @@ class InputFile {
   // Throws Failure when the file has changed since it was opened.
   void check_unchanged() const;
 
+  // The kind of file system it lies on, by statfs's number for it; 0 when that cannot be told.
+  uint64_t file_system() const;
+  // Brings what has been written to the disk. Until then pages that programs have mapped may be
+  // written without another time of change. False when that failed.
+  bool write_back() const;
+
  private:
   std::filesystem::path path_;
   FileDescriptor opened_;

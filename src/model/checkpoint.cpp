@@ -318,7 +318,11 @@ HfConfig read_hf_config(const std::filesystem::path& path) {
   read_biases(json, *read.architecture, c.parts);
   c.attention_scale = default_attention_scale(c);
   read.is_tied = json.get_bool_or("tie_word_embeddings", read.architecture->is_tied_by_default);
+  const bool has_local_rope = c.local_rope.has_value();  // the file has, not the architecture
   read.architecture->read_hf(json, c);
+  if (has_local_rope && c.windows.empty())
+    json.refuse(json.has("rope_parameters") ? "rope_parameters" : "rope_scaling",
+                "one rotation for all layers: none has a window");
   check_config(path, c);
   return read;
 }

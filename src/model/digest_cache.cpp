@@ -1,8 +1,10 @@
 #include "model/digest_cache.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
+#include <linux/magic.h>
 
 #include "base/error.h"
 
@@ -11,7 +13,7 @@ namespace {
 
 // Changes whenever one of the files does.
 std::string describe(const std::vector<const InputFile*>& files) {
-  std::string text = "droidspeak digest 2\n";
+  std::string text = "droidspeak digest 3\n";
   for (const InputFile* file : files) {
     const FileStamp& stamp = file->stamp();
     text += fmt::format("{} {} {} {} {} {}\n", file->path().filename().string(), stamp.device,
@@ -25,7 +27,21 @@ bool is_settled(const InputFile& file, std::chrono::system_clock::time_point now
   return now.time_since_epoch() - changed > std::chrono::seconds(2);
 }
 
+// Throws Failure when one of them changes meanwhile.
+Digest computed(const std::vector<const InputFile*>& files,
+                const std::function<Digest()>& compute) {
+  Digest digest = compute();
+  for (const InputFile* file : files) file->check_unchanged();
+  return digest;
+}
+
 }  // namespace
+
+bool tells_every_write(const InputFile& file) {
+  constexpr std::array<uint64_t, 4> kTrusted = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,
+                                                BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC};
+  return std::ranges::count(kTrusted, file.file_system()) > 0;
+}
 
 Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors,
                          const std::vector<const OtherTensor*>& others) {
@@ -44,7 +60,11 @@ Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors,
 
 Digest cached_digest(const std::vector<const InputFile*>& files,
                      const std::function<Digest()>& compute,
-                     std::chrono::system_clock::time_point now) {
+                     const DigestMemory& memory) {
+  auto all = [&](const auto& holds) {
+    return std::ranges::all_of(files, [&](const InputFile* file) { return holds(*file); });
+  };
+  if (!all(memory.trusts)) return computed(files, compute);
   std::filesystem::path remembered = files.front()->path().string() + ".digest";
   std::string description = describe(files);
   try {
@@ -55,10 +75,12 @@ Digest cached_digest(const std::vector<const InputFile*>& files,
   } catch (const Failure&) {
     // Not there or damaged: computed again.
   }
-  Digest digest = compute();
-  for (const InputFile* file : files) file->check_unchanged();
-  if (!std::ranges::all_of(files, [&](const InputFile* file) { return is_settled(*file, now); }))
-    return digest;
+  // Written back before they are read: whatever is written from now on has a time of its own.
+  const bool is_lasting =
+      all([&](const InputFile& file) { return is_settled(file, memory.now); }) &&
+      all([](const InputFile& file) { return file.write_back(); });
+  Digest digest = computed(files, compute);
+  if (!is_lasting) return digest;
   try {
     write_file_atomically(remembered, description + digest.hex() + "\n");
   } catch (const Failure&) {

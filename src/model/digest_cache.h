@@ -15,11 +15,21 @@ namespace droidspeak {
 Digest digest_of_tensors(const std::vector<const FileTensor*>& tensors,
                          const std::vector<const OtherTensor*>& others = {});
 
-// The digest remembered for `files`, or compute() (remembered if the folder can be written). A file
-// that was changed just before `now` could change again unseen, as clocks of file systems are
-// coarse: its digest is not remembered.
+// Whether a file's time of change tells every write, those of programs that have it mapped, too:
+// ext2 to ext4, XFS, Btrfs and F2FS. Not so tmpfs and ramfs; and overlay, FUSE and network file
+// systems do not say what lies behind them.
+bool tells_every_write(const InputFile& file);
+
+struct DigestMemory {
+  std::chrono::system_clock::time_point now = std::chrono::system_clock::now();
+  bool (*trusts)(const InputFile& file) = tells_every_write;  // another one in tests
+};
+
+// The digest remembered for `files`, or compute() (remembered if the folder can be written).
+// Nothing is remembered where a file could change unseen: on file systems that are not trusted, and
+// when it was changed just before `now`, as clocks of file systems are coarse.
 Digest cached_digest(const std::vector<const InputFile*>& files,
                      const std::function<Digest()>& compute,
-                     std::chrono::system_clock::time_point now = std::chrono::system_clock::now());
+                     const DigestMemory& memory = {});
 
 }  // namespace droidspeak

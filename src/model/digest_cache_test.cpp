@@ -3,9 +3,14 @@
 #include <fstream>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/test_wait.h"
@@ -46,19 +51,20 @@ class RememberedDigest : public testing::Test {
   // As seen so long after now.
   Digest digest(std::chrono::seconds later = 1h) {
     InputFile file(path_);
-    return cached_digest(
-        {&file},
-        [&] {
-          ++times_computed_;
-          const std::string content = read_file(path_);
-          return sha256(std::as_bytes(std::span(content)));
-        },
-        std::chrono::system_clock::now() + later);
+    return cached_digest({&file},
+                         [&] {
+                           ++times_computed_;
+                           const std::string content = read_file(path_);
+                           return sha256(std::as_bytes(std::span(content)));
+                         },
+                         {std::chrono::system_clock::now() + later, trusts_});
   }
 
   TemporaryFolder folder_;
   std::filesystem::path path_ = folder_.path() / "model.safetensors";
   int times_computed_ = 0;
+  // Wherever the folder for temporary files lies.
+  bool (*trusts_)(const InputFile&) = [](const InputFile&) { return true; };
 };
 
 TEST_F(RememberedDigest, IsComputedOnce) {
@@ -96,9 +102,56 @@ TEST_F(RememberedDigest, IsNotKeptOfAFileThatHasJustBeenWritten) {
   EXPECT_EQ(times_computed_, 2);
 }
 
+// Times of change stay where they are while a page that is mapped is written again.
+TEST_F(RememberedDigest, IsForgottenWhenAMappedPageIsWrittenTwice) {
+  trusts_ = tells_every_write;
+  const FileDescriptor opened(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  void* mapped = ::mmap(nullptr, 5, PROT_READ | PROT_WRITE, MAP_SHARED, opened.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* text = static_cast<volatile char*>(mapped);
+  text[0] = 'F';
+  const Digest first = digest();
+  const struct stat before = status();
+  wait_until(
+      [&] {
+        const std::filesystem::path other = folder_.path() / "other";
+        std::ofstream(other) << "later";
+        struct stat now {};
+
+        EXPECT_EQ(::stat(other.c_str(), &now), 0);
+        return now.st_ctim.tv_sec > before.st_ctim.tv_sec ||
+               now.st_ctim.tv_nsec > before.st_ctim.tv_nsec;
+      },
+      "another time of change");
+  text[0] = 'W';
+  EXPECT_NE(digest(), first);
+  ::munmap(mapped, 5);
+}
+
+// There a write through a mapping changes no time at all.
+TEST(DigestMemory, HasNoMemoryFileSystems) {
+  const std::filesystem::path path =
+      fmt::format("/dev/shm/droidspeak-digest-test-{}.safetensors", ::getpid());
+
+  struct statfs status {};
+
+  if (::statfs("/dev/shm", &status) != 0 || status.f_type != TMPFS_MAGIC)
+    GTEST_SKIP() << "no tmpfs at /dev/shm";
+  std::ofstream(path) << "first";
+  const InputFile file(path);
+  EXPECT_FALSE(tells_every_write(file));
+  auto digest_at = [&](uint8_t value) {
+    return cached_digest({&file}, [&] { return sha256(std::as_bytes(std::span(&value, 1))); },
+                         {.now = std::chrono::system_clock::now() + 1h});
+  };
+  EXPECT_NE(digest_at(1), digest_at(2)) << "nothing is remembered";
+  EXPECT_FALSE(std::filesystem::remove(path.string() + ".digest"));
+  std::filesystem::remove(path);
+}
+
 TEST_F(RememberedDigest, IsComputedAgainWhenTheMemoIsDamaged) {
   Digest first = digest();
-  std::ofstream(path_.string() + ".digest") << "droidspeak digest 2\nnonsense";
+  std::ofstream(path_.string() + ".digest") << "droidspeak digest 3\nnonsense";
   EXPECT_EQ(digest(), first);
   EXPECT_EQ(times_computed_, 2);
 }
@@ -110,7 +163,7 @@ TEST_F(RememberedDigest, OfAFileThatChangesMeanwhileIsRefused) {
     return Digest();
   };
   try {
-    cached_digest({&file}, compute, std::chrono::system_clock::now() + 1h);
+    cached_digest({&file}, compute, {std::chrono::system_clock::now() + 1h, trusts_});
     FAIL() << "a digest of half a file";
   } catch (const Failure& failure) {
     EXPECT_THAT(failure.what(), testing::HasSubstr("has been changed while it was read"));
@@ -156,8 +209,7 @@ TEST_F(RememberedDigest, IsKeptTwoSecondsAfterTheLastChangeOfAllFiles) {
   auto is_kept = [&](std::chrono::system_clock::time_point now) {
     const InputFile first(path_);
     const InputFile second(other);
-    cached_digest(
-        {&first, &second}, [] { return Digest(); }, now);
+    cached_digest({&first, &second}, [] { return Digest(); }, {now, trusts_});
     return std::filesystem::remove(path_.string() + ".digest");
   };
   EXPECT_FALSE(is_kept(changed(path_) + 2s));

@@ -173,6 +173,11 @@ std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
 }
 
 void ModelFamily::add_adapter(const std::string& name, const std::filesystem::path& folder) {
+  const std::string mismatch = describe_adapter_tokenizer_mismatch(file_.base.path, folder);
+  if (!mismatch.empty()) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: its tokenizer differs: {}", folder.string(), mismatch));
+  }
   add_adapter(name, folder, load_adapter(ops_, folder, config(), precision_));
 }
 

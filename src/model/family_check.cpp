@@ -38,6 +38,8 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
       } else if (is_adapter) {
         AdapterFiles files(member.adapter, *base, Precision::kFast);
         check.is_activated = !files.begin_adapter().invocation.empty();
+        check.problem = describe_adapter_tokenizer_mismatch(file.base.path, member.adapter);
+        if (!check.problem.empty()) check.problem = "its tokenizer differs: " + check.problem;
       } else {
         check.problem = describe_misfit(file.base, *base, member);
         check.has_tokenizer = has_tokenizer(member.path);

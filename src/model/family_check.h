@@ -17,6 +17,9 @@ struct MemberCheck {
   std::string problem;        // empty: it fits
   bool is_activated = false;  // an activated LoRA, which needs no plans
   bool has_tokenizer = true;  // false: a checkpoint that is taken to read texts as the base does
+  // What its files say of prompts and answers, and the base otherwise, whose way is used. Not known
+  // here: filled in by who has tokenizers.
+  std::vector<std::string> differences = {};
 };
 
 // The base first. Reads configurations, names and shapes of tensors, tokenizers and adapters, but

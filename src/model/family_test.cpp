@@ -195,6 +195,21 @@ TEST_F(Families, RefuseATokenizerThatOnlyReadsTextsOtherwise) {
   EXPECT_THAT(refusal(), HasSubstr("its tokenizer differs: added token \"<|im_start|>\" is"));
 }
 
+// Trainers put one beside adapters, too.
+TEST_F(Families, RefuseAnAdapterWithATokenizerOfOtherIds) {
+  const std::filesystem::path adapter = folder_.path() / "adapters/alpha";
+  std::filesystem::copy_file(file_.base.path / "tokenizer.json", adapter / "tokenizer.json");
+  EXPECT_EQ(refusal(), "") << "the same";
+  Json json = Json::parse(std::ifstream(adapter / "tokenizer.json"));
+  std::swap(json["model"]["vocab"]["A"], json["model"]["vocab"]["B"]);
+  std::ofstream(adapter / "tokenizer.json") << json;
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("variant \"alpha\""), HasSubstr(adapter.string()),
+                               HasSubstr("its tokenizer differs: vocabulary: token \"A\" is")));
+  for (const MemberCheck& check : check_family(file_))
+    EXPECT_EQ(check.problem.starts_with("its tokenizer differs"), check.name == "alpha")
+        << check.problem;
+}
+
 TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
   std::filesystem::remove(twin() / "tokenizer.json");
   EXPECT_EQ(refusal(), "");

@@ -140,4 +140,10 @@ std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
   return text;
 }
 
+std::string describe_adapter_tokenizer_mismatch(const std::filesystem::path& base,
+                                                const std::filesystem::path& adapter) {
+  // LoRA files in GGUF have none.
+  return std::filesystem::is_directory(adapter) ? describe_tokenizer_mismatch(base, adapter) : "";
+}
+
 }  // namespace droidspeak

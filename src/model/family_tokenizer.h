@@ -18,4 +18,8 @@ bool has_tokenizer(const std::filesystem::path& checkpoint);
 std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
                                         const std::filesystem::path& variant);
 
+// The same for an adapter, which may bring a tokenizer in its folder.
+std::string describe_adapter_tokenizer_mismatch(const std::filesystem::path& base,
+                                                const std::filesystem::path& adapter);
+
 }  // namespace droidspeak

@@ -58,7 +58,7 @@ TEST_F(HfCheckpoint, RefusesFieldsOfAnotherMeaningByName) {
       {"use_sliding_window", true},    {"layer_types", {"full_attention", "sliding_attention"}},
       {"partial_rotary_factor", 0.5},  {"vocab_size", "many"},
       {"max_position_embeddings", -1}, {"num_hidden_layers", 0},
-      {"no_rope_layers", {1, 1, 0}},
+      {"no_rope_layers", {1, 1, 0}},   {"is_causal", false},
   };
   for (const char* field :
        {"qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "lm_head_bias", "rope_interleaved",
@@ -133,13 +133,28 @@ TEST_F(HfCheckpoint, RefusesWindowsWhereTheArchitectureHasNone) {
   }
 }
 
+TEST_F(HfCheckpoint, RefusesARopeOfLayersThatItHasNot) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const Json nested = {{"full_attention", {{"rope_type", "default"}}},
+                       {"sliding_attention", linear}};
+  config_.erase("rope_scaling");
+  EXPECT_THAT(refusal_with("rope_parameters", nested),
+              AllOf(HasSubstr("field \"rope_parameters\""), HasSubstr("none has a window")));
+}
+
 TEST_F(HfCheckpoint, TakesTheSameFieldsWithTheirNeutralValue) {
-  const std::vector<std::pair<const char*, Json>> taken = {
-      {"attention_bias", false},        {"num_local_experts", 0},
-      {"logits_scaling", 1.0},          {"clip_qkv", nullptr},
-      {"quantization_config", nullptr}, {"sliding_window", nullptr},
-      {"use_sliding_window", false},    {"layer_types", {"full_attention"}},
-      {"attention_dropout", 0.1},       {"partial_rotary_factor", 1.0}};
+  const std::vector<std::pair<const char*, Json>> taken = {{"attention_bias", false},
+                                                           {"num_local_experts", 0},
+                                                           {"logits_scaling", 1.0},
+                                                           {"clip_qkv", nullptr},
+                                                           {"quantization_config", nullptr},
+                                                           {"sliding_window", nullptr},
+                                                           {"use_sliding_window", false},
+                                                           {"layer_types", {"full_attention"}},
+                                                           {"attention_dropout", 0.1},
+                                                           {"partial_rotary_factor", 1.0},
+                                                           {"is_causal", true},
+                                                           {"use_bidirectional_attention", false}};
   for (const auto& [field, value] : taken) EXPECT_EQ(refusal_with(field, value), "") << field;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -316,24 +317,47 @@ class GgufRope {
   RopeScaling& scaling_;
 };
 
+// What is there and not empty.
+std::optional<JsonFields> find_rope(const JsonFields& json, std::string_view field) {
+  auto rope = json.find_object(field);
+  return rope && !rope->keys().empty() ? std::move(rope) : std::nullopt;
+}
+
+void read_rope_object(const JsonFields& json, const JsonFields& rope, ModelConfig& config) {
+  auto full = rope.find_object("full_attention");
+  auto local = rope.find_object("sliding_attention");
+  if (!full || !local) return HfRope(json, rope, config, config.rope).read();
+  for (const std::string& key : rope.keys()) {
+    if (key != "full_attention" && key != "sliding_attention")
+      rope.refuse(key, "full_attention and sliding_attention alone");
+  }
+  // What stands beside all else, Phi's original length, is not for these.
+  config.local_rope = config.rope;
+  HfRope(rope, *local, config, *config.local_rope).read();
+  HfRope(rope, *full, config, config.rope).read();
+}
+
+// "rope_scaling" says nothing of theta, and nothing of layers with a window.
+bool is_same_scaling(const ModelConfig& scaled, const ModelConfig& config) {
+  const RopeConfig& own = scaled.rope;
+  if (own.scaling != config.rope.scaling || own.rotary_dim != config.rope.rotary_dim) return false;
+  return !scaled.local_rope ||
+         (config.local_rope && scaled.local_rope->scaling == config.local_rope->scaling);
+}
+
 }  // namespace
 
 void read_hf_rope(const JsonFields& json, ModelConfig& config) {
   config.rope.theta = json.get_double_or("rope_theta", config.rope.theta);
   config.rope.rotary_dim = rotary_dim_of(json, config.head_dim);
-  auto rope = json.find_object(json.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  if (!rope) return;
-  auto full = rope->find_object("full_attention");
-  auto local = rope->find_object("sliding_attention");
-  if (!full || !local) return HfRope(json, *rope, config, config.rope).read();
-  for (const std::string& key : rope->keys()) {
-    if (key != "full_attention" && key != "sliding_attention")
-      rope->refuse(key, "full_attention and sliding_attention alone");
-  }
-  // What stands beside all else, Phi's original length, is not for these.
-  config.local_rope = config.rope;
-  HfRope(*rope, *local, config, *config.local_rope).read();
-  HfRope(*rope, *full, config, config.rope).read();
+  const auto scaling = find_rope(json, "rope_scaling");
+  const auto parameters = find_rope(json, "rope_parameters");
+  ModelConfig scaled = config;
+  if (scaling) read_rope_object(json, *scaling, scaled);
+  if (parameters) read_rope_object(json, *parameters, config);
+  if (scaling && parameters && !is_same_scaling(scaled, config))
+    json.refuse("rope_parameters", "what \"rope_scaling\" says");
+  if (scaling && !parameters) config = std::move(scaled);
 }
 
 void read_gguf_rope(const GgufFile& file, std::string_view prefix, ModelConfig& config) {

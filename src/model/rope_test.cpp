@@ -366,6 +366,44 @@ TEST_F(RopeFiles, OfPhiStretchByTheRatioOfTheLengths) {
     EXPECT_THAT(with_factor(factor), HasSubstr("the ratio of the lengths")) << factor;
 }
 
+TEST_F(RopeFiles, AreNotHiddenByAnEmptyObject) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 5e5}};
+  const Json empty = Json::object();
+  for (const Json& none : {empty, Json()}) {
+    const ModelConfig config = read_hf({{"rope_scaling", none}, {"rope_parameters", linear}});
+    EXPECT_EQ(config.rope.scaling.factor, 4) << none;
+    EXPECT_EQ(config.rope.theta, 5e5) << none;
+    EXPECT_EQ(read_hf({{"rope_scaling", linear}, {"rope_parameters", none}}).rope.scaling.factor, 4)
+        << none;
+  }
+  EXPECT_EQ(read_hf({{"rope_scaling", empty}, {"rope_parameters", empty}}).rope.scaling,
+            RopeScaling());
+}
+
+TEST_F(RopeFiles, MaySayOneThingTwiceButNotTwoThings) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const Json with_theta = {{"type", "linear"}, {"factor", 4.0}, {"rope_theta", 5e5}};
+  const ModelConfig config = read_hf({{"rope_scaling", linear}, {"rope_parameters", with_theta}});
+  EXPECT_EQ(config.rope.scaling.factor, 4);
+  EXPECT_EQ(config.rope.theta, 5e5);
+  for (const Json& other :
+       {Json{{"rope_type", "linear"}, {"factor", 2.0}}, Json{{"rope_type", "default"}},
+        Json{{"rope_type", "linear"}, {"factor", 4.0}, {"partial_rotary_factor", 0.5}}}) {
+    EXPECT_THAT(refusal([&] {
+                  read_hf({{"rope_scaling", linear}, {"rope_parameters", other}});
+                }),
+                AllOf(HasSubstr("field \"rope_parameters\" is "),
+                      HasSubstr("expected what \"rope_scaling\" says")))
+        << other;
+  }
+  const Json nested = {{"full_attention", linear},
+                       {"sliding_attention", {{"rope_type", "default"}}}};
+  EXPECT_EQ(
+      read_hf({{"rope_scaling", linear}, {"rope_parameters", nested}}).local_rope.value().scaling,
+      RopeScaling())
+      << "rope_scaling is of layers without a window";
+}
+
 TEST_F(RopeFiles, RefuseFactorsOfNothing) {
   EXPECT_THAT(hf_refusal({{"rope_type", "dynamic"}, {"factor", 0.0}}), HasSubstr("more than 0"));
   EXPECT_EQ(hf_refusal({{"rope_type", "dynamic"}, {"factor", 0.5}}), "");

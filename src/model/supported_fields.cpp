@@ -28,6 +28,9 @@ constexpr std::array kMustBeFalse = {"mlp_bias",
                                      "use_bidirectional_attention",
                                      "scale_attn_by_inverse_layer_idx"};
 
+// Absent, null, or true.
+constexpr std::array kMustBeTrue = {"is_causal"};
+
 struct Neutral {
   const char* name;
   double value;
@@ -149,6 +152,10 @@ void refuse_other_fields(const JsonFields& json, const Architecture& architectur
   for (const char* field : kMustBeFalse) {
     if (!is_own(field) && json.get_bool_or(field, false))
       json.refuse(field, "false: it is not supported");
+  }
+  for (const char* field : kMustBeTrue) {
+    if (!is_own(field) && !json.get_bool_or(field, true))
+      json.refuse(field, "true: nothing else is supported");
   }
   for (const auto& [field, value] : kMustBe) {
     if (!is_own(field) && json.get_double_or(field, value) != value)

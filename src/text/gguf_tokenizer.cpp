@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -38,6 +40,75 @@ const std::vector<T>* find_array(const GgufFile& file, const char* key, size_t s
   return array;
 }
 
+// Read here, or without meaning for the ids of one text: tokens that other kinds of model need,
+// templates beside the usual one, the same vocabulary once more for other programs.
+constexpr std::array kTakenKeys = {
+    "ggml.model",
+    "ggml.pre",
+    "ggml.tokens",
+    "ggml.token_type",
+    "ggml.token_type_count",
+    "ggml.scores",
+    "ggml.merges",
+    "ggml.bos_token_id",
+    "ggml.eos_token_id",
+    "ggml.eos_token_ids",
+    "ggml.eot_token_id",
+    "ggml.eom_token_id",
+    "ggml.unknown_token_id",
+    "ggml.seperator_token_id",
+    "ggml.separator_token_id",
+    "ggml.padding_token_id",
+    "ggml.mask_token_id",
+    "ggml.cls_token_id",
+    "ggml.fim_pre_token_id",
+    "ggml.fim_suf_token_id",
+    "ggml.fim_mid_token_id",
+    "ggml.fim_pad_token_id",
+    "ggml.fim_rep_token_id",
+    "ggml.fim_sep_token_id",
+    "ggml.prefix_token_id",
+    "ggml.suffix_token_id",
+    "ggml.middle_token_id",
+    "ggml.add_bos_token",
+    "ggml.add_sep_token",  // between two texts
+    "ggml.add_space_prefix",
+    "chat_template",
+    "chat_templates",
+    "huggingface.json",
+    "rwkv.world",
+};
+
+// Steps that are not done here: false, or an empty list.
+constexpr std::array kBlankKeys = {
+    "ggml.add_eos_token",        "ggml.add_cls_token",        "ggml.add_mask_token",
+    "ggml.add_padding_token",    "ggml.add_unknown_token",    "ggml.remove_extra_whitespaces",
+    "ggml.precompiled_charsmap", "ggml.normalizer.lowercase", "ggml.normalizer.strip_accents",
+    "ggml.suppress_tokens",
+};
+
+bool is_blank(const GgufValue& value) {
+  if (const auto* truth = std::get_if<bool>(&value)) return !*truth;
+  if (const auto* number = std::get_if<uint64_t>(&value)) return *number == 0;
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) return numbers->empty();
+  const auto* texts = std::get_if<std::vector<std::string>>(&value);
+  return texts != nullptr && texts->empty();
+}
+
+void refuse_other_keys(const GgufFile& file) {
+  constexpr std::string_view kPrefix = "tokenizer.";
+  for (const auto& [key, value] : file.metadata()) {
+    if (!key.starts_with(kPrefix)) continue;
+    const std::string_view name = std::string_view(key).substr(kPrefix.size());
+    auto is_in = [&](const auto& names) {
+      return std::ranges::any_of(names, [&](const char* known) { return name == known; });
+    };
+    if (is_in(kTakenKeys) || name.starts_with("chat_template.")) continue;
+    if (!is_in(kBlankKeys)) fail(file, key, "is not supported");
+    if (!is_blank(value)) fail(file, key, "is not supported; it must be false or empty");
+  }
+}
+
 TokenKind kind_of(const GgufFile& file, int64_t type) {
   if (auto kind = numbered_token_kind(static_cast<uint64_t>(type))) return *kind;
   fail(file, kTypesKey, fmt::format("value {}; token types are 1 to 6", type));
@@ -75,6 +146,19 @@ int32_t read_id(const GgufFile& file, const char* key, size_t num_tokens) {
     fail(file, key, fmt::format("value {}; there are {} tokens", id, num_tokens));
   }
   return static_cast<int32_t>(id);
+}
+
+// A list of token ids; empty when the key is missing.
+std::vector<int64_t> read_ids(const GgufFile& file, const char* key, size_t num_tokens) {
+  const GgufValue* value = file.find(key);
+  if (value == nullptr) return {};
+  const auto* ids = std::get_if<std::vector<int64_t>>(value);
+  if (ids == nullptr) fail(file, key, "not an array of whole numbers");
+  for (int64_t id : *ids) {
+    if (id < 0 || id >= static_cast<int64_t>(num_tokens))
+      fail(file, key, fmt::format("value {}; there are {} tokens", id, num_tokens));
+  }
+  return *ids;
 }
 
 // Phi-3 drops the white space behind its markers; GGUF has no field for it.
@@ -188,11 +272,14 @@ void read_special_ids(const GgufFile& file, BosDefault bos_default, Tokenizer& t
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     add_end_of_turn_token(tokenizer, read_id(file, key, size));
   }
+  for (int64_t id : read_ids(file, "tokenizer.ggml.eos_token_ids", size))
+    add_end_of_turn_token(tokenizer, static_cast<int32_t>(id));
 }
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
+  refuse_other_keys(file);
   std::string model = file.get_string(kModelKey);
   BpeParts parts;
   BosDefault bos_default = BosDefault::kAdded;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_scan.h"
+#include "text/hf_prompt_files.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
@@ -123,17 +124,27 @@ std::string read_chat_template(const Path& folder, const Path& config_file, cons
   fail(config_file, "chat_template", "none of its entries is named 'default'");
 }
 
-// generation_config.json names all tokens that end an answer.
-void read_generation_config(const Path& file, Tokenizer& tokenizer) {
+// One id or a list of them; empty: none are named.
+std::vector<int32_t> read_end_ids(const Path& file) {
   Json config = read_object(file);
   auto found = config.find("eos_token_id");
-  if (found == config.end() || found->is_null()) return;
+  if (found == config.end() || found->is_null()) return {};
+  std::vector<int32_t> end_ids;
   Json ids = found->is_array() ? *found : Json::array({*found});
   for (const Json& id : ids) {
     if (!id.is_number_integer() || id < 0 || id >= kMaxVocabularySize) {
       fail(file, "eos_token_id", fmt::format("{} is not a token id", id.dump()));
     }
-    add_end_of_turn_token(tokenizer, id.get<int32_t>());
+    end_ids.push_back(id.get<int32_t>());
+  }
+  return end_ids;
+}
+
+// Steps of other tokenizers: here every text is encoded as it is, and nothing is put behind it.
+void refuse_other_steps(const Path& file, const Json& config) {
+  for (const char* name : {"add_eos_token", "do_lower_case", "split_special_tokens"}) {
+    if (flag_or(file, config, name, false))
+      fail(file, name, "is true, which is not supported; it must be false");
   }
 }
 
@@ -141,6 +152,7 @@ struct Loaded {
   BpeParts parts;
   std::string bos_text;  // as far as the model file says
   std::string eos_text;
+  std::string prefix;  // what tokenizer.json puts before a text; empty: nothing
   bool has_bos = false;
 };
 
@@ -153,7 +165,8 @@ Loaded read_model(const Path& folder) {
         parse_tokenizer_json(read_file(json_file, kMaxTokenizerBytes), json_file.string());
     loaded.parts = std::move(json.parts);
     loaded.has_bos = json.prefix_token.has_value();
-    loaded.bos_text = json.prefix_token.value_or("");
+    loaded.prefix = json.prefix_token.value_or("");
+    loaded.bos_text = loaded.prefix;
   } else if (is_there(model_file)) {
     SentencePieceModel model =
         parse_sentencepiece_model(read_file(model_file, kMaxTokenizerBytes), model_file.string());
@@ -182,25 +195,63 @@ int32_t find_token(const Path& file,
   return id;
 }
 
+// In tokenizer_config.json, else where older writers put it.
+std::string read_special_token(const Path& folder, const Json& config, const char* name) {
+  std::string text = read_token_text(folder / "tokenizer_config.json", config, name);
+  if (!text.empty()) return text;
+  const Path map = folder / "special_tokens_map.json";
+  return read_token_text(map, read_object(map), name);
+}
+
+HfPromptFiles read_prompt_files(const Path& folder, const Json& config) {
+  const Path file = folder / "tokenizer_config.json";
+  HfPromptFiles files;
+  files.bos_text = read_special_token(folder, config, "bos_token");
+  files.eos_text = read_special_token(folder, config, "eos_token");
+  const auto adds_bos = config.find("add_bos_token");
+  if (adds_bos != config.end() && !adds_bos->is_null())
+    files.adds_bos = flag_or(file, config, "add_bos_token", false);
+  files.chat_template = read_chat_template(folder, file, config);
+  files.end_ids = read_end_ids(folder / "generation_config.json");
+  if (files.end_ids.empty()) files.end_ids = read_end_ids(folder / "config.json");
+  return files;
+}
+
+// Prompts begin with what tokenizer.json puts there, where nothing else is said: that must be BOS.
+void check_prefix(const Path& folder, const Loaded& loaded, const Tokenizer& made) {
+  if (loaded.prefix.empty() || loaded.prefix == made.bos_text) return;
+  fail(folder / "tokenizer.json", "post_processor",
+       fmt::format("puts '{}' before a text, but the BOS of tokenizer_config.json is '{}'",
+                   loaded.prefix, made.bos_text));
+}
+
 }  // namespace
+
+HfPromptFiles read_hf_prompt_files(const std::filesystem::path& folder) {
+  return read_prompt_files(folder, read_object(folder / "tokenizer_config.json"));
+}
+
+bool has_hf_tokenizer(const std::filesystem::path& folder) {
+  return is_there(folder / "tokenizer.json") || is_there(folder / "tokenizer.model");
+}
 
 std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::filesystem::path& folder) {
   Loaded loaded = read_model(folder);
   Path config_file = folder / "tokenizer_config.json";
   Json config = read_object(config_file);
+  refuse_other_steps(config_file, config);
   read_added_tokens_decoder(config_file, config, loaded.parts);
+  HfPromptFiles files = read_prompt_files(folder, config);
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(loaded.parts));
-  tokenizer->bos_text = read_token_text(config_file, config, "bos_token");
-  tokenizer->eos_text = read_token_text(config_file, config, "eos_token");
-  if (tokenizer->bos_text.empty()) tokenizer->bos_text = loaded.bos_text;
-  if (tokenizer->eos_text.empty()) tokenizer->eos_text = loaded.eos_text;
+  tokenizer->bos_text = files.bos_text.empty() ? loaded.bos_text : files.bos_text;
+  tokenizer->eos_text = files.eos_text.empty() ? loaded.eos_text : files.eos_text;
   tokenizer->bos_id = find_token(config_file, *tokenizer, "bos_token", tokenizer->bos_text);
   tokenizer->eos_id = find_token(config_file, *tokenizer, "eos_token", tokenizer->eos_text);
-  tokenizer->bos_for_prompts =
-      flag_or(config_file, config, "add_bos_token", loaded.has_bos) && tokenizer->bos_id >= 0;
-  tokenizer->chat_template = read_chat_template(folder, config_file, config);
+  if (!files.adds_bos) check_prefix(folder, loaded, *tokenizer);
+  tokenizer->bos_for_prompts = files.adds_bos.value_or(loaded.has_bos) && tokenizer->bos_id >= 0;
+  tokenizer->chat_template = std::move(files.chat_template);
   add_end_of_turn_tokens(*tokenizer);
-  read_generation_config(folder / "generation_config.json", *tokenizer);
+  for (int32_t id : files.end_ids) add_end_of_turn_token(*tokenizer, id);
   return tokenizer;
 }
 

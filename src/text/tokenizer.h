@@ -49,7 +49,9 @@ class Tokenizer {
 // and value for what is not supported.
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file);
 
-// From a Hugging Face folder: tokenizer.json, tokenizer_config.json, chat_template.jinja.
+// From a Hugging Face folder: tokenizer.json or tokenizer.model, and as far as they are there
+// tokenizer_config.json, special_tokens_map.json, chat_template.jinja, generation_config.json and,
+// where that names no tokens that end an answer, config.json.
 std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace droidspeak

@@ -78,6 +78,10 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(failure_with("/pre_tokenizer/type", "Bert"), HasSubstr("pre_tokenizer.type: 'Bert'"));
   EXPECT_THAT(failure_with("/normalizer", Json{{"type", "Lowercase"}}), HasSubstr("'Lowercase'"));
   EXPECT_THAT(failure_with("/decoder/type", "WordPiece"), HasSubstr("decoder.type: 'WordPiece'"));
+  EXPECT_THAT(failure_with("/post_processor", Json{{"type", "RobertaProcessing"}}),
+              HasSubstr("post_processor.type: 'RobertaProcessing' is not supported"));
+  EXPECT_THAT(failure_with("/post_processor", Json{{"type", "BertProcessing"}}),
+              HasSubstr("post_processor.type: 'BertProcessing' is not supported"));
   EXPECT_THAT(failure_with("/added_tokens/0/id", 1),
               HasSubstr("'<end>' has id 1, but that is 'b'"));
   EXPECT_THAT(failure_with("/added_tokens/0/content", "ab"),
@@ -87,6 +91,66 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
   Json split = {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(("}}}};
   EXPECT_THAT(failure_with("/pre_tokenizer", split),
               HasSubstr("pre_tokenizer.pattern: pattern '(('"));
+}
+
+Json piece(const char* token) {
+  if (token == nullptr) return {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  return {{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+}
+
+Json template_of(std::vector<const char*> pieces) {
+  Json single = Json::array();
+  for (const char* token : pieces) single.push_back(piece(token));
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"special_tokens", {{"begin", {{"id", "begin"}, {"ids", {4}}, {"tokens", {"<end>"}}}}}}};
+}
+
+TEST(TokenizerJson, TemplatesMayPutOneTokenBeforeATextAndNoneBehind) {
+  auto prefix_of = [](const Json& processor) {
+    Json json = tiny_json();
+    json["post_processor"] = processor;
+    return parse_tokenizer_json(json.dump(), "tokenizer.json").prefix_token.value_or("none");
+  };
+  EXPECT_EQ(prefix_of(nullptr), "none");
+  EXPECT_EQ(prefix_of({{"type", "ByteLevel"}}), "none");
+  EXPECT_EQ(prefix_of(template_of({nullptr})), "none");
+  EXPECT_EQ(prefix_of(template_of({"<end>", nullptr})), "<end>");
+  EXPECT_EQ(prefix_of(template_of({"begin", nullptr})), "<end>") << "by the template's name";
+  auto refusal = [](const std::vector<const char*>& pieces) {
+    return failure_with("/post_processor", template_of(pieces));
+  };
+  EXPECT_THAT(refusal({"<end>", "a", nullptr}),
+              HasSubstr("single[1].SpecialToken.id: 'a' is a second token before the text"));
+  EXPECT_THAT(refusal({nullptr, "<end>"}),
+              HasSubstr("single[1].SpecialToken.id: '<end>' behind the text is not supported"));
+  EXPECT_THAT(refusal({nullptr, nullptr}), HasSubstr("the text stands there twice"));
+  EXPECT_THAT(refusal({"<end>"}), HasSubstr("post_processor.single: has no text"));
+  const Json twice = {{"type", "Sequence"},
+                      {"processors", {template_of({"a", nullptr}), template_of({"b", nullptr})}}};
+  EXPECT_THAT(failure_with("/post_processor", twice), HasSubstr("'b' is a second token"));
+  Json two = template_of({"begin", nullptr});
+  two["special_tokens"]["begin"]["ids"] = {4, 4};
+  EXPECT_THAT(failure_with("/post_processor", two), HasSubstr("begin.ids: has 2 tokens"));
+}
+
+TEST(TokenizerJson, DecodersReplaceAndStripSpacesOnly) {
+  auto replaced = [](const char* content) {
+    return failure_with(
+        "/decoder",
+        {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", content}});
+  };
+  EXPECT_EQ(replaced(" "), "no failure");
+  EXPECT_THAT(replaced("_"), HasSubstr("decoder.content: '_' is not supported"));
+  auto stripped = [](const char* content, int start, int stop) {
+    return failure_with(
+        "/decoder", {{"type", "Strip"}, {"content", content}, {"start", start}, {"stop", stop}});
+  };
+  EXPECT_EQ(stripped(" ", 1, 0), "no failure");
+  EXPECT_EQ(stripped("x", 0, 0), "no failure") << "nothing";
+  EXPECT_THAT(stripped(" ", 1, 1), HasSubstr("decoder: is {"));
+  EXPECT_THAT(stripped(" ", 2, 0), HasSubstr("only one space in front is stripped"));
+  EXPECT_THAT(stripped("x", 1, 0), HasSubstr("only one space in front is stripped"));
 }
 
 TEST(TokenizerJson, RefusesDeepSequences) {
@@ -202,6 +266,11 @@ class GgufText {
     put(value, 4);
   }
 
+  void add(const std::string& key, bool value) {
+    put_key(key, 7);
+    put(value ? 1 : 0, 1);
+  }
+
   void add(const std::string& key, const std::vector<std::string>& values) {
     put_key(key, 9);
     put(8, 4);
@@ -296,6 +365,58 @@ TEST(GgufTokenizer, NamesKeyAndValue) {
   EXPECT_THAT(failure_of([] { GgufText().load(); }), HasSubstr("tokenizer.ggml.model"));
 }
 
+TEST(GgufTokenizer, RefusesKeysOfAnotherMeaningByName) {
+  auto failure_with = [](const std::string& key, auto value) {
+    GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+    file.add(key, value);
+    return failure_of([&] { file.load(); });
+  };
+  for (const char* name : {"add_eos_token", "add_cls_token", "add_mask_token", "add_padding_token",
+                           "add_unknown_token", "remove_extra_whitespaces", "normalizer.lowercase",
+                           "normalizer.strip_accents"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name;
+    EXPECT_EQ(failure_with(key, false), "no failure") << key;
+    EXPECT_THAT(failure_with(key, true), HasSubstr(key + ": is not supported")) << key;
+  }
+  for (const char* name : {"precompiled_charsmap", "suppress_tokens"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name;
+    EXPECT_EQ(failure_with(key, std::vector<int32_t>{}), "no failure") << key;
+    EXPECT_THAT(failure_with(key, std::vector<int32_t>{1}), HasSubstr(key + ": is not supported"));
+  }
+  EXPECT_THAT(failure_with("tokenizer.ggml.escape_whitespaces", false),
+              HasSubstr("x.gguf: tokenizer.ggml.escape_whitespaces: is not supported"));
+}
+
+// What converters write that changes no ids of a text.
+TEST(GgufTokenizer, TakesTheOtherKeysOfRealFiles) {
+  GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+  for (const char* name :
+       {"unknown_token_id", "seperator_token_id", "padding_token_id", "cls_token_id",
+        "mask_token_id", "fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id",
+        "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id",
+        "suffix_token_id", "middle_token_id", "eot_token_id", "eom_token_id", "token_type_count"})
+    file.add(std::string("tokenizer.ggml.") + name, uint32_t{1});
+  file.add("tokenizer.ggml.add_sep_token", true);
+  file.add("tokenizer.ggml.add_space_prefix", true);
+  file.add("tokenizer.ggml.pre", std::string("gpt-2"));
+  file.add("tokenizer.huggingface.json", std::string("{}"));
+  file.add("tokenizer.rwkv.world", std::string(""));
+  file.add("tokenizer.chat_template", std::string("T"));
+  file.add("tokenizer.chat_templates", Strings{"tool_use"});
+  file.add("tokenizer.chat_template.tool_use", std::string("U"));
+  EXPECT_EQ(file.load()->chat_template, "T");
+}
+
+TEST(GgufTokenizer, HasEveryTokenThatEndsAnAnswer) {
+  GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+  file.add("tokenizer.ggml.eos_token_id", uint32_t{1});
+  file.add("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{1, 2});
+  EXPECT_EQ(file.load()->end_of_turn_ids, (std::vector<int32_t>{1, 2}));
+  GgufText other = byte_level_gguf({"a"}, {});
+  other.add("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{1});
+  EXPECT_THAT(failure_of([&] { other.load(); }), HasSubstr("eos_token_ids: value 1"));
+}
+
 TEST(GgufTokenizer, RefusesMarkedTokensOfManyBytes) {
   GgufText file = byte_level_gguf({"a", std::string(2000, 'b')}, {});
   file.add("tokenizer.ggml.token_type", std::vector<int32_t>{1, 4});
@@ -353,6 +474,60 @@ TEST_F(HfFolderTest, ReadsTheConfig) {
   EXPECT_EQ(tokenizer->end_of_turn_ids, (std::vector<int32_t>{4, 5}));
   EXPECT_EQ(tokenizer->encode("a<more>  b", SpecialTokens::kParse),
             (std::vector<int32_t>{0, 5, 1}));
+}
+
+TEST_F(HfFolderTest, ConfigNamesTheEndsOfAnswersWhereNothingElseDoes) {
+  auto ends = [&] { return load_hf_tokenizer(folder.path())->end_of_turn_ids; };
+  write("config.json", R"({"eos_token_id": 1})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{1}));
+  write("config.json", R"({"eos_token_id": [1, 2]})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{1, 2}));
+  write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 1, 2})) << "the tokenizer's, too";
+  write("generation_config.json", R"({"temperature": 1})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 1, 2}));
+  write("generation_config.json", R"({"eos_token_id": 3})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 3}));
+  write("config.json", R"({"eos_token_id": "x"})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4, 3})) << "not asked";
+  std::filesystem::remove(folder.path() / "generation_config.json");
+  EXPECT_THAT(failure(), HasSubstr("config.json: eos_token_id: \"x\" is not a token id"));
+  write("config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(ends(), (std::vector<int32_t>{4}));
+}
+
+TEST_F(HfFolderTest, OlderFilesHaveAMapOfSpecialTokens) {
+  write("special_tokens_map.json", R"({"bos_token": "a", "eos_token": {"content": "b"}})");
+  auto tokenizer = load_hf_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->bos_id, 0);
+  EXPECT_EQ(tokenizer->eos_text, "b");
+  EXPECT_EQ(tokenizer->end_of_turn_ids, (std::vector<int32_t>{1}));
+  write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->end_of_turn_ids, (std::vector<int32_t>{4}));
+  write("special_tokens_map.json", "[]");
+  EXPECT_THAT(failure(), HasSubstr("special_tokens_map.json: the file: must hold a JSON object"));
+}
+
+TEST_F(HfFolderTest, RefusesStepsOfOtherTokenizers) {
+  for (const char* name : {"add_eos_token", "do_lower_case", "split_special_tokens"}) {
+    write("tokenizer_config.json", Json{{name, true}}.dump());
+    EXPECT_THAT(failure(), HasSubstr(std::string("tokenizer_config.json: ") + name + ": is true"));
+    write("tokenizer_config.json", Json{{name, false}}.dump());
+    EXPECT_EQ(failure(), "no failure") << name;
+  }
+}
+
+TEST_F(HfFolderTest, WhatStandsBeforeATextIsTheBosOfTheConfig) {
+  Json json = tiny_json();
+  json["post_processor"] = template_of({"<end>", nullptr});
+  write("tokenizer.json", json.dump());
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->bos_id, 4);
+  write("tokenizer_config.json", R"({"bos_token": "<end>"})");
+  EXPECT_TRUE(load_hf_tokenizer(folder.path())->bos_for_prompts);
+  write("tokenizer_config.json", R"({"bos_token": "a"})");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer.json: post_processor: puts '<end>' before a text"));
+  write("tokenizer_config.json", R"({"bos_token": "a", "add_bos_token": true})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->bos_id, 0) << "as said";
 }
 
 TEST_F(HfFolderTest, RefusesDeepOrEndlessConfigs) {

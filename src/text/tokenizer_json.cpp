@@ -210,6 +210,17 @@ class PreTokenizerReader {
   }
 };
 
+// One space in front, or nothing.
+void read_strip(const Field& field, BpeParts& parts) {
+  const int64_t start = field["start"].id();
+  const int64_t stop = field["stop"].id();
+  if (start == 0 && stop == 0) return;
+  if (field["content"].text() != " " || start != 1 || stop != 0)
+    field.fail(fmt::format("is {}, which is not supported; only one space in front is stripped",
+                           field.shown()));
+  parts.drops_leading_space = true;
+}
+
 void read_decoder(const Field& field, int depth, BpeParts& parts) {
   if (field.is_null()) return;
   if (depth > kMaxDepth) field.fail(fmt::format("more than {} sequences deep", kMaxDepth));
@@ -217,12 +228,15 @@ void read_decoder(const Field& field, int depth, BpeParts& parts) {
   if (type == "Sequence") {
     for (const Field& step : field["decoders"].elements()) read_decoder(step, depth + 1, parts);
   } else if (type == "Strip") {
-    parts.drops_leading_space = field["content"].text() == " " && field["start"].id() > 0;
+    read_strip(field, parts);
   } else if (type == "Metaspace") {
     check_space_symbol(field["replacement"]);
     parts.drops_leading_space = read_scheme(field) != PrependScheme::kNever;
   } else if (type == "Replace") {
     check_space_symbol(field["pattern"]["String"]);
+    if (field["content"].text() != " ")
+      field["content"].fail(
+          fmt::format("'{}' is not supported; only a space is", field["content"].text()));
   } else if (type != "ByteLevel" && type != "ByteFallback" && type != "Fuse") {
     field["type"].fail(
         fmt::format("'{}' is not supported; supported are Sequence, ByteLevel, "
@@ -334,19 +348,53 @@ void read_unknown_token(const Field& field, BpeParts& parts) {
   parts.unknown_id = static_cast<int32_t>(found - parts.tokens.begin());
 }
 
-std::optional<std::string> read_prefix_token(const Field& field, int depth) {
-  if (field.is_null() || depth > kMaxDepth) return std::nullopt;
+// Templates have names of their own for tokens, which mostly are the tokens.
+std::string token_of_template(const Field& names, const Field& name, const BpeParts& parts) {
+  if (names.is_null() || names[name.text().c_str()].is_null()) return name.text();
+  const Field list = names[name.text().c_str()]["ids"];
+  const std::vector<Field> ids = list.elements();
+  if (ids.size() != 1)
+    list.fail(fmt::format("has {} tokens; only one before a text is supported", ids.size()));
+  const auto id = static_cast<size_t>(ids.front().id());
+  return id < parts.tokens.size() ? parts.tokens[id].text : name.text();
+}
+
+// The text with at most one token before it, and none behind.
+void read_template(const Field& field, const BpeParts& parts, std::optional<std::string>& prefix) {
+  const Field single = field["single"];
+  bool has_text = false;
+  for (const Field& piece : single.elements()) {
+    if (!piece["Sequence"].is_null()) {
+      if (has_text) piece.fail("the text stands there twice, which is not supported");
+      has_text = true;
+      continue;
+    }
+    const Field name = piece["SpecialToken"]["id"];
+    if (has_text) name.fail(fmt::format("'{}' behind the text is not supported", name.text()));
+    if (prefix)
+      name.fail(fmt::format("'{}' is a second token before the text, which is not supported",
+                            name.text()));
+    prefix = token_of_template(field["special_tokens"], name, parts);
+  }
+  if (!has_text) single.fail("has no text");
+}
+
+void read_post_processor(const Field& field,
+                         int depth,
+                         const BpeParts& parts,
+                         std::optional<std::string>& prefix) {
+  if (field.is_null()) return;
+  if (depth > kMaxDepth) field.fail(fmt::format("more than {} sequences deep", kMaxDepth));
   const std::string& type = field["type"].text();
   if (type == "Sequence") {
-    for (const Field& step : field["processors"].elements()) {
-      auto token = read_prefix_token(step, depth + 1);
-      if (token) return token;
-    }
+    for (const Field& step : field["processors"].elements())
+      read_post_processor(step, depth + 1, parts, prefix);
+  } else if (type == "TemplateProcessing") {
+    read_template(field, parts, prefix);
+  } else if (type != "ByteLevel") {  // that one moves offsets only
+    field["type"].fail(fmt::format(
+        "'{}' is not supported; supported are Sequence, ByteLevel, TemplateProcessing", type));
   }
-  if (type != "TemplateProcessing") return std::nullopt;
-  std::vector<Field> single = field["single"].elements();
-  if (single.empty() || single[0]["SpecialToken"].is_null()) return std::nullopt;
-  return single[0]["SpecialToken"]["id"].text();
 }
 
 }  // namespace
@@ -394,7 +442,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& sou
                      source + ": added_tokens");
     read_unknown_token(file["model"]["unk_token"], result.parts);
     read_decoder(file["decoder"], 0, result.parts);
-    result.prefix_token = read_prefix_token(file["post_processor"], 0);
+    read_post_processor(file["post_processor"], 0, result.parts, result.prefix_token);
     result.parts.symbols =
         pre_tokenizer.is_byte_level ? SymbolKind::kBytes : SymbolKind::kCharacters;
     result.parts.pre_tokenizer = PreTokenizer(std::move(pre_tokenizer.steps));

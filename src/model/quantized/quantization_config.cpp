@@ -185,7 +185,8 @@ QuantizationConfig read_awq(const JsonFields& json) {
   return {.method = "awq",
           .layout = Layout::kAwq,
           .zero = is_symmetric ? Zero::kMiddle : Zero::kStored,
-          .scale_block = {.rows = 1, .columns = read_group_size(json, group)}};
+          .scale_block = {.rows = 1, .columns = read_group_size(json, group)},
+          .has_whole_groups = true};
 }
 
 // Its own name for GPTQ's and AWQ's layouts, whose zero points are as they are but in one.
@@ -204,7 +205,8 @@ QuantizationConfig read_auto_round(const JsonFields& json) {
       .bits = read_bits(json, "bits"),
       .zero = json.get_bool_or("sym", false) ? Zero::kMiddle : Zero::kStored,
       .zero_offset = format == less_one ? 1 : 0,
-      .scale_block = {.rows = 1, .columns = read_group_size(json, "group_size")}};
+      .scale_block = {.rows = 1, .columns = read_group_size(json, "group_size")},
+      .has_whole_groups = format == awq};
   if (format == awq && config.bits != 4) json.refuse("bits", "4");
   return config;
 }
@@ -255,9 +257,13 @@ QuantizationConfig read_mxfp4(const JsonFields& json) {
           .scale_block = {.rows = 1, .columns = 32}};
 }
 
-QuantizationConfig::ScaleBlock read_strategy(const JsonFields& weights) {
+std::string strategy_of(const JsonFields& weights) {
   constexpr std::string_view strategies[] = {"tensor", "channel", "group", "block"};
-  const std::string strategy = one_of(weights, "strategy", strategies);
+  return one_of(weights, "strategy", strategies);
+}
+
+QuantizationConfig::ScaleBlock read_strategy(const JsonFields& weights) {
+  const std::string strategy = strategy_of(weights);
   if (strategy == "tensor") return {.rows = 0, .columns = 0};
   if (strategy == "channel") return {.rows = 1, .columns = 0};
   if (strategy == "block") return read_block(weights, "block_structure");
@@ -290,7 +296,8 @@ QuantizationConfig read_group(const JsonFields& group, const std::string& defaul
       .bits = read_bits(*weights, "num_bits"),
       .zero = weights->get_bool_or("symmetric", true) ? Zero::kMiddle : Zero::kStored,
       .scale_block = read_strategy(*weights),
-      .needs_group_index = orders_columns(*weights)};
+      .needs_group_index = orders_columns(*weights),
+      .has_whole_groups = strategy_of(*weights) == "group"};
   if (config.layout == Layout::kBytes && config.bits != 8)
     weights->refuse("num_bits", fmt::format("8 for {}", format));
   if (config.code == Code::kFloat && config.layout == Layout::kPacked)

@@ -40,6 +40,7 @@ struct QuantizationConfig {
   ScaleBlock scale_block = {};
   bool may_scale_rows = false;     // one scale for everything, or else one for each row
   bool needs_group_index = false;  // columns are not in the order of their groups
+  bool has_whole_groups = false;   // the last one is not cut off, as it may be elsewhere
   std::string_view scale_suffix = "weight_scale";
   std::string_view other_scale_suffix = {};  // where there is none of that name
 

@@ -119,6 +119,11 @@ void QuantizedMatrix::place_scales() {
   const int64_t columns_of_scale = block.columns == 0 ? columns_ : block.columns;
   scale_rows_ = parts_of(rows_, rows_of_scale_);
   groups_ = parts_of(columns_, columns_of_scale);
+  if (config_.has_whole_groups && groups_ > 1 && columns_ % columns_of_scale != 0) {
+    refuse(parts_.codes.name,
+           fmt::format("has {} columns: expected a multiple of the group_size, {}", columns_,
+                       columns_of_scale));
+  }
   const Shape wanted = has_columns_outside() ? Shape{groups_, rows_} : Shape{scale_rows_, groups_};
   const bool is_right = has_columns_outside() ? scales.shape == wanted : fits(scales.shape, wanted);
   if (!is_right) {

@@ -338,6 +338,17 @@ TEST_F(PackedMatrixFile, WithZeroPointsOfAnotherShapeIsRefused) {
   EXPECT_NO_THROW(read());
 }
 
+// What writes them has whole groups; those that are cut off would stand for other weights.
+TEST_F(PackedMatrixFile, WithAGroupThatIsCutOffIsRefused) {
+  config_.scale_block.columns = 9;  // five groups, too
+  EXPECT_NO_THROW(read()) << "a block of FP8, say";
+  config_.has_whole_groups = true;
+  expect_refusal([&] { read(); },
+                 "'m.weight_packed' has 40 columns: expected a multiple of the group_size, 9");
+  config_.scale_block.columns = 8;
+  EXPECT_NO_THROW(read());
+}
+
 TEST_F(PackedMatrixFile, MayHaveOneRow) {
   sizes_ = {1, 40};
   parts_.codes.shape = parts_.scales.shape = parts_.zeros->shape = {1, 5};
