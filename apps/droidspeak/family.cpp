@@ -116,11 +116,12 @@ FamilyFile family_of(const InitOptions& options) {
 }
 
 // Throws Failure where `serve` would refuse it, and with it the family.
-void require_usable(const PlanBook& book, const ModelConfig& config) {
+void require_usable(const PlanBook& book, const fs::path& path, const ModelConfig& config) {
   if (book.num_layers != config.num_layers)
     refuse(fmt::format("num_layers is {}: the model has {}", book.num_layers, config.num_layers));
-  if (!book.maps_file.empty())
-    check_translation(book.maps_file, config.num_layers, config.kv_columns(), config.d_model);
+  if (book.maps_file.empty()) return;
+  check_translation(book.maps_file, config.num_layers, config.kv_columns(), config.d_model);
+  require_own_maps(book, path, digest_of_maps(book.maps_file));
 }
 
 // Plan books where `next_commands` has them written, of pairs of this family. Whether they are for
@@ -129,20 +130,25 @@ std::vector<fs::path> books_beside(const FamilyFile& file) {
   std::set<std::string> names{file.base.name};
   for (const FamilyFile::Member& member : file.variants) names.insert(member.name);
   const ModelConfig config = load_config(file.base.path);
-  std::vector<fs::path> books;
+  std::vector<fs::path> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(file.path.parent_path() / "plans", error)) {
-    if (entry.path().extension() != ".json") continue;
+  for (const auto& entry : fs::directory_iterator(file.path.parent_path() / "plans", error))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::ranges::sort(files);
+  std::vector<fs::path> books;
+  std::set<std::pair<std::string, std::string>> pairs;
+  for (const fs::path& path : files) {
     try {
-      const PlanBook book = load_plan_book(entry.path());
+      const PlanBook book = load_plan_book(path);
       if (!names.contains(book.sender) || !names.contains(book.receiver)) continue;
-      require_usable(book, config);
-      books.push_back(entry.path());
+      require_usable(book, path, config);
+      if (!pairs.insert({book.sender, book.receiver}).second)
+        refuse(fmt::format("there is another one for {} from {}", book.receiver, book.sender));
+      books.push_back(path);
     } catch (const Failure& failure) {
-      fmt::print(stderr, "droidspeak: {} is left out: {}\n", entry.path().string(), failure.what());
+      fmt::print(stderr, "droidspeak: {} is left out: {}\n", path.string(), failure.what());
     }
   }
-  std::ranges::sort(books);
   return books;
 }
 

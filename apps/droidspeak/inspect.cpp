@@ -68,6 +68,7 @@ void check_maps(const PlanBook& book, const std::filesystem::path& path) {
     const SafetensorsFile maps(book.maps_file);
     static_cast<void>(load_translation(book.maps_file, book.num_layers, columns_of(maps, "kv.") / 2,
                                        columns_of(maps, "input.")));
+    require_own_maps(book, path, digest_of_maps(book.maps_file));
   } catch (const Failure& failure) {
     throw Failure(failure.code(), fmt::format("{}: its translation maps cannot be used: {}",
                                               path.string(), failure.what()));
@@ -161,9 +162,9 @@ json describe_family(const std::filesystem::path& path) {
     if (is_activated(*variant)) row["invocation_tokens"] = variant->adapter->invocation;
     row["digest"] = (variant->adapter ? variant->adapter_digest : variant->model_digest).hex();
   }
-  std::vector<std::string> skipped = workspace.books->unused(*workspace.family);
+  std::vector<std::string> skipped = workspace.books().unused(*workspace.family);
   report["plan_books"] = json::array();
-  for (const PairBook& pair : workspace.books->pairs()) {
+  for (const PairBook& pair : workspace.books().pairs()) {
     if (!pair.why_unused(*workspace.family))
       report["plan_books"].push_back(
           fmt::format("{} from {}", pair.book.receiver, pair.book.sender));

@@ -167,7 +167,11 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   store = std::make_unique<CacheStore>(stored, clock);
   wait_for_remote(*store);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
-  books = std::make_unique<PlanBooks>(*ops, family->config(), file);
+}
+
+const PlanBooks& Workspace::books() {
+  if (books_ == nullptr) books_ = std::make_unique<PlanBooks>(*ops, family->config(), file);
+  return *books_;
 }
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {

@@ -26,12 +26,13 @@ Result<void> AdapterRegistry::may_add(const std::string& name, IfTaken if_taken)
                                num_adapters, max_adapters_));
   }
   const int64_t former = num_former();
-  if (former == 0 || num_adapters - (before ? 1 : 0) + former < max_adapters_) return {};
-  return Error{ErrorCode::kExhausted,
-               fmt::format("adapter \"{}\": {} adapters are loaded, requests in flight use {} more "
-                           "that were replaced or unloaded, and --max-adapters is {}: try again "
-                           "when these requests are done",
-                           name, num_adapters, former, max_adapters_)};
+  if (former < max_adapters_) return {};
+  return Error{
+      ErrorCode::kExhausted,
+      fmt::format("adapter \"{}\": requests in flight use {} adapters that were replaced or "
+                  "unloaded, and --max-adapters is {}: try again when these requests are "
+                  "done",
+                  name, former, max_adapters_)};
 }
 
 int64_t AdapterRegistry::num_former() const {

@@ -1,8 +1,8 @@
 // Adapters at run time. Whoever holds a Variant keeps it; a replaced or removed one stores nothing
 // any more, and what it stored, in earlier processes too, is erased. (Keys hold its digest, so
-// nobody could find it anyway.) What is held so counts as long as it is in memory, so that
-// replacing a name again and again under requests that wait does not fill it. Used by the engine
-// thread, but for may_add().
+// nobody could find it anyway.) What is held so counts as long as it is in memory, by itself: so
+// replacing a name again and again under requests that wait does not fill it, and these do not keep
+// others from loading. Used by the engine thread, but for may_add().
 #pragma once
 
 #include <filesystem>
@@ -28,8 +28,8 @@ class AdapterRegistry {
       : family_(family), store_(store), pool_(pool), max_adapters_(max_adapters) {}
 
   // Any thread. kInvalidArgument when the name belongs to a full checkpoint or to an adapter that
-  // is not to be replaced, or when there are as many adapters as there may be; kExhausted when they
-  // are too many with those that only requests in flight still use.
+  // is not to be replaced, or when there are as many adapters as there may be; kExhausted when
+  // requests in flight use as many that have lost their names.
   Result<void> may_add(const std::string& name, IfTaken if_taken) const;
   // Adds or replaces; the errors are those of may_add().
   Result<void> add(const std::string& name,

@@ -503,7 +503,11 @@ class ProfileRun {
     save_after(kSaveSeconds);
   }
 
-  // Maps first: a plan book never names a file that is not there.
+  static std::filesystem::path new_maps(const PlanBook& book) {
+    return book.maps_file.string() + ".new";
+  }
+
+  // Maps first, a moment before the book that names them: until then what was there holds together.
   PlanBook write_results() {
     PlanBook book = make_plan_book(record_, book_source());
     bool has_translated =
@@ -523,12 +527,12 @@ class ProfileRun {
       TranslationMaps maps{solve_kv(kAll),
                            fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
-      save_translation(book.maps_file, maps);
-      const std::string saved = read_file(book.maps_file);
-      book.maps_digest = sha256(std::as_bytes(std::span(saved)));
+      save_translation(new_maps(book), maps);
+      book.maps_digest = digest_of_maps(new_maps(book));
     }
     book.profile_seconds = seconds_before_ + watch_.ms() / 1000;
     write_plots(out, book);
+    if (book.maps_digest) std::filesystem::rename(new_maps(book), book.maps_file);
     save_plan_book(out, book);
     folder_.remove();
     return book;

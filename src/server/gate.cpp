@@ -113,8 +113,10 @@ bool is_utf8(std::string_view type) {
     std::string_view parameter = trimmed(type.substr(0, type.find(';')));
     size_t equals = std::min(parameter.find('='), parameter.size());
     if (lower(trimmed(parameter.substr(0, equals))) != "charset") continue;
-    std::string charset = lower(parameter.substr(std::min(equals + 1, parameter.size())));
-    if (charset != "utf-8" && charset != "\"utf-8\"") return false;
+    std::string charset = lower(trimmed(parameter.substr(std::min(equals + 1, parameter.size()))));
+    if (charset.size() >= 2 && charset.front() == '"' && charset.back() == '"')
+      charset = charset.substr(1, charset.size() - 2);
+    if (charset != "utf-8" && charset != "utf8" && charset != "us-ascii") return false;
   }
 }
 

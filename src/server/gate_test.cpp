@@ -174,7 +174,8 @@ TEST(Gate, TakesBodiesThatAreDeclaredAsJson) {
   for (const char* type :
        {"application/json", "Application/JSON", "application/json;charset=utf-8",
         "application/json ; charset=utf-8", "application/json; Charset=\"UTF-8\"",
-        "application/json; profile=x; charset=utf-8", "application/json;"}) {
+        "application/json; profile=x; charset=utf-8", "application/json; charset=utf8",
+        "application/json; charset= us-ascii", "application/json;"}) {
     EXPECT_FALSE(Gate::check_content_type(request_with("content-type", type))) << type;
   }
   for (const char* type :

@@ -1,4 +1,5 @@
-// A plan in a report, as it could be asked for by name.
+// A plan in a report, as it could be asked for by name, with an "r" behind where the report says
+// that it is not translated.
 #pragma once
 
 #include <string>

@@ -346,4 +346,18 @@ void save_plan_book(const std::filesystem::path& path, const PlanBook& book) {
   write_file_atomically(path, to_json(book).dump(1) + "\n");
 }
 
+Digest digest_of_maps(const std::filesystem::path& maps_file) {
+  const std::string bytes = read_file(maps_file);
+  return sha256(std::as_bytes(std::span(bytes)));
+}
+
+void require_own_maps(const PlanBook& book, const std::filesystem::path& path, const Digest& maps) {
+  if (!book.maps_digest || *book.maps_digest == maps) return;
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: maps_sha256 is {}: {} is another file, {}; restore the one that the book "
+                  "was measured with, or profile the pair again",
+                  path.string(), book.maps_digest->hex(), book.maps_file.string(), maps.hex()));
+}
+
 }  // namespace droidspeak

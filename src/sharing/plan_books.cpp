@@ -47,15 +47,7 @@ PairBook load_pair(Ops& ops, const ModelConfig& config, const std::filesystem::p
   pair.maps = std::make_shared<LazyTranslator>(
       ops, pair.book.maps_file,
       LazyTranslator::Shape{config.num_layers, config.kv_columns(), config.d_model});
-  const std::optional<Digest>& expected = pair.book.maps_digest;
-  if (expected && *expected != pair.maps->digest()) {
-    throw Failure(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: maps_sha256 is {}: {} is another file, {}; restore the one that the book "
-                    "was measured with, or profile the pair again",
-                    file.string(), expected->hex(), pair.book.maps_file.string(),
-                    pair.maps->digest().hex()));
-  }
+  require_own_maps(pair.book, file, pair.maps->digest());
   return pair;
 }
 

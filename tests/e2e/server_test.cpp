@@ -80,11 +80,8 @@ TEST(Server, ServesTheBaseUnderOtherNames) {
 // Requests for alpha would go to the base.
 TEST(Server, TakesNoOtherNameForTheBaseThatAVariantHas) {
   using Names = std::vector<std::string>;
-  for (const Names& names : {Names{"alpha"},
-                             {"other", "beta"},
-                             {"other", "other"},
-                             {""},
-                             {std::string(257, 'x')}}) {
+  for (const Names& names :
+       {Names{"alpha"}, {"other", "beta"}, {"other", "other"}, {""}, {std::string(257, 'x')}}) {
     TinyServerOptions options;
     options.server.served_names = names;
     EXPECT_THROW(TinyServer{options}, Failure) << names.back();

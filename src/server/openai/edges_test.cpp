@@ -210,6 +210,7 @@ TEST(Unsupported, ValuesThatOthersSampleOtherwiseFor) {
   EXPECT_EQ(outcome(read_chat(R"("detokenize":true,"do_sample":true,"length_penalty":1.0,)"
                               R"("no_repeat_ngram_size":0,"return_token_ids":false)")),
             "taken");
+  EXPECT_EQ(outcome(read_chat(R"("do_sample":false,"temperature":0)")), "taken");
   for (const char* field :
        {R"("detokenize":false)", R"("do_sample":false)", R"("length_penalty":0)",
         R"("length_penalty":1.5)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",

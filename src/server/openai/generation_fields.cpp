@@ -204,9 +204,10 @@ void reject_other_sampling(Fields& fields) {
   reject_any_value(fields, {"max_new_tokens", "structural_tag", "thinking_token_budget"});
   if (!fields.boolean("detokenize").value_or(true))
     fields.reject("detokenize", "other than true is not supported");
-  if (!fields.boolean("do_sample").value_or(true)) {
+  const bool samples = fields.number("temperature").value_or(1) != 0;
+  if (!fields.boolean("do_sample").value_or(true) && samples) {
     fields.reject("do_sample",
-                  "other than true is not supported; 'temperature' 0 takes the likeliest token");
+                  "is false, which takes a 'temperature' of 0: the likeliest token is taken then");
   }
   if (fields.number("length_penalty").value_or(1) != 1)
     fields.reject("length_penalty", "other than 1 is not supported");
