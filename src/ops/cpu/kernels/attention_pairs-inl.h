@@ -82,7 +82,6 @@ class PrefillRows {
 
   int64_t padded_rows() const { return round_up_to(num_rows_, kRows); }
 
-  // Those behind the last row repeat it.
   const float* query_of(int64_t row) const {
     return problem_.qkv.f32_row(task_.slice->first_row + task_.begin + row / group_) +
            (task_.kv_head * group_ + row % group_) * dim_;
@@ -95,6 +94,7 @@ class PrefillRows {
     return static_cast<size_t>((rows + kLanes - 1) / kLanes);
   }
 
+  // Rows behind the last one repeat it.
   void load_queries() const {
     for (int64_t row = 0; row < padded_rows(); ++row) {
       const int64_t source = std::min(row, num_rows_ - 1);

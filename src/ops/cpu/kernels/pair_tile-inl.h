@@ -28,7 +28,7 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE::pairs {
 
-inline constexpr float kLargestNorm = 46300.0f;  // rounding adds 3 at most: 2^15.5 is 46340.95
+inline constexpr float kLargestNorm = 46300.0f;  // below 2^15.5 by what rounding may add
 inline constexpr float kLargestInteger = 32767.0f;
 
 // 16 values of a row from `begin` on; zeros behind its end.
