@@ -155,7 +155,8 @@ void Transformer::attention_block(int32_t layer,
                            .scale = c.attention_scale,
                            .sliding_window = c.window(layer),
                            .soft_cap = c.attention_cap,
-                           .sinks = data_or_null(w.sinks)};
+                           .sinks = data_or_null(w.sinks),
+                           .precision = weights_->precision};
   ops_.attention(qkv, options, sequence_slices_, kv, attended);
   for (size_t i = 0; i < slices.size(); ++i) {
     const AttentionMass* mass = slices[i].mass;

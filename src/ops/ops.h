@@ -92,6 +92,10 @@ struct AttentionOptions {
   // [num_heads] device memory: the score of something more that every row of a head looks at, which
   // has no value; null: nothing.
   const float* sinks = nullptr;
+  // On the CPU prompts may be multiplied as integers of 16 bits where it is not exact, unless K/V
+  // is f32: off by less than what f16 rounds of K/V
+  // (docs/decisions/030-pairs-of-16-bits-on-the-cpu.md).
+  Precision precision = Precision::kExact;
 };
 
 // How the logits of a router choose experts for a row.

@@ -97,6 +97,18 @@ TEST_P(DeviceParity, HalfAndInt8CachesStayClose) {
   EXPECT_LT(rms_difference(byte, golden, 64), 6e-2);  // 3.0e-2 on the CPU
 }
 
+// Weights of this model are floats at any precision on the CPU; its attention is not.
+TEST(CpuParity, FastAttentionStaysAsCloseOverHalfAndInt8Caches) {
+  Golden golden = read_golden(golden_models() / "smollm2/golden.json");
+  auto difference = [&](DType kv_dtype) {
+    SingleModel model(golden_models() / "smollm2", {},
+                      {.precision = Precision::kFast, .kv_dtype = kv_dtype});
+    return rms_difference(model, golden, 64);
+  };
+  EXPECT_LT(difference(DType::kF16), 3.5e-3);
+  EXPECT_LT(difference(DType::kI8), 6e-2);
+}
+
 INSTANTIATE_TEST_SUITE_P(All,
                          DeviceParity,
                          testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),

@@ -21,7 +21,14 @@ class AttentionTest : public testing::Test {
  protected:
   // A batch of sequences with random K and V up to each one's last position.
   struct Batch {
-    Batch(AttentionTest& test, const AttentionCase& shape, DType dtype, std::vector<Sequence> list)
+    using Change = void (*)(std::span<float> k, std::span<float> v, int32_t position);
+
+    // `change`, or null: what is done to every K and V row of a head before it is stored.
+    Batch(AttentionTest& test,
+          const AttentionCase& shape,
+          DType dtype,
+          std::vector<Sequence> list,
+          Change change = nullptr)
         : c(shape),
           sequences(std::move(list)),
           kv(*test.device_, dtype, c.num_kv_heads, c.head_dim, 200) {
@@ -29,7 +36,7 @@ class AttentionTest : public testing::Test {
       columns = heads * c.head_dim;
       for (const Sequence& s : sequences) {
         blocks.push_back(kv.take_blocks(s.length()));
-        fill(test, s.length(), blocks.back());
+        fill(test, s.length(), blocks.back(), change);
         positions.push_back(s.positions());
         num_rows += s.num_rows;
       }
@@ -42,9 +49,18 @@ class AttentionTest : public testing::Test {
       }
     }
 
-    void fill(AttentionTest& test, int32_t tokens, const std::vector<int32_t>& ids) {
+    void fill(AttentionTest& test, int32_t tokens, const std::vector<int32_t>& ids, Change change) {
       auto ops = make_cpu_ops(*test.device_, 1);
       Floats rows = random_floats(test.random_, tokens * columns);
+      for (int32_t p = 0; p < tokens; ++p) {
+        float* k = rows.data() + p * columns + c.num_heads * c.head_dim;
+        float* v = k + c.num_kv_heads * c.head_dim;
+        const auto dim = static_cast<size_t>(c.head_dim);
+        for (int32_t head = 0; change != nullptr && head < c.num_kv_heads; ++head)
+          change({k + head * c.head_dim, dim}, {v + head * c.head_dim, dim}, p);
+        k_floats.insert(k_floats.end(), k, v);
+        v_floats.insert(v_floats.end(), v, v + c.num_kv_heads * c.head_dim);
+      }
       const Floats table = identity_table(tokens, 2);
       const SequenceSlice slice{0, tokens, 0, ids};
       ops->rotate_and_store(view_of(rows, tokens, columns),
@@ -81,9 +97,21 @@ class AttentionTest : public testing::Test {
       return out;
     }
 
+    // Of a batch of one sequence, had K and V not been rounded.
+    Floats expected_of_floats() const {
+      Floats q;
+      for (int64_t row = 0; row < num_rows; ++row) {
+        const float* from = qkv.data() + row * columns;
+        q.insert(q.end(), from, from + c.num_heads * c.head_dim);
+      }
+      return attention(c, q, k_floats, v_floats, positions[0]);
+    }
+
     AttentionCase c;
     std::vector<Sequence> sequences;
     KvFixture kv;
+    Floats k_floats;  // before they were stored
+    Floats v_floats;
     int64_t columns = 0;
     int64_t num_rows = 0;
     std::vector<std::vector<int32_t>> blocks;
@@ -95,6 +123,15 @@ class AttentionTest : public testing::Test {
   std::mt19937 random_{13};
   std::unique_ptr<Device> device_ = make_cpu_device();
 };
+
+double rms_of_difference(const Floats& a, const Floats& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += difference * difference;
+  }
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
 
 // The matrix unit takes three of the four products of floats in two bf16 parts each.
 float tolerance_of(InstructionSet set) {
@@ -171,9 +208,94 @@ TEST_F(AttentionTest, SurvivesLargeScores) {
     expect_near(batch.run(*named.ops), expected, 1e-3f);
 }
 
+// Where a prompt's attention need not be exact it is off by up to 3e-4 of the largest output, which
+// is less than half of what f16 does to one K/V value of that size.
+constexpr float kFastTolerance = 3e-4f;
+
+TEST_F(AttentionTest, FastStaysCloseForEveryHeadShapeAndDtype) {
+  const AttentionCase shapes[] = {{9, 3, 64},
+                                  {4, 4, 128},
+                                  {8, 1, 80},
+                                  {5, 1, 96},
+                                  {2, 1, 8},
+                                  {12, 2, 40, 0, 100},
+                                  {8, 4, 256},
+                                  {6, 3, 20, 0, 70, 4.0f},
+                                  {5, 1, 6},
+                                  {4, 2, 2, 0, 0, 0, {-200, 0.5f, 60, 3}},
+                                  {3, 3, 90, 0, 0, 50},
+                                  {300, 1, 4}};
+  for (AttentionCase c : shapes) {
+    c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+    c.precision = Precision::kFast;
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      Batch batch(*this, c, dtype, kMixed);
+      const Floats expected = batch.expected();
+      for (const NamedOps& named : all_ops(*device_, 2)) {
+        SCOPED_TRACE(testing::Message()
+                     << name_of(named.set) << " " << name_of(dtype) << " heads " << c.num_heads
+                     << "/" << c.num_kv_heads << " dim " << c.head_dim);
+        expect_near(batch.run(*named.ops), expected,
+                    dtype == DType::kF32 ? 1.2e-5f : kFastTolerance);
+      }
+    }
+  }
+}
+
+// What models do to K and V of a head at a position.
+struct HardCase {
+  const char* name;
+  void (*change)(std::span<float> k, std::span<float> v, int32_t position);
+};
+
+const HardCase kHardCases[] = {
+    {"one key takes most",
+     [](auto k, auto, int32_t p) {
+       for (float& x : k) x *= p == 40 ? 6.0f : 1.0f;
+     }},
+    {"small weights in a long tail",
+     [](auto k, auto, int32_t p) {
+       for (float& x : k) x *= p == 3 ? 3.0f : 0.05f;
+     }},
+    {"a channel of K apart", [](auto k, auto, int32_t) { k[5] += 20; }},
+    {"a channel of V apart", [](auto, auto v, int32_t) { v[5] *= 20; }},
+    {"a token of V apart",
+     [](auto, auto v, int32_t p) {
+       for (float& x : v) x *= p % 97 == 0 ? 50.0f : 1.0f;
+     }},
+};
+
+// Beside what rounding K/V to f16 does to the result, fast attention is at most half as much.
+TEST_F(AttentionTest, FastAddsLessThanTheCacheDoes) {
+  for (const HardCase& hard : kHardCases) {
+    SCOPED_TRACE(hard.name);
+    const AttentionCase c{6, 2, 64, 0.125f, 0, 0, {}, Precision::kFast};
+    Batch batch(*this, c, DType::kF16, {{0, 600}}, hard.change);
+    const Floats expected = batch.expected();
+    const Floats unrounded = batch.expected_of_floats();
+    for (const NamedOps& named : all_ops(*device_, 2)) {
+      SCOPED_TRACE(name_of(named.set));
+      EXPECT_LT(rms_of_difference(batch.run(*named.ops), expected),
+                0.5 * rms_of_difference(expected, unrounded));
+    }
+  }
+}
+
+std::vector<AttentionCase> windowed() {
+  std::vector<AttentionCase> cases;
+  for (Precision precision : {Precision::kExact, Precision::kFast}) {
+    for (int32_t window : {0, 70, 150})
+      cases.push_back({6, 2, 64, 0.125f, window, 0, {}, precision});
+  }
+  return cases;
+}
+
 TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
-  for (DType dtype : {DType::kF16, DType::kI8}) {
-    Batch batch(*this, {9, 3, 64, 0.125f, 0}, dtype,
+  for (auto [dtype, precision] : {std::pair(DType::kF16, Precision::kExact),
+                                  {DType::kI8, Precision::kExact},
+                                  {DType::kF16, Precision::kFast},
+                                  {DType::kI8, Precision::kFast}}) {
+    Batch batch(*this, {9, 3, 64, 0.125f, 0, 0, {}, precision}, dtype,
                 {{0, 150}, {600, 1}, {30, 1}, {100, 90}, {5, 60, 7}});
     for (InstructionSet set : available_instruction_sets()) {
       SCOPED_TRACE(name_of(set));
@@ -194,8 +316,8 @@ TEST_F(AttentionTest, DoesNotDependOnThreadsOrBatch) {
 }
 
 TEST_F(AttentionTest, ChunkedPrefillEqualsWholePrefillToTheBit) {
-  for (int32_t window : {0, 70}) {
-    Batch batch(*this, {6, 2, 64, 0.125f, window}, DType::kF16, {{0, 300}});
+  for (const AttentionCase& c : windowed()) {
+    Batch batch(*this, c, DType::kF16, {{0, 300}});
     for (const NamedOps& named : all_ops(*device_, 2)) {
       SCOPED_TRACE(name_of(named.set));
       const Floats whole = batch.run(*named.ops);
@@ -212,8 +334,8 @@ TEST_F(AttentionTest, ChunkedPrefillEqualsWholePrefillToTheBit) {
 }
 
 TEST_F(AttentionTest, GatheredRowsEqualThoseOfAWholePrefillToTheBit) {
-  for (int32_t window : {0, 70}) {
-    Batch batch(*this, {6, 2, 64, 0.125f, window}, DType::kF16, {{0, 300}});
+  for (const AttentionCase& c : windowed()) {
+    Batch batch(*this, c, DType::kF16, {{0, 300}});
     std::vector<int32_t> some;
     for (int32_t position = 0; position < 300; ++position) {
       if (random_() % 4 == 0) some.push_back(position);

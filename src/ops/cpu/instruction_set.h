@@ -11,7 +11,7 @@ enum class InstructionSet {
   kPortable,    // whatever the compiler's baseline offers; NEON on Arm
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
-  kAvx512Vnni,  // and the int8 dot products
+  kAvx512Vnni,  // and the dot products of int8 and int16
   kAmx,         // and the matrix unit for bf16, and conversions to it
 };
 

@@ -45,10 +45,12 @@ struct AttentionCase {
   int32_t sliding_window = 0;
   float soft_cap = 0;
   Floats sinks = {};  // empty: none
+  Precision precision = Precision::kExact;
 
   // As long as this lives.
   AttentionOptions options() const {
-    return {num_heads, scale, sliding_window, soft_cap, sinks.empty() ? nullptr : sinks.data()};
+    const float* sink = sinks.empty() ? nullptr : sinks.data();
+    return {num_heads, scale, sliding_window, soft_cap, sink, precision};
   }
 };
 

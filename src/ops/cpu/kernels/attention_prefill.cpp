@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/attention_amx-inl.h"
+#include "ops/cpu/kernels/attention_pairs-inl.h"
 #include "ops/cpu/kernels/dispatch.h"
 #include "ops/cpu/kernels/vector_math-inl.h"
 
@@ -401,20 +402,36 @@ void prefill(const AttentionProblem& problem, const PrefillTask& task) {
 #if HWY_TARGET == HWY_AVX3
 
 // A cache of floats is for those who want their sums in floats.
-bool is_for_amx(const AttentionProblem& problem) {
-  return problem.kv.dtype != DType::kF32;
+bool wants_floats(const AttentionProblem& problem) {
+  return problem.kv.dtype == DType::kF32;
+}
+
+bool is_for_pairs(const AttentionProblem& problem) {
+  return !wants_floats(problem) && problem.options.precision != Precision::kExact;
+}
+
+int32_t pair_prefill_rows(const AttentionProblem& problem) {
+  return is_for_pairs(problem) ? pairs::rows_of_task(problem) : prefill_rows(problem);
+}
+
+size_t pair_prefill_scratch_bytes(const AttentionProblem& problem) {
+  return is_for_pairs(problem) ? pairs::scratch_bytes(problem) : prefill_scratch_bytes(problem);
+}
+
+void pair_prefill(const AttentionProblem& problem, const PrefillTask& task) {
+  is_for_pairs(problem) ? pairs::PrefillRows(problem, task).run() : prefill(problem, task);
 }
 
 int32_t amx_prefill_rows(const AttentionProblem& problem) {
-  return is_for_amx(problem) ? amx::rows_of_task(problem) : prefill_rows(problem);
+  return wants_floats(problem) ? prefill_rows(problem) : amx::rows_of_task(problem);
 }
 
 size_t amx_prefill_scratch_bytes(const AttentionProblem& problem) {
-  return is_for_amx(problem) ? amx::scratch_bytes(problem) : prefill_scratch_bytes(problem);
+  return wants_floats(problem) ? prefill_scratch_bytes(problem) : amx::scratch_bytes(problem);
 }
 
 void amx_prefill(const AttentionProblem& problem, const PrefillTask& task) {
-  is_for_amx(problem) ? amx::PrefillRows(problem, task).run() : prefill(problem, task);
+  wants_floats(problem) ? prefill(problem, task) : amx::PrefillRows(problem, task).run();
 }
 
 #endif
@@ -424,6 +441,11 @@ void bind(InstructionSet set, Kernels& kernels) {
   kernels.prefill_scratch_bytes = prefill_scratch_bytes;
   kernels.prefill = prefill;
 #if HWY_TARGET == HWY_AVX3
+  if (set == InstructionSet::kAvx512Vnni) {
+    kernels.prefill_rows = pair_prefill_rows;
+    kernels.prefill_scratch_bytes = pair_prefill_scratch_bytes;
+    kernels.prefill = pair_prefill;
+  }
   if (set == InstructionSet::kAmx) {
     kernels.prefill_rows = amx_prefill_rows;
     kernels.prefill_scratch_bytes = amx_prefill_scratch_bytes;
