@@ -169,7 +169,7 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
 }
 
-const PlanBooks& Workspace::books() {
+const PlanBooks& Workspace::books() const {
   if (books_ == nullptr) books_ = std::make_unique<PlanBooks>(*ops, family->config(), file);
   return *books_;
 }

@@ -64,14 +64,14 @@ class Workspace {
 
   // The family's plan books, read when they are first wanted: `profile` makes new ones of those
   // that nobody can use. Throws Failure.
-  const PlanBooks& books();
+  const PlanBooks& books() const;
   // Ids of a raw text, with BOS where the model wants one.
   std::vector<int32_t> tokenize_raw(const std::string& text) const;
   // Throws Failure when the prompt plus `new_tokens` exceed the model's context.
   void check_length(size_t prompt_tokens, int64_t new_tokens) const;
 
  private:
-  std::unique_ptr<PlanBooks> books_;
+  mutable std::unique_ptr<PlanBooks> books_;
 };
 
 }  // namespace droidspeak

@@ -54,9 +54,9 @@ struct PeerChallenge {
 
 enum class PeerSide { kClient, kServer };
 
-// Where a node's worker is, as UCX says it (UcxWorker::address()), and the place of the endpoints
-// that both make among those that they made to each other (UcxWorker::connect()): the client says
-// the least that it may be, the server what it is.
+// Where a node's worker is, as UCX says it (UcxWorker::address()), and, said by the server, the
+// place of the endpoints that both make among those that they made to each other
+// (UcxWorker::connect()). The server is never behind: a client makes none but those it was told.
 struct PeerIntroduction {
   std::vector<std::byte> address;
   uint64_t place = 0;

@@ -4,7 +4,9 @@
 #include <memory>
 #include <system_error>
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 
 namespace droidspeak {
@@ -25,12 +27,21 @@ bool is_same_host(const sockaddr* a, const sockaddr* b) {
                             &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr);
 }
 
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  uint32_t host = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+  return host >> 24 == IN_LOOPBACKNET;
+}
+
 std::string interface_with(const PeerAddress& address) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
   std::unique_ptr<ifaddrs, FreeInterfaces> interfaces(list);
   for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
     if (!is_same_host(one->ifa_addr, address.get())) continue;
+    // UCX would tell others the interface's first address, which is theirs, too.
+    if ((one->ifa_flags & IFF_LOOPBACK) != 0 && !is_loopback(address.get())) continue;
     std::string name = one->ifa_name;
     return name.substr(0, name.find(':'));  // a further address may have a label
   }

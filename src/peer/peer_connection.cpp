@@ -60,9 +60,8 @@ void PeerConnection::count_queued(PeerReadFrame& frame) const {
 void PeerConnection::knock(Time now) {
   Result<PeerAddress> address = parse_peer_address(address_);
   if (!address) return fail(address.error().message);
-  uint64_t place = last_met_.empty() ? 0 : all_.worker.next_place(last_met_);
   Result<PeerKnock> begun = PeerKnock::begin(
-      *address, all_.watch, {all_.options.secret, {all_.worker.address(), place}, all_.name});
+      *address, all_.watch, {all_.options.secret, {all_.worker.address()}, all_.name});
   if (!begun) return fail(begun.error().message);
   knock_ = std::move(*begun);
   knocked_at_ = now;
@@ -85,7 +84,6 @@ void PeerConnection::attend_to_wire() {
 }
 
 void PeerConnection::greet(const PeerIntroduction& node) {
-  last_met_ = node.address;
   Result<ucp_ep_h> endpoint = all_.worker.connect(node.address, node.place);
   if (!endpoint) return fail(endpoint.error().message);
   endpoint_ = *endpoint;

@@ -79,10 +79,9 @@ class PeerConnection {
   // Ends with the object: callbacks of UCX that come later find it gone.
   std::shared_ptr<PeerConnection*> self_;
 
-  std::optional<PeerKnock> knock_;   // nothing: not connected
-  std::vector<std::byte> last_met_;  // where UCX found the node
-  ucp_ep_h endpoint_ = nullptr;      // null: is being met
-  uint64_t number_ = 0;              // of connections so far
+  std::optional<PeerKnock> knock_;  // nothing: not connected
+  ucp_ep_h endpoint_ = nullptr;     // null: is being met
+  uint64_t number_ = 0;             // of connections so far
   PeerNonce nonce_{};
   std::shared_ptr<const PeerSession> session_;  // null: greeting
   uint64_t next_request_id_ = 1;

@@ -18,7 +18,7 @@ constexpr std::chrono::hours kLong{1};
 
 PeerDoor::PeerDoor(const Options& options, Events events)
     : options_(options), events_(std::move(events)), listener_(listen_on(options.listen)) {
-  watch_.add(listener_.get(), kListener, SocketWatch::For::kReading);
+  is_listening_ = watch_.add(listener_.get(), kListener, SocketWatch::For::kReading);
 }
 
 PeerAddress PeerDoor::address() const {
@@ -30,16 +30,18 @@ PeerAddress PeerDoor::address() const {
 
 PeerDoor::Time PeerDoor::progress(Time now) {
   if (!is_listening_ && now >= listen_again_) {
-    watch_.add(listener_.get(), kListener, SocketWatch::For::kReading);
-    is_listening_ = true;
+    is_listening_ = watch_.add(listener_.get(), kListener, SocketWatch::For::kReading);
+    listen_again_ = now + kPause;
   }
+  bool is_knocked = false;
   for (uint64_t name : watch_.ready()) {
     if (name == kListener) {
-      let_in(now);
+      is_knocked = true;
     } else {
       attend_to(name);
     }
   }
+  if (is_knocked) let_in(now);  // last: newcomers may take the places of others
   return expire(now);
 }
 
@@ -65,11 +67,15 @@ size_t PeerDoor::num_strangers() const {
       visitors_, [](const auto& visitor) { return !visitor.second.is_guest; }));
 }
 
-// Whoever is silent does not keep others out.
+// Whoever is silent does not keep others out; who has greeted stays as long as others have not.
 void PeerDoor::make_room() {
   if (num_strangers() < options_.max_strangers) return;
-  auto first =
-      std::ranges::find_if(visitors_, [](const auto& visitor) { return !visitor.second.is_guest; });
+  auto first = std::ranges::find_if(
+      visitors_, [](const auto& visitor) { return visitor.second.session == nullptr; });
+  if (first == visitors_.end()) {
+    first = std::ranges::find_if(visitors_,
+                                 [](const auto& visitor) { return !visitor.second.is_guest; });
+  }
   refuse("others come while it says nothing");
   visitors_.erase(first);
 }

@@ -26,7 +26,7 @@ class PeerDoor {
   struct Options {
     PeerAddress listen;
     std::string secret;
-    size_t max_strangers = 64;  // one more takes the place of the first
+    size_t max_strangers = 64;  // one more takes the place of the first who is silent
     std::chrono::milliseconds deadline{5000};
   };
 
@@ -76,7 +76,7 @@ class PeerDoor {
   const Events events_;
   SocketWatch watch_;
   FileDescriptor listener_;
-  bool is_listening_ = true;  // not while the system has no more descriptors
+  bool is_listening_ = false;  // not while the system has no more descriptors
   Time listen_again_{};
   uint64_t next_name_ = 1;
   std::map<uint64_t, Visitor> visitors_;  // in the order in which they came

@@ -165,10 +165,11 @@ std::optional<PeerIntroduction> PeerServer::Loop::on_guest(uint64_t id,
     num_refused_.fetch_add(1);
     return std::nullopt;
   }
-  uint64_t place = std::max(guest.place, worker_.next_place(guest.address));
+  uint64_t place = worker_.next_place(guest.address);
   Result<ucp_ep_h> endpoint = worker_.connect(guest.address, place);
   if (!endpoint) {
-    spdlog::debug("a peer's client cannot be reached: {}", endpoint.error().message);
+    spdlog::warn("a peer's client cannot be reached: {}", endpoint.error().message);
+    num_refused_.fetch_add(1);
     return std::nullopt;
   }
   clients_.emplace(id, Client{.endpoint = *endpoint, .since = std::chrono::steady_clock::now()});

@@ -12,24 +12,24 @@ SocketWatch::SocketWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   check(epoll_.get() >= 0, "a descriptor for watching sockets");
 }
 
-void SocketWatch::control(int operation, int socket, uint64_t name, For what) {
+bool SocketWatch::control(int operation, int socket, uint64_t name, For what) {
   epoll_event event{};
   event.events = EPOLLIN;
   if (what == For::kReadingAndWriting) event.events |= EPOLLOUT;
   event.data.u64 = name;
-  check(epoll_ctl(epoll_.get(), operation, socket, &event) == 0, "a socket can be watched");
+  return epoll_ctl(epoll_.get(), operation, socket, &event) == 0;
 }
 
-void SocketWatch::add(int socket, uint64_t name, For what) {
-  control(EPOLL_CTL_ADD, socket, name, what);
+bool SocketWatch::add(int socket, uint64_t name, For what) {
+  return control(EPOLL_CTL_ADD, socket, name, what);
 }
 
 void SocketWatch::change(int socket, uint64_t name, For what) {
-  control(EPOLL_CTL_MOD, socket, name, what);
+  check(control(EPOLL_CTL_MOD, socket, name, what), "it is watched");
 }
 
 void SocketWatch::remove(int socket) {
-  control(EPOLL_CTL_DEL, socket, 0, For::kReading);
+  check(control(EPOLL_CTL_DEL, socket, 0, For::kReading), "it is watched");
 }
 
 std::vector<uint64_t> SocketWatch::ready() {

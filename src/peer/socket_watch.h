@@ -17,8 +17,9 @@ class SocketWatch {
   // Can be read when some socket is ready: to wait for that and other things.
   int descriptor() const { return epoll_.get(); }
 
-  // `name` is what ready() says. A socket that is closed is watched no more.
-  void add(int socket, uint64_t name, For what);
+  // `name` is what ready() says. A socket that is closed is watched no more. False when the system
+  // lets no more be watched: nothing will be said of it.
+  bool add(int socket, uint64_t name, For what);
   void change(int socket, uint64_t name, For what);
   void remove(int socket);
 
@@ -26,7 +27,7 @@ class SocketWatch {
   std::vector<uint64_t> ready();
 
  private:
-  void control(int operation, int socket, uint64_t name, For what);
+  bool control(int operation, int socket, uint64_t name, For what);
 
   FileDescriptor epoll_;
 };

@@ -1,7 +1,6 @@
 // For tests: workers that meet as nodes do, without a client or a server around them.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -38,7 +37,7 @@ class OpenDoor {
 
  private:
   std::optional<PeerIntroduction> come(const PeerIntroduction& guest) {
-    uint64_t place = std::max(guest.place, worker_.next_place(guest.address));
+    uint64_t place = worker_.next_place(guest.address);
     Result<ucp_ep_h> endpoint = worker_.connect(guest.address, place);
     if (!endpoint) return std::nullopt;
     last_ = *endpoint;
@@ -61,10 +60,9 @@ inline PeerKnock meet(
     UcxWorker& worker,
     SocketWatch& watch,
     const std::string& address,
-    const std::function<void()>& meanwhile = [] {},
-    uint64_t place = 0) {
+    const std::function<void()>& meanwhile = [] {}) {
   PeerKnock knock =
-      PeerKnock::begin(*parse_peer_address(address), watch, {kSecret, {worker.address(), place}, 0})
+      PeerKnock::begin(*parse_peer_address(address), watch, {kSecret, {worker.address()}, 0})
           .take_or_throw();
   wait_until([&] {
     meanwhile();
@@ -80,9 +78,8 @@ inline TestWay find_way(
     UcxWorker& worker,
     SocketWatch& watch,
     const std::string& address,
-    const std::function<void()>& meanwhile = [] {},
-    uint64_t place = 0) {
-  PeerKnock knock = meet(worker, watch, address, meanwhile, place);
+    const std::function<void()>& meanwhile = [] {}) {
+  PeerKnock knock = meet(worker, watch, address, meanwhile);
   ucp_ep_h endpoint = worker.connect(knock.node().address, knock.node().place).take_or_throw();
   return {std::move(knock), endpoint};
 }

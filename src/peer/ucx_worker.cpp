@@ -30,8 +30,10 @@ namespace {
 
 // How long closed connections may take to end when the worker goes.
 constexpr std::chrono::milliseconds kClosing{1000};
-// Of meetings in a row that did not come to their end.
-constexpr uint64_t kMaxSkipped = 1000;
+// Made up for at once, of meetings that did not come to their end; each takes two descriptors.
+constexpr uint64_t kMaxSkipped = 50;
+// UCX numbers those of two workers in 16 bits.
+constexpr uint64_t kMostPlaces = 65000;
 
 std::string key_of(std::span<const std::byte> address) {
   return {reinterpret_cast<const char*>(address.data()), address.size()};
@@ -182,12 +184,19 @@ uint64_t UcxWorker::next_place(std::span<const std::byte> address) const {
 
 Result<ucp_ep_h> UcxWorker::connect(std::span<const std::byte> address, uint64_t place) {
   uint64_t next = next_place(address);
-  if (place < next || place - next > kMaxSkipped) {
+  if (place >= kMostPlaces) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("{} connections were made, more than UCX can tell apart: one of the "
+                             "two must start anew",
+                             place)};
+  }
+  const uint64_t last = std::min(place, next + kMaxSkipped);
+  for (; next < last; ++next) {
+    if (Result<ucp_ep_h> skipped = create_endpoint(address)) close(*skipped);
+  }
+  if (next != place) {
     return Error{ErrorCode::kUnavailable,
                  fmt::format("it wants connection {} where {} is next", place, next)};
-  }
-  for (; next < place; ++next) {
-    if (Result<ucp_ep_h> skipped = create_endpoint(address)) close(*skipped);
   }
   return create_endpoint(address);
 }

@@ -49,8 +49,9 @@ class UcxWorker {
 
   // Both sides make an endpoint to the other. UCX pairs those of two workers in the order in which
   // they were made; so both must say the same `place`, how many came before. Those that were made
-  // there only (a meeting that did not come to its end) are made here too, and closed.
-  // `address` is believed: it must be from a node that has shown the secret.
+  // there only (a meeting that did not come to its end) are made here too, and closed; of many
+  // some, and the rest at the next calls. `address` is believed: it must be from a node that has
+  // shown the secret.
   Result<ucp_ep_h> connect(std::span<const std::byte> address, uint64_t place);
   uint64_t next_place(std::span<const std::byte> address) const;
   // At once, without the other's consent. What is under way ends with an error, now or in
