@@ -459,7 +459,7 @@ TEST(JsonNumbers, AtTheirEnds) {
   EXPECT_EQ(seed("-1"), ~uint64_t{0});
   for (const char* beyond : {"9223372036854775808", "18446744073709551615"}) {
     auto refused = read_chat(std::string(R"("seed":)") + beyond);
-    EXPECT_EQ(outcome(refused), "seed: integer_above_max_value");
+    ASSERT_EQ(outcome(refused), "seed: integer_above_max_value");
     EXPECT_EQ(refused.error().message,
               std::string("Invalid 'seed': integer above maximum value. Expected a value <= "
                           "9223372036854775807, but got ") +
