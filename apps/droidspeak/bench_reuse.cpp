@@ -74,7 +74,7 @@ class ReuseBench {
   int64_t num_tiers() const { return options_.common.cache_dir.empty() ? 1 : 2; }
 
   ChosenPlan choose(const std::string& text) const {
-    return workspace_.books().choose(
+    return workspace_.books->choose(
         parse_plan_request(text, workspace_.family->config().num_layers), *sender_, *receiver_);
   }
 

@@ -97,13 +97,13 @@ void run_evaluate(const EvaluateFlags& flags) {
                             .max_tokens = flags.max_tokens};
   for (const std::string& text : flags.plans) {
     PlanRequest request = parse_plan_request(text, workspace.family->config().num_layers);
-    options.plans.push_back(workspace.books().choose(request, *options.sender, *options.receiver));
+    options.plans.push_back(workspace.books->choose(request, *options.sender, *options.receiver));
     if (!request.is_auto || takes_exactly(*options.receiver, *options.sender) ||
-        workspace.books().may_share(*options.sender, *options.receiver))
+        workspace.books->may_share(*options.sender, *options.receiver))
       continue;
     fmt::print(stderr, "droidspeak: no plan book for {} from {}: auto means full prefill\n",
                flags.receiver, flags.sender);
-    for (const std::string& reason : workspace.books().unused(*workspace.family))
+    for (const std::string& reason : workspace.books->unused(*workspace.family))
       fmt::print(stderr, "droidspeak: {}\n", reason);
   }
   PromptLimits limits{flags.limit, options.receiver->transformer->max_positions(),

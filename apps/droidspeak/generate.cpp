@@ -151,7 +151,7 @@ void run_generate(const GenerateOptions& options) {
   double sender_ms = 0;
   if (!options.sender.empty()) {
     plan.sender = workspace.family->get(options.sender);
-    ChosenPlan chosen = workspace.books().choose(asked, *plan.sender, *plan.receiver);
+    ChosenPlan chosen = workspace.books->choose(asked, *plan.sender, *plan.receiver);
     plan.plan = chosen.plan;
     plan.translator = chosen.translator;
     plan.look_layer = chosen.look_layer;

@@ -162,9 +162,9 @@ json describe_family(const std::filesystem::path& path) {
     if (is_activated(*variant)) row["invocation_tokens"] = variant->adapter->invocation;
     row["digest"] = (variant->adapter ? variant->adapter_digest : variant->model_digest).hex();
   }
-  std::vector<std::string> skipped = workspace.books().unused(*workspace.family);
+  std::vector<std::string> skipped = workspace.books->unused(*workspace.family);
   report["plan_books"] = json::array();
-  for (const PairBook& pair : workspace.books().pairs()) {
+  for (const PairBook& pair : workspace.books->pairs()) {
     if (!pair.why_unused(*workspace.family))
       report["plan_books"].push_back(
           fmt::format("{} from {}", pair.book.receiver, pair.book.sender));

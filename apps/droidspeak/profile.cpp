@@ -124,7 +124,8 @@ void run_profile_command(ProfileFlags flags) {
     fmt::print(stderr, "droidspeak: {}: {:.1f} s\n", phase, seconds);
   };
   options.should_stop = [] { return stop_requested != 0; };
-  Workspace workspace(flags.common, {flags.sender, flags.receiver});
+  Workspace workspace(flags.common, {flags.sender, flags.receiver},
+                      Workspace::PlanBooksAre::kLeftAlone);
   ModelPair pair{*workspace.ops, *workspace.kv, workspace.family->get(flags.sender),
                  workspace.family->get(flags.receiver)};
   for (const auto& variant : {pair.sender, pair.receiver}) {

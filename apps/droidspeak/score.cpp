@@ -95,7 +95,7 @@ PromptJob make_plan(Workspace& workspace,
   plan.sender = workspace.family->get(options.sender);
   // The last context token predicts the first scored one, so its row is computed, not reused.
   plan.context_tokens = options.context_tokens - 1;
-  ChosenPlan chosen = workspace.books().choose(request, *plan.sender, *plan.receiver);
+  ChosenPlan chosen = workspace.books->choose(request, *plan.sender, *plan.receiver);
   plan.plan = chosen.plan;
   plan.translator = chosen.translator;
   plan.look_layer = chosen.look_layer;

@@ -137,7 +137,9 @@ void wait_for_remote(const CacheStore& store) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-Workspace::Workspace(const CommonOptions& options, const std::vector<std::string>& models)
+Workspace::Workspace(const CommonOptions& options,
+                     const std::vector<std::string>& models,
+                     PlanBooksAre books_are)
     : device(make_device(options.device)),
       ops(make_ops(*device, options)),
       file(read_family_file(options.family)) {
@@ -167,11 +169,8 @@ Workspace::Workspace(const CommonOptions& options, const std::vector<std::string
   store = std::make_unique<CacheStore>(stored, clock);
   wait_for_remote(*store);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);
-}
-
-const PlanBooks& Workspace::books() const {
-  if (books_ == nullptr) books_ = std::make_unique<PlanBooks>(*ops, family->config(), file);
-  return *books_;
+  if (books_are == PlanBooksAre::kRead)
+    books = std::make_unique<PlanBooks>(*ops, family->config(), file);
 }
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {

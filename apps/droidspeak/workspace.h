@@ -48,8 +48,13 @@ void wait_for_remote(const CacheStore& store);
 
 class Workspace {
  public:
+  // `profile` leaves the family's plan books alone: it makes new ones of those that nobody can use.
+  enum class PlanBooksAre { kRead, kLeftAlone };
+
   // Loads the base and the variants in `models` (empty: all).
-  Workspace(const CommonOptions& options, const std::vector<std::string>& models);
+  Workspace(const CommonOptions& options,
+            const std::vector<std::string>& models,
+            PlanBooksAre books_are = PlanBooksAre::kRead);
 
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
@@ -62,16 +67,12 @@ class Workspace {
   std::unique_ptr<CacheStore> store;
   std::unique_ptr<PromptRunner> runner;
 
-  // The family's plan books, read when they are first wanted: `profile` makes new ones of those
-  // that nobody can use. Throws Failure.
-  const PlanBooks& books() const;
+  std::unique_ptr<PlanBooks> books;  // null: left alone
+
   // Ids of a raw text, with BOS where the model wants one.
   std::vector<int32_t> tokenize_raw(const std::string& text) const;
   // Throws Failure when the prompt plus `new_tokens` exceed the model's context.
   void check_length(size_t prompt_tokens, int64_t new_tokens) const;
-
- private:
-  mutable std::unique_ptr<PlanBooks> books_;
 };
 
 }  // namespace droidspeak

@@ -122,19 +122,19 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
        "agreement", "score", "score_difference_ci95", "gold_lost", "gold_lost_se"});
   PlanEntry entry;
   entry.plan = parse_plan(in.at("plan").get<std::string>(), num_layers);
-  const int32_t recomputed = entry.plan.recomputed_layers();
-  if (in.contains("recomputed_layers") &&
-      read_whole(in, "recomputed_layers", 0, num_layers) != recomputed) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("plan {}: recomputed_layers is {}: expected {}", in.at("plan").dump(),
-                              in["recomputed_layers"].dump(), recomputed));
-  }
   entry.translated = in.at("translated").get<bool>();
   if (entry.plan.is_full(num_layers)) {
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("frontier: plan {} recomputes every layer: expected plans that "
                               "reuse some, full prefill is not listed",
                               in.at("plan").dump()));
+  }
+  const int32_t recomputed = entry.plan.recomputed_layers();
+  if (in.contains("recomputed_layers") &&
+      read_whole(in, "recomputed_layers", 0, num_layers) != recomputed) {
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("plan {}: recomputed_layers is {}: expected {}", in.at("plan").dump(),
+                              in["recomputed_layers"].dump(), recomputed));
   }
   entry.relative_cost = read_number(in, "relative_cost", kNotNegative);
   entry.quality_index = read_number(in, "quality_index", kShare);
