@@ -157,6 +157,18 @@ def test_a_base_that_cannot_be_read_is_said(program, parts):
     assert not found["alpha"]["fits"]
 
 
+def test_what_a_variant_says_of_prompts_otherwise_than_the_base_is_named(program, parts, tmp_path):
+    """All are asked with the base's tokens, whose caches they read."""
+    variant = parts / "adapters" / "alpha"
+    (variant / "chat_template.jinja").write_text("another")
+    said = ["its chat template is another one; the base's is used"]
+    rows = members(program, parts / "family.json", 0)
+    assert {name: row["differences"] for name, row in rows.items() if "differences" in row} == {"alpha": said}
+    log = tmp_path / "serve.log"
+    Server(parts / "family.json", "--device", "cpu", log=log).terminate()
+    assert f'warning: variant "alpha": {said[0]}\n' in log.read_text()
+
+
 def test_nothing_is_written_of_what_does_not_fit(program, parts, tmp_path):
     edit(parts / "adapters" / "beta" / "adapter_config.json", r=3)
     out = tmp_path / "family.json"
@@ -247,7 +259,7 @@ def test_other_architectures_are_profiled_and_served(other_family, rows, tmp_pat
     try:
         prompt = "Plans and caches. " * 12
         for model in ("base", "qa"):
-            body = {"model": model, "prompt": prompt + "What?", "max_tokens": 3, "temperature": 0}
+            body = {"model": model, "prompt": prompt + "What?", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
             sent = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
             with urllib.request.urlopen(sent, timeout=60) as answer:
                 assert json.load(answer)["usage"]["completion_tokens"] > 0
