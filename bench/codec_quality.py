@@ -140,9 +140,10 @@ def describe(rows):
         change = f"{low:.4f} to {high:.4f} nats"
     else:
         def relative(drawn):
-            return sum(row["kl_coded"] - row["kl_raw"] for row in drawn) / sum(row["kl_raw"] for row in drawn)
+            before = sum(row["kl_raw"] for row in drawn)
+            return sum(row["kl_coded"] - row["kl_raw"] for row in drawn) / before if before else 0.0
         low, high = interval(rows, relative)
-        change = f"{100 * (coded - raw) / raw:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
+        change = f"{100 * (coded - raw) / raw:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})" if raw else "reads no cache"
     plan = rows[0]["plan"] + (" translated" if rows[0]["translated"] else "")
     return f"| {rows[0]['pair'].replace(':', ' to ')} | {plan} | {len(rows)} | {raw:.4f} | {coded:.4f} | {change} | {agree[0]:.3f} | {agree[1]:.3f} |"
 

@@ -4,7 +4,8 @@
 Books are confirmed first, on profile rows that have measured nothing (confirm.py; the shipped ones are), then what `auto` takes is
 judged on test rows.
 The two full fine-tunes are trained and profiled here, since their weights are not shipped. Everything that is done is kept in
-WORK, so a stopped run goes on where it was; what is there when the time is up is written to OUT.
+WORK, so a stopped run goes on where it was; what is there when the time is up is written to OUT, or before, beside a run that goes
+on, by --collect with another OUT.
 
   python3 bench/evidence/campaign.py --program build-cuda/droidspeak --gguf SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --work WORK --out OUT --seconds 900
   python3 bench/evidence/noninferiority.py judge OUT/rows/*.jsonl.gz
@@ -14,6 +15,7 @@ import argparse
 import heapq
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,7 @@ CANDIDATES = "full;reuse;reuse+5%;reuse+10%;reuse+25%;0,16,20+15%;0,16,20+25%;0,
 PROFILE_ROWS = ROOT / "tests/data/qa/qa.profile.jsonl.gz"  # what the shipped books were profiled on
 FAMILY = ROOT / "families/smollm2"
 FLOOR = 0.99  # of `auto`
+MPS_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"  # 0 before 1: the full fine-tunes, which others wait for, before rows
 
 
 def say(text):
@@ -40,15 +43,16 @@ say.begin = time.monotonic()
 
 
 class Queue:
-    """Jobs by priority, several at a time, until the time is up. A job that fails is named and its followers do not begin."""
+    """Jobs by priority, several at a time, until the time is up. A job that fails is tried once more, then named, and its followers
+    do not begin."""
 
     def __init__(self, until):
         self.until, self.heap, self.changed, self.open, self.number = until, [], threading.Condition(), 0, itertools.count()
         self.failed = []
 
-    def put(self, priority, name, job):
+    def put(self, priority, name, job, tries=2):
         with self.changed:
-            heapq.heappush(self.heap, (priority, next(self.number), name, job))
+            heapq.heappush(self.heap, (priority, next(self.number), name, job, tries))
             self.open += 1
             self.changed.notify()
 
@@ -75,12 +79,15 @@ class Queue:
 
     def _work(self):
         while (taken := self._next()) is not None:
-            _, _, name, job = taken
+            priority, _, name, job, tries = taken
             try:
                 job()
             except (RuntimeError, OSError, subprocess.SubprocessError, SystemExit) as error:
-                self.failed.append(name)
                 say(f"{name}: {str(error)[-600:]}")
+                if tries > 1 and time.monotonic() < self.until:
+                    self.put(priority, name, job, tries - 1)
+                else:
+                    self.failed.append(name)
             with self.changed:
                 self.open -= 1
                 self.changed.notify_all()
@@ -105,7 +112,7 @@ class Campaign:
         log = self.work / "logs" / f"{name}.log"
         with open(log, "w") as file:
             done = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT,
-                                  timeout=max(self.queue.until - time.monotonic(), 0))
+                                  timeout=max(self.queue.until - time.monotonic(), 0), env=os.environ | {MPS_PRIORITY: "0"})
         if done.returncode != 0:
             raise RuntimeError(f"{name}: {log.read_text()[-500:]}")
 
@@ -175,8 +182,9 @@ class Campaign:
             name = first.stem
             self.call(f"confirm.{name}", [sys.executable, ROOT / "bench/evidence/confirm.py", first, self.merged(pair, ["confirm"]), "--write", book])
             say((self.work / "logs" / f"confirm.{name}.log").read_text())
-        if not book.with_suffix(".safetensors").exists():
-            shutil.copy(first.with_suffix(".safetensors"), book.with_suffix(".safetensors"))
+        maps = json.loads(book.read_text())["maps"]  # "" where none was found
+        if maps and not (book.parent / maps).exists():
+            shutil.copy(first.parent / maps, book.parent / maps)
         if not any(entry["quality_index"] >= FLOOR for entry in json.loads(book.read_text())["frontier"]):
             say(f"{first.stem}: `auto` reads in full, nothing to judge")
             return
@@ -272,6 +280,7 @@ def parse_arguments():
     for name in ("--program", "--gguf", "--data", "--work", "--out"):
         parser.add_argument(name, type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--collect", action="store_true", help="measure nothing; write what is there to OUT")
     parser.add_argument("--processes", type=int, default=14, help="side by side, training among them")
     parser.add_argument("--pairs", default=",".join(OPEN), help=f"of {', '.join(PAIRS)}")
     parser.add_argument("--shards", type=int, default=24, help="parts of a draw's rows")
@@ -288,6 +297,10 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     campaign = Campaign(args)
+    if args.collect:
+        campaign.collect()
+        return 0
+    os.environ[MPS_PRIORITY] = "1"
     campaign.begin()
     campaign.queue.run(args.processes)
     campaign.collect()

@@ -98,6 +98,19 @@ def test_jobs_run_by_priority_and_what_fails_stops_its_followers():
     assert ran == ["a", "b", "next", "late", "c"] and queue.failed == ["failing"]
 
 
+def test_a_job_that_failed_once_is_tried_again_before_its_followers():
+    queue, ran = campaign.Queue(time.monotonic() + 60), []
+
+    def fails_once():
+        ran.append("try")
+        if len(ran) == 1:
+            raise RuntimeError("broken")
+
+    queue.put_all((1, ""), "shaky", [fails_once], lambda: queue.put_all((0, ""), "next", [lambda: ran.append("next")]))
+    queue.run(1)
+    assert ran == ["try", "try", "next"] and queue.failed == []
+
+
 def test_no_job_begins_when_the_time_is_up():
     queue, ran = campaign.Queue(time.monotonic() - 1), []
     queue.put_all((0, ""), "late", [lambda: ran.append("late")])
