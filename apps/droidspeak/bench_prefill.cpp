@@ -17,13 +17,9 @@ struct PrefillOptions {
   int32_t repeats = 5;
 };
 
-// As many as the thread pool takes; 0 is no number to report.
-int threads_of(const CommonOptions& options) {
-  return options.threads > 0 ? options.threads : ThreadPool().num_threads();
-}
-
 void run_bench_prefill(const PrefillOptions& options) {
   check_counts(options.tokens, "--tokens");
+  const int threads = options.common.threads > 0 ? options.common.threads : available_cores();
   Workspace workspace(options.common, {options.model});
   PromptJob plan;
   plan.receiver = workspace.family->get(options.model);
@@ -52,7 +48,7 @@ void run_bench_prefill(const PrefillOptions& options) {
     }
     std::string hash = fmt::format("{:016x}", xxhash64(std::as_bytes(std::span(host))));
     rows.push_back({{"tokens", count},
-                    {"threads", threads_of(options.common)},
+                    {"threads", threads},
                     {"tokens_per_second", median(rates)},
                     {"logits_hash", hash}});
   }

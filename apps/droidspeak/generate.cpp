@@ -135,36 +135,46 @@ nlohmann::json logprobs_json(const std::vector<SampledToken>& sampled) {
   return list;
 }
 
+struct PlannedPrompt {
+  PromptJob plan;
+  std::string shown = "full";
+  double sender_ms = 0;  // of making the sender's cache, where it was missing
+};
+
+PlannedPrompt plan_prompt(Workspace& workspace,
+                          const GenerateOptions& options,
+                          const PromptTokens& prompt) {
+  const int32_t num_layers = workspace.family->config().num_layers;
+  const PlanRequest asked = parse_plan_request(options.plan, num_layers);
+  PlannedPrompt planned;
+  PromptJob& plan = planned.plan;
+  plan.receiver = workspace.family->get(options.model);
+  plan.first_output = PromptJob::kLastToken;
+  plan.plan = ReusePlan::full(num_layers);
+  if (options.sender.empty()) return planned;
+  plan.sender = workspace.family->get(options.sender);
+  ChosenPlan chosen = workspace.books->choose(asked, *plan.sender, *plan.receiver);
+  plan.plan = chosen.plan;
+  plan.translator = chosen.translator;
+  plan.look_layer = chosen.look_layer;
+  plan.context_tokens = prompt.context_tokens;
+  planned.shown = chosen.shown;
+  if (plan.plan.is_full(num_layers)) return planned;
+  std::vector<int32_t> layers;
+  if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
+  planned.sender_ms = workspace.runner->ensure_cached(
+      *plan.sender, std::span(prompt.tokens).first(static_cast<size_t>(prompt.context_tokens)),
+      layers);
+  return planned;
+}
+
 void run_generate(const GenerateOptions& options) {
   std::vector<std::string> models{options.model};
   if (!options.sender.empty()) models.push_back(options.sender);
   Workspace workspace(options.common, models);
   PromptTokens prompt = make_prompt(workspace, options);
   workspace.check_length(prompt.tokens.size(), options.max_tokens);
-  const PlanRequest asked = parse_plan_request(options.plan, workspace.family->config().num_layers);
-
-  PromptJob plan;
-  plan.receiver = workspace.family->get(options.model);
-  plan.first_output = PromptJob::kLastToken;
-  plan.plan = ReusePlan::full(workspace.family->config().num_layers);
-  std::string shown = "full";
-  double sender_ms = 0;
-  if (!options.sender.empty()) {
-    plan.sender = workspace.family->get(options.sender);
-    ChosenPlan chosen = workspace.books->choose(asked, *plan.sender, *plan.receiver);
-    plan.plan = chosen.plan;
-    plan.translator = chosen.translator;
-    plan.look_layer = chosen.look_layer;
-    plan.context_tokens = prompt.context_tokens;
-    shown = chosen.shown;
-    std::vector<int32_t> layers;
-    if (plan.plan.needs_layer_input()) layers.push_back(plan.plan.b);
-    if (!plan.plan.is_full(workspace.family->config().num_layers)) {
-      sender_ms = workspace.runner->ensure_cached(
-          *plan.sender, std::span(prompt.tokens).first(static_cast<size_t>(prompt.context_tokens)),
-          layers);
-    }
-  }
+  auto [plan, shown, sender_ms] = plan_prompt(workspace, options, prompt);
 
   plan.receiver = answering(plan.receiver, prompt.tokens);
   AnswerWriter writer(workspace, options, prompt.tokens);

@@ -85,8 +85,10 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
       ->capture_default_str();
   add_output_options(command, options);
   command
-      .add_option("--precision", options.precision,
-                  "fast: quantised weights stay quantised; exact: 32-bit floats throughout")
+      .add_option(
+          "--precision", options.precision,
+          "fast: quantised weights stay quantised, and a prompt's attention may be in 16 bits; "
+          "exact: 32-bit floats throughout")
       ->check(CLI::IsMember({"fast", "exact"}))
       ->capture_default_str();
   command

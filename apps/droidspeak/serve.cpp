@@ -251,7 +251,7 @@ void keep_memory_flat() {
 void warn_of_differences(const FamilyFile& file, const Tokenizer& base) {
   for (const FamilyFile::Member& variant : file.variants) {
     for (const std::string& difference : differences_of(variant, base))
-      fmt::print(stderr, "warning: variant \"{}\": {}\n", variant.name, difference);
+      fmt::print(stderr, "droidspeak: variant \"{}\": {}\n", variant.name, difference);
   }
 }
 

@@ -29,14 +29,6 @@ int cores_of_quota() {
   return std::numeric_limits<int>::max();  // none, or "max"
 }
 
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cores = CPU_COUNT(&set);
-  return std::min(cores, cores_of_quota());
-}
-
 void pause_briefly() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -67,6 +59,14 @@ void spin_until(Condition is_met) {
 }
 
 }  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) cores = CPU_COUNT(&set);
+  return std::min(cores, cores_of_quota());
+}
 
 struct ThreadPool::State {
   int num_threads = 1;

@@ -9,6 +9,9 @@
 
 namespace droidspeak {
 
+// That this process may use at a time.
+int available_cores();
+
 class ThreadPool {
  public:
   // 0: one thread per available core.

@@ -9,6 +9,7 @@
 #include "engine/adapter_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
+#include "engine/slow_ops.h"
 
 namespace droidspeak {
 namespace {
@@ -163,7 +164,9 @@ TEST_F(EngineAdapters, SoManyAreLoaded) {
 TEST_F(EngineAdapters, ThoseThatRequestsStillUseCount) {
   EngineOptions options = tiny_options();
   options.max_adapters = 4;
-  Engine engine(family_.ops(), family_.file(), options);
+  SlowOps slow(family_.ops());
+  slow.pause = 20ms;
+  Engine engine(slow, family_.file(), options);
   std::vector<std::shared_ptr<TokenStream>> streams;
   auto use = [&](const std::string& name) {
     auto stream = engine.submit({.model = name, .prompt = {1, 2}, .max_tokens = 3000});

@@ -3,13 +3,10 @@
 #include <fstream>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -130,23 +127,17 @@ TEST_F(RememberedDigest, IsForgottenWhenAMappedPageIsWrittenTwice) {
 
 // There a write through a mapping changes no time at all.
 TEST(DigestMemory, HasNoMemoryFileSystems) {
-  const std::filesystem::path path =
-      fmt::format("/dev/shm/droidspeak-digest-test-{}.safetensors", ::getpid());
-
-  struct statfs status {};
-
-  if (::statfs("/dev/shm", &status) != 0 || status.f_type != TMPFS_MAGIC)
-    GTEST_SKIP() << "no tmpfs at /dev/shm";
-  std::ofstream(path) << "first";
-  const InputFile file(path);
+  const TemporaryFolder folder;
+  FileDescriptor in_memory(::memfd_create("weights", MFD_CLOEXEC));
+  ASSERT_EQ(::write(in_memory.get(), "first", 5), 5);
+  const InputFile file(std::move(in_memory), folder.path() / "model.safetensors");
   EXPECT_FALSE(tells_every_write(file));
   auto digest_at = [&](uint8_t value) {
     return cached_digest({&file}, [&] { return sha256(std::as_bytes(std::span(&value, 1))); },
                          {.now = std::chrono::system_clock::now() + 1h});
   };
   EXPECT_NE(digest_at(1), digest_at(2)) << "nothing is remembered";
-  EXPECT_FALSE(std::filesystem::remove(path.string() + ".digest"));
-  std::filesystem::remove(path);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_F(RememberedDigest, IsComputedAgainWhenTheMemoIsDamaged) {

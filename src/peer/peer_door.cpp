@@ -9,8 +9,9 @@
 namespace droidspeak {
 namespace {
 
-constexpr uint64_t kListener = 0;  // in the watch
-constexpr int kMaxAtOnce = 64;     // then others have their turn
+constexpr uint64_t kListener = 0;     // in the watch
+constexpr size_t kMaxStrangers = 64;  // one more takes the place of the first who is silent
+constexpr int kMaxAtOnce = 64;        // then others have their turn
 constexpr std::chrono::milliseconds kPause{100};
 constexpr std::chrono::hours kLong{1};
 
@@ -19,13 +20,6 @@ constexpr std::chrono::hours kLong{1};
 PeerDoor::PeerDoor(const Options& options, Events events)
     : options_(options), events_(std::move(events)), listener_(listen_on(options.listen)) {
   is_listening_ = watch_.add(listener_.get(), kListener, SocketWatch::For::kReading);
-}
-
-PeerAddress PeerDoor::address() const {
-  PeerAddress address;
-  address.length = sizeof address.storage;
-  getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
-  return address;
 }
 
 PeerDoor::Time PeerDoor::progress(Time now) {
@@ -69,7 +63,7 @@ size_t PeerDoor::num_strangers() const {
 
 // Whoever is silent does not keep others out; who has greeted stays as long as others have not.
 void PeerDoor::make_room() {
-  if (num_strangers() < options_.max_strangers) return;
+  if (num_strangers() < kMaxStrangers) return;
   auto first = std::ranges::find_if(
       visitors_, [](const auto& visitor) { return visitor.second.session == nullptr; });
   if (first == visitors_.end()) {

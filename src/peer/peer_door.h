@@ -26,7 +26,6 @@ class PeerDoor {
   struct Options {
     PeerAddress listen;
     std::string secret;
-    size_t max_strangers = 64;  // one more takes the place of the first who is silent
     std::chrono::milliseconds deadline{5000};
   };
 
@@ -41,7 +40,7 @@ class PeerDoor {
   // Throws Failure when the address cannot be listened on.
   PeerDoor(const Options& options, Events events);
 
-  PeerAddress address() const;
+  PeerAddress address() const { return address_of(listener_); }
 
   // Can be read when progress() has something to do.
   int descriptor() const { return watch_.descriptor(); }

@@ -21,7 +21,9 @@ class OpenDoor {
  public:
   OpenDoor(UcxWorker& worker, const std::string& secret)
       : worker_(worker),
-        door_({.listen = *parse_peer_address("127.0.0.1:0"), .secret = secret},
+        door_({.listen = *parse_peer_address("127.0.0.1:0"),
+               .secret = secret,
+               .deadline = std::chrono::minutes(5)},
               {.on_come = [this](uint64_t, const PeerIntroduction& guest) { return come(guest); },
                .on_go = [](uint64_t) {},
                .on_refused = [](std::string_view) {}}) {}

@@ -48,13 +48,15 @@ void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) 
 ucp_context_h make_context(const UcxLibrary& ucx, const std::string& devices) {
   ucp_config_t* config = nullptr;
   require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
+  ucs_status_t status = UCS_OK;
   if (std::getenv("UCX_NET_DEVICES") == nullptr)  // NOLINT(concurrency-mt-unsafe)
-    ucx.config_modify(config, "NET_DEVICES", devices.c_str());
+    status = ucx.config_modify(config, "NET_DEVICES", devices.c_str());
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
-  ucs_status_t status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  if (status == UCS_OK)
+    status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   ucx.config_release(config);
   require(ucx, status, "begin");
   return context;

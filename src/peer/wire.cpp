@@ -100,4 +100,11 @@ FileDescriptor listen_on(const PeerAddress& address) {
   return socket;
 }
 
+PeerAddress address_of(const FileDescriptor& listener) {
+  PeerAddress address;
+  address.length = sizeof address.storage;
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
+  return address;
+}
+
 }  // namespace droidspeak

@@ -43,5 +43,7 @@ class Wire {
 
 // One that listens, without waiting in accept(). Throws Failure.
 FileDescriptor listen_on(const PeerAddress& address);
+// Where it really listens (port 0: any free one).
+PeerAddress address_of(const FileDescriptor& listener);
 
 }  // namespace droidspeak

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "formats/file_tensor.h"
 
 namespace droidspeak {
 namespace {
@@ -15,15 +14,9 @@ namespace {
 // How long a thread that hangs holds up the end of the program.
 constexpr std::chrono::milliseconds kLeaveAfter{2000};
 
-Digest digest_of(const std::shared_ptr<const InputFile>& file) {
-  Sha256 hash;
-  TensorBytes(file, 0, file->size()).for_each_piece([&](auto piece) { hash.add(piece); });
-  return hash.finish();
-}
-
 Digest checked_digest(const std::filesystem::path& path, const LazyTranslator::Shape& shape) {
   check_translation(path, shape.num_layers, shape.kv_columns, shape.d_model);
-  return digest_of(std::make_shared<InputFile>(path));
+  return digest_of_maps(path);
 }
 
 TranslationMaps load_maps(const std::filesystem::path& path, const LazyTranslator::Shape& shape) {
@@ -36,7 +29,7 @@ Result<TranslationMaps> read_unchanged(const std::filesystem::path& path,
                                        const std::function<TranslationMaps()>& load) {
   try {
     auto file = std::make_shared<InputFile>(path);
-    const bool is_same = digest_of(file) == digest;
+    const bool is_same = digest_of_maps(file) == digest;
     TranslationMaps maps = load();
     if (is_same && InputFile(path).stamp() == file->stamp()) return maps;
     return Error{ErrorCode::kDataCorrupt,

@@ -346,11 +346,6 @@ void save_plan_book(const std::filesystem::path& path, const PlanBook& book) {
   write_file_atomically(path, to_json(book).dump(1) + "\n");
 }
 
-Digest digest_of_maps(const std::filesystem::path& maps_file) {
-  const std::string bytes = read_file(maps_file);
-  return sha256(std::as_bytes(std::span(bytes)));
-}
-
 void require_own_maps(const PlanBook& book, const std::filesystem::path& path, const Digest& maps) {
   if (!book.maps_digest || *book.maps_digest == maps) return;
   throw Failure(

@@ -94,7 +94,6 @@ struct PlanBook {
 PlanBook load_plan_book(const std::filesystem::path& path);
 void save_plan_book(const std::filesystem::path& path, const PlanBook& book);
 
-Digest digest_of_maps(const std::filesystem::path& maps_file);
 // Throws Failure unless maps of this digest are those that the book at `path` was measured with.
 void require_own_maps(const PlanBook& book, const std::filesystem::path& path, const Digest& maps);
 

@@ -375,7 +375,6 @@ TEST_F(PlanBookTest, TheSmallestAndTheLargestFiguresAreTaken) {
   EXPECT_EQ(load_plan_book(path_).num_layers, 1);
 }
 
-// Each plan is weighed for every prompt.
 // Full prefill is what everybody can have without the sender.
 TEST_F(PlanBookTest, PlansThatShareNothingAreRefused) {
   for (const char* plan : {"full", "0,0,8", "8,8,8", "4,4,8"}) {
@@ -395,6 +394,7 @@ TEST_F(PlanBookTest, TranslatedPlansNeedMaps) {
   EXPECT_EQ(failure_of(saved(book)), "no failure");
 }
 
+// Each plan is weighed for every prompt.
 TEST_F(PlanBookTest, HaveAThousandPlansAtMost) {
   json book = saved(example());
   book["frontier"] = std::vector<json>(1024, book["frontier"][0]);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "formats/safetensors.h"
 #include "tensor/half.h"
 
@@ -134,6 +135,16 @@ void check_translation(const std::filesystem::path& path,
                        int32_t kv_columns,
                        int32_t d_model) {
   (void)find_maps(SafetensorsFile(path), num_layers, kv_columns, d_model);
+}
+
+Digest digest_of_maps(const std::filesystem::path& path) {
+  return digest_of_maps(std::make_shared<InputFile>(path));
+}
+
+Digest digest_of_maps(const std::shared_ptr<const InputFile>& file) {
+  Sha256 hash;
+  TensorBytes(file, 0, file->size()).for_each_piece([&](auto piece) { hash.add(piece); });
+  return hash.finish();
 }
 
 void save_translation(const std::filesystem::path& path, const TranslationMaps& maps) {

@@ -8,9 +8,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/hash.h"
 #include "ops/ops.h"
 
 namespace droidspeak {
+
+class InputFile;
 
 // Host form of a map, as fitted and as stored in the plan book's .safetensors file.
 struct LinearMap {
@@ -35,6 +38,9 @@ void check_translation(const std::filesystem::path& path,
                        int32_t num_layers,
                        int32_t kv_columns,
                        int32_t d_model);
+// Of the file's bytes.
+Digest digest_of_maps(const std::filesystem::path& path);
+Digest digest_of_maps(const std::shared_ptr<const InputFile>& file);
 void save_translation(const std::filesystem::path& path, const TranslationMaps& maps);
 
 // Packed for one Ops; views stay valid while this lives.

@@ -157,8 +157,10 @@ TEST_F(RemoteStores, ReadsTeachWhatTheLinkCarries) {
   StoreOptions single = options(server.servers());
   single.remote.connections = 1;
   put(*open_and_find(single), 6);
-  server.pause = std::chrono::milliseconds(20);
-  const double most = 4.0 * static_cast<double>(kRemoteLayout.layer_bytes()) / 0.020;
+  constexpr std::chrono::milliseconds kPause{60};
+  server.pause = kPause;
+  const double most = 4.0 * static_cast<double>(kRemoteLayout.layer_bytes()) /
+                      std::chrono::duration<double>(kPause).count();
   auto store = open_and_find(single);
   ASSERT_EQ(find(*store, 6), 6u);
   EXPECT_GT(remote(*store).links.at(0).bytes_per_second, 1.1 * most) << "measured without a pause";

@@ -27,7 +27,8 @@ Said said_by_folder(const std::filesystem::path& folder, const Tokenizer& base) 
   if (has_hf_tokenizer(folder)) return said_by(*load_hf_tokenizer(folder));
   HfPromptFiles files = read_hf_prompt_files(folder);
   Said said{files.chat_template, files.bos_text, files.adds_bos, std::move(files.end_ids)};
-  if (!files.eos_text.empty()) said.ends.push_back(base.find(files.eos_text));
+  const int32_t eos = files.eos_text.empty() ? -1 : base.find(files.eos_text);
+  if (eos >= 0 && std::ranges::count(said.ends, eos) == 0) said.ends.push_back(eos);
   return said;
 }
 
@@ -62,7 +63,7 @@ std::vector<std::string> describe_prompt_differences(const Tokenizer& base,
                                       *said.begins_with_bos ? "" : "out"));
   }
   for (int32_t id : said.ends) {
-    if (id < 0 || std::ranges::count(base.end_of_turn_ids, id) > 0) continue;
+    if (std::ranges::count(base.end_of_turn_ids, id) > 0) continue;
     differences.push_back(fmt::format(
         "its answers end with token {} (\"{}\"), too; those of the base, which is asked, do not",
         id, id < base.vocab_size() ? base.bytes_of(id) : ""));

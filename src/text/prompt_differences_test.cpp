@@ -65,6 +65,10 @@ TEST_F(PromptDifferences, AreFoundWithoutATokenizer) {
   write("variant/tokenizer_config.json", R"({"eos_token": "<s>", "add_bos_token": true})");
   EXPECT_THAT(differences(), ElementsAre("its chat template is another one; the base's is used",
                                          HasSubstr("its answers end with token 1 ")));
+  write("variant/generation_config.json", R"({"eos_token_id": [1, 6]})");
+  EXPECT_THAT(differences(), ElementsAre("its chat template is another one; the base's is used",
+                                         HasSubstr("its answers end with token 1 "),
+                                         HasSubstr("its answers end with token 6 ")));
 }
 
 TEST_F(PromptDifferences, OfFilesThatCannotBeReadAreErrors) {

@@ -1,5 +1,6 @@
 """The commands as a script calls them: what they print with --json, and how they fail."""
 
+import bisect
 import json
 import pathlib
 import re
@@ -43,10 +44,13 @@ def test_a_context_shorter_than_a_block_is_read_in_full_and_reported_so(program,
 def test_tokens_are_looked_at_where_the_prompt_fills_kv_memory(program, text, tmp_path):
     prompt = tmp_path / "prompt.txt"
     words = text.read_text()
-    for length in range(150, len(words)):
+
+    def num_tokens(length):
         prompt.write_text(words[:length])
-        if len(program.json("tokenize", "--file", prompt)["tokens"]) == 192:
-            break
+        return len(program.json("tokenize", "--file", prompt)["tokens"])
+
+    length = bisect.bisect_left(range(len(words)), 192, lo=1, key=num_tokens)
+    assert num_tokens(length) == 192, "three blocks"
     ask = ["generate", "--model", "alpha", "--sender", "base", "--raw", "--prompt-file", prompt, "--max-tokens", 1]
     for memory in range(32, 256, 32):
         done = program.run(*ask, "--plan", "reuse", "--kv-memory", f"{memory}KiB", "--family", program.family, "--device", "cpu")
@@ -137,9 +141,12 @@ def test_inspect_compares_an_adapters_rank_with_its_tensors(program, tmp_path):
     adapter = pathlib.Path(shutil.copytree(pathlib.Path(program.family).parent / "adapters" / "alpha", tmp_path / "alpha"))
     assert program.run("inspect", adapter).returncode == 0
     config = json.loads((adapter / "adapter_config.json").read_text())
-    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": config["r"] + 1}))
-    done = program.run("inspect", adapter)
-    assert done.returncode == 1 and f"r of adapter_config.json is {config['r'] + 1}" in done.stderr
+    for fields in ({}, {"rank_pattern": {}}):
+        (adapter / "adapter_config.json").write_text(json.dumps(config | fields | {"r": config["r"] + 1}))
+        done = program.run("inspect", adapter)
+        assert done.returncode == 1 and f"r of adapter_config.json is {config['r'] + 1}" in done.stderr
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": config["r"] + 1, "rank_pattern": {"q_proj": config["r"]}}))
+    assert program.run("inspect", adapter).returncode == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

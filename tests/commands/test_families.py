@@ -166,7 +166,7 @@ def test_what_a_variant_says_of_prompts_otherwise_than_the_base_is_named(program
     assert {name: row["differences"] for name, row in rows.items() if "differences" in row} == {"alpha": said}
     log = tmp_path / "serve.log"
     Server(parts / "family.json", "--device", "cpu", log=log).terminate()
-    assert f'warning: variant "alpha": {said[0]}\n' in log.read_text()
+    assert f'droidspeak: variant "alpha": {said[0]}\n' in log.read_text()
 
 
 def test_nothing_is_written_of_what_does_not_fit(program, parts, tmp_path):

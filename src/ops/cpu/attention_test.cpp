@@ -17,6 +17,9 @@ struct Sequence {
   int32_t length() const { return positions().back() + 1; }
 };
 
+const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},      {100, 37},   {128, 1},
+                                      {63, 2},  {127, 1}, {3, 50, 11}, {70, 2, 200}};
+
 class AttentionTest : public testing::Test {
  protected:
   // A batch of sequences with random K and V up to each one's last position.
@@ -120,6 +123,25 @@ class AttentionTest : public testing::Test {
     Floats qkv;
   };
 
+  using Tolerance = float (*)(InstructionSet, DType);
+
+  // With the usual scale, for every dtype of K/V and on every instruction set.
+  void expect_close(std::span<const AttentionCase> shapes, Tolerance tolerance) {
+    for (AttentionCase c : shapes) {
+      c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+      for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+        Batch batch(*this, c, dtype, kMixed);
+        const Floats expected = batch.expected();
+        for (const NamedOps& named : all_ops(*device_, 2)) {
+          SCOPED_TRACE(testing::Message()
+                       << name_of(named.set) << " " << name_of(dtype) << " heads " << c.num_heads
+                       << "/" << c.num_kv_heads << " dim " << c.head_dim);
+          expect_near(batch.run(*named.ops), expected, tolerance(named.set, dtype));
+        }
+      }
+    }
+  }
+
   std::mt19937 random_{13};
   std::unique_ptr<Device> device_ = make_cpu_device();
 };
@@ -138,26 +160,11 @@ float tolerance_of(InstructionSet set) {
   return set == InstructionSet::kAmx ? 2e-5f : 3e-6f;
 }
 
-const std::vector<Sequence> kMixed = {{0, 150}, {299, 1}, {0, 1},      {100, 37},   {128, 1},
-                                      {63, 2},  {127, 1}, {3, 50, 11}, {70, 2, 200}};
-
 TEST_F(AttentionTest, EqualsReferenceForEveryHeadShapeAndDtype) {
   const AttentionCase shapes[] = {{9, 3, 64}, {4, 4, 128}, {8, 1, 80},  {5, 1, 96},  {2, 1, 8},
                                   {6, 2, 16}, {7, 7, 24},  {12, 2, 40}, {8, 4, 256}, {6, 3, 20},
                                   {5, 1, 6},  {4, 2, 2},   {3, 3, 90},  {300, 1, 4}};
-  for (AttentionCase c : shapes) {
-    c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
-      Batch batch(*this, c, dtype, kMixed);
-      const Floats expected = batch.expected();
-      for (const NamedOps& named : all_ops(*device_, 2)) {
-        SCOPED_TRACE(testing::Message()
-                     << name_of(named.set) << " " << name_of(dtype) << " heads " << c.num_heads
-                     << "/" << c.num_kv_heads << " dim " << c.head_dim);
-        expect_near(batch.run(*named.ops), expected, tolerance_of(named.set));
-      }
-    }
-  }
+  expect_close(shapes, [](InstructionSet set, DType) { return tolerance_of(set); });
 }
 
 TEST_F(AttentionTest, SeesOnlyTheSlidingWindow) {
@@ -213,33 +220,22 @@ TEST_F(AttentionTest, SurvivesLargeScores) {
 constexpr float kFastTolerance = 3e-4f;
 
 TEST_F(AttentionTest, FastStaysCloseForEveryHeadShapeAndDtype) {
-  const AttentionCase shapes[] = {{9, 3, 64},
-                                  {4, 4, 128},
-                                  {8, 1, 80},
-                                  {5, 1, 96},
-                                  {2, 1, 8},
-                                  {12, 2, 40, 0, 100},
-                                  {8, 4, 256},
-                                  {6, 3, 20, 0, 70, 4.0f},
-                                  {5, 1, 6},
-                                  {4, 2, 2, 0, 0, 0, {-200, 0.5f, 60, 3}},
-                                  {3, 3, 90, 0, 0, 50},
-                                  {300, 1, 4}};
-  for (AttentionCase c : shapes) {
-    c.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
-    c.precision = Precision::kFast;
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
-      Batch batch(*this, c, dtype, kMixed);
-      const Floats expected = batch.expected();
-      for (const NamedOps& named : all_ops(*device_, 2)) {
-        SCOPED_TRACE(testing::Message()
-                     << name_of(named.set) << " " << name_of(dtype) << " heads " << c.num_heads
-                     << "/" << c.num_kv_heads << " dim " << c.head_dim);
-        expect_near(batch.run(*named.ops), expected,
-                    dtype == DType::kF32 ? 1.2e-5f : kFastTolerance);
-      }
-    }
-  }
+  AttentionCase shapes[] = {{9, 3, 64},
+                            {4, 4, 128},
+                            {8, 1, 80},
+                            {5, 1, 96},
+                            {2, 1, 8},
+                            {12, 2, 40, 0, 100},
+                            {8, 4, 256},
+                            {6, 3, 20, 0, 70, 4.0f},
+                            {5, 1, 6},
+                            {4, 2, 2, 0, 0, 0, {-200, 0.5f, 60, 3}},
+                            {3, 3, 90, 0, 0, 50},
+                            {300, 1, 4}};
+  for (AttentionCase& c : shapes) c.precision = Precision::kFast;
+  expect_close(shapes, [](InstructionSet, DType dtype) {
+    return dtype == DType::kF32 ? 1.2e-5f : kFastTolerance;
+  });
 }
 
 // What models do to K and V of a head at a position.

@@ -215,12 +215,11 @@ void reject_other_sampling(Fields& fields) {
 
 void reject_unsupported_features(Fields& fields) {
   reject_other_sampling(fields);
-  reject_unsupported(
-      fields,
-      {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",
-       "truncate_prompt_tokens", "logits_processors", "continue_final_message", "chat_template",
-       "documents", "audio", "prediction", "web_search_options", "return_tokens_as_token_ids"});
-  reject_unsupported(fields, {"bad_words"});
+  reject_unsupported(fields,
+                     {"functions", "function_call", "suffix", "use_beam_search",
+                      "include_stop_str_in_output", "truncate_prompt_tokens", "logits_processors",
+                      "continue_final_message", "chat_template", "documents", "audio", "prediction",
+                      "web_search_options", "return_tokens_as_token_ids", "bad_words"});
   // How other servers are told what an answer must look like: one that does not would be wrong.
   reject_any_value(fields, {"allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
   if (auto modalities = fields.array("modalities")) {

@@ -15,11 +15,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/kernels/amx_tiles-inl.h"
+#include "ops/cpu/kernels/transpose-inl.h"
 #include "ops/cpu/kernels/vector_math-inl.h"
 
 #if HWY_TARGET == HWY_AVX3

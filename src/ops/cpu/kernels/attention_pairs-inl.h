@@ -21,10 +21,10 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/kernels/amx_tiles-inl.h"
 #include "ops/cpu/kernels/pair_products-inl.h"
 #include "ops/cpu/kernels/pair_scratch-inl.h"
 #include "ops/cpu/kernels/pair_tile-inl.h"
+#include "ops/cpu/kernels/transpose-inl.h"
 #include "ops/cpu/kernels/vector_math-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
@@ -121,7 +121,7 @@ class PrefillRows {
       alignas(64) uint32_t turned[kLanes][kLanes];
       for (int64_t i = 0; i < kLanes; ++i)
         std::memcpy(natural[i], rounded + i * width_ + begin, sizeof natural[i]);
-      amx::transpose(natural, turned);
+      transpose(natural, turned);
       for (int64_t i = 0; i < kLanes; ++i)
         std::memcpy(to + (begin / 2 + i) * kRows, turned[i], sizeof turned[i]);
     }
@@ -336,7 +336,7 @@ class PrefillRows {
           const V sum = hn::LoadU(d, sums + (column + i) * kRows);
           hn::StoreU(hn::Mul(sum, factor), d, reinterpret_cast<float*>(upright[i]));
         }
-        amx::transpose(upright, rows);
+        transpose(upright, rows);
         const auto count = static_cast<size_t>(std::min<int64_t>(kLanes, dim_ - column));
         for (int64_t i = 0; i < std::min<int64_t>(kLanes, num_rows_ - row); ++i)
           std::memcpy(out_of(row + i) + column, rows[i], count * sizeof(float));
