@@ -384,8 +384,9 @@ TEST(OtherRequests, ArriveWithTheirValues) {
   EXPECT_EQ(
       outcome(parse_load_adapter_request(R"({"lora_name":"a","lora_path":"b","lora_int_id":0})")),
       "lora_int_id: unsupported_parameter");
-  EXPECT_EQ(outcome(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":1})")),
-            "lora_int_id: unsupported_parameter");
+  EXPECT_EQ(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":1})")->name, "a");
+  EXPECT_EQ(outcome(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":"1"})")),
+            "lora_int_id: ");
 }
 
 TEST(EmbeddingFields, ArriveWithTheirValues) {

@@ -62,7 +62,7 @@ ApiResult<UnloadAdapterRequest> parse_unload_adapter_request(std::string_view bo
   Fields fields(document->root(), "", error);
   UnloadAdapterRequest request;
   request.name = fields.required_string("lora_name", kMaxAdapterNameBytes);
-  reject_any_value(fields, {"lora_int_id"});
+  fields.integer("lora_int_id");  // vLLM has it beside the name, which decides there, too
   if (error) return *error;
   return request;
 }
