@@ -386,7 +386,7 @@ TEST(OtherRequests, ArriveWithTheirValues) {
       "lora_int_id: unsupported_parameter");
   EXPECT_EQ(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":1})")->name, "a");
   EXPECT_EQ(outcome(parse_unload_adapter_request(R"({"lora_name":"a","lora_int_id":"1"})")),
-            "lora_int_id: ");
+            "lora_int_id: invalid_type");
 }
 
 TEST(EmbeddingFields, ArriveWithTheirValues) {
