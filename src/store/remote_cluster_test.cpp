@@ -41,6 +41,19 @@ class Cluster {
           return info(replica, "replication").find("master_link_status:up") != std::string::npos;
         },
         "the replica's link");
+    // Who does not know a replica does not vote for it.
+    std::string replica_id = id(nodes_.size() - 1);
+    for (const auto& node : nodes_) {
+      wait_until(
+          [&] {
+            std::string known = node->command({"CLUSTER", "NODES"}).text;
+            size_t line = known.find(replica_id);
+            return line != std::string::npos &&
+                   known.substr(line, known.find('\n', line) - line).find("slave " + master_id) !=
+                       std::string::npos;
+          },
+          "the replica's being known");
+    }
   }
 
   // A server without slots, which knows the others.
@@ -95,7 +108,8 @@ class Cluster {
   static std::unique_ptr<RedisProcess> start_node() {
     return std::make_unique<RedisProcess>(RedisProcess::Options{
         .arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
-                      "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}});
+                      "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+                      "--repl-ping-replica-period", "1"}});
   }
 
   static bool is_ok(const RedisProcess& node) {
