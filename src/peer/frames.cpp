@@ -159,6 +159,8 @@ Result<PeerIntroduction> parse_peer_introduction(std::span<const std::byte> fram
   std::span<const std::byte> rest = signed_part.subspan(2 * sizeof(uint32_t));
   PeerIntroduction introduction;
   introduction.place = take<uint64_t>(rest);
+  if (from == PeerSide::kClient && introduction.place != 0)
+    return wrong("an introduction by a client that names a place");
   introduction.address.assign(rest.begin(), rest.end());
   return introduction;
 }

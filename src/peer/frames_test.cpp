@@ -25,8 +25,8 @@ PeerRequest some_request() {
   return {.id = 5, .keys = {test_key(1), test_key(2), test_key(3)}};
 }
 
-PeerIntroduction some_introduction() {
-  return {.address = test_entry(1, 100), .place = 7};
+PeerIntroduction some_introduction(uint64_t place) {
+  return {.address = test_entry(1, 100), .place = place};
 }
 
 TEST(PeerFrames, ComeBackAsTheyWere) {
@@ -38,18 +38,18 @@ TEST(PeerFrames, ComeBackAsTheyWere) {
   Result<PeerRequest> request = parse_peer_request(encode(some_request(), session()), session());
   EXPECT_EQ(request->id, 5U);
   EXPECT_EQ(request->keys, some_request().keys);
-  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kServer, session());
+  std::vector<std::byte> frame = encode(some_introduction(7), PeerSide::kServer, session());
   EXPECT_EQ(*parse_peer_introduction_bytes(std::span(frame).first(kPeerIntroductionHeadBytes),
                                            PeerSide::kServer),
             frame.size());
   Result<PeerIntroduction> introduction =
       parse_peer_introduction(frame, PeerSide::kServer, session());
-  EXPECT_EQ(introduction->address, some_introduction().address);
+  EXPECT_EQ(introduction->address, some_introduction(7).address);
   EXPECT_EQ(introduction->place, 7U);
 }
 
 TEST(PeerFrames, EveryFlippedBitOfAnIntroductionIsNoticed) {
-  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+  std::vector<std::byte> frame = encode(some_introduction(0), PeerSide::kClient, session());
   for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
     std::vector<std::byte> flipped = frame;
     flipped[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
@@ -63,14 +63,19 @@ TEST(PeerFrames, EveryFlippedBitOfAnIntroductionIsNoticed) {
 
 // What a client has said is not an answer to it.
 TEST(PeerFrames, AnIntroductionIsOfOneSide) {
-  std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+  std::vector<std::byte> frame = encode(some_introduction(0), PeerSide::kClient, session());
   EXPECT_TRUE(parse_peer_introduction(frame, PeerSide::kClient, session()));
   EXPECT_FALSE(parse_peer_introduction(frame, PeerSide::kServer, session()));
 }
 
+TEST(PeerFrames, OnlyAServerNamesAPlace) {
+  std::vector<std::byte> frame = encode(some_introduction(1), PeerSide::kClient, session());
+  EXPECT_FALSE(parse_peer_introduction(frame, PeerSide::kClient, session()));
+}
+
 TEST(PeerFrames, AnIntroductionIsBounded) {
   for (uint32_t bytes : {0U, static_cast<uint32_t>(kMaxWorkerAddressBytes) + 1, 0xffffffffU}) {
-    std::vector<std::byte> frame = encode(some_introduction(), PeerSide::kClient, session());
+    std::vector<std::byte> frame = encode(some_introduction(0), PeerSide::kClient, session());
     std::memcpy(frame.data() + 4, &bytes, sizeof bytes);
     EXPECT_FALSE(parse_peer_introduction_bytes(std::span(frame).first(kPeerIntroductionHeadBytes),
                                                PeerSide::kClient))

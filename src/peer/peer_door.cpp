@@ -70,7 +70,7 @@ void PeerDoor::make_room() {
     first = std::ranges::find_if(visitors_,
                                  [](const auto& visitor) { return !visitor.second.is_guest; });
   }
-  refuse("others come while it says nothing");
+  refuse("others come, and it has not introduced itself");
   visitors_.erase(first);
 }
 

@@ -28,7 +28,7 @@ struct Client {
   ucp_ep_h endpoint = nullptr;
   Time since;
   std::shared_ptr<const PeerSession> session{};
-  bool is_trusted = false;       // has sent a good request
+  bool has_asked = false;        // a good request
   bool is_refused = false;       // about to be closed
   uint64_t last_request_id = 0;  // a reply's tag needs ids that only grow
   size_t num_requests = 0;       // not answered, or their replies not taken
@@ -216,7 +216,7 @@ void PeerServer::Loop::on_request(const ArrivedPeerMessage& message) {
   if (request->id <= client.last_request_id) return refuse(id, "repeats a request");
   if (client.num_requests >= options_.max_requests_per_client)
     return refuse(id, "asks for too much at a time");
-  client.is_trusted = true;
+  client.has_asked = true;
   client.last_request_id = request->id;
   if (!maker_.add({id, client.session, std::move(*request)})) return refuse(id, "is one too many");
   ++client.num_requests;
@@ -258,9 +258,9 @@ std::chrono::milliseconds PeerServer::Loop::expire(Time now, Time next) {
   for (auto& [id, client] : clients_) {
     Time greeting_end = client.since + options_.greeting_deadline;
     Time taking_end = client.last_taken + options_.stall;
-    if (!client.is_trusted) {
+    if (!client.has_asked) {
       next = std::min(next, greeting_end);
-      if (greeting_end <= now) refuse(id, "does not show the secret");
+      if (greeting_end <= now) refuse(id, "asks for nothing");
     } else if (client.num_sending > 0) {
       next = std::min(next, taking_end);
       if (taking_end > now) continue;

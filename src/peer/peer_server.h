@@ -40,8 +40,9 @@ struct PeerServerOptions {
   // Of one client that wait for their replies or for these to be taken; one more is refused.
   size_t max_requests_per_client = 16;
   size_t max_replies = 64;  // of all clients in memory: kMaxReplyBytes each at most
-  std::chrono::milliseconds greeting_deadline{5000};  // until the first good request
-  std::chrono::milliseconds stall{10000};             // of a client that takes no replies
+  // At the door, and from there until the first good request.
+  std::chrono::milliseconds greeting_deadline{5000};
+  std::chrono::milliseconds stall{10000};  // of a client that takes no replies
 };
 
 struct PeerServerCounters {

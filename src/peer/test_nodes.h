@@ -16,10 +16,9 @@
 #include "base/test_wait.h"
 #include "peer/peer_client.h"
 #include "peer/peer_server.h"
+#include "peer/test_stranger.h"
 
 namespace droidspeak {
-
-inline constexpr auto kSecret = "what the family knows";
 
 // On a busy machine a node may not run for seconds; only tests of nodes that stop are in a hurry.
 inline PeerClientOptions patient_options(std::string secret) {

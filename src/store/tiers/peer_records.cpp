@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kTagBytes = 32;
 constexpr size_t kMaxAddressBytes = 64;
-constexpr char kVersion = 2;  // 1: nodes that let UCX listen
+constexpr char kVersion = 2;
 
 std::string hex(std::span<const std::byte> bytes) {
   std::string text;
