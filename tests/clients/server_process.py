@@ -15,6 +15,12 @@ def build_folder():
     return pathlib.Path(os.environ.get("DROIDSPEAK_BUILD", ROOT / "build"))
 
 
+def has_peers():
+    """Whether this build can talk to other nodes."""
+    said = subprocess.run([build_folder() / "droidspeak", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return "peer" in next(line for line in said.splitlines() if line.startswith("features:")).split()
+
+
 def family_file(folder):
     """The family to serve: DROIDSPEAK_FAMILY, or a tiny one with plan books made for the occasion."""
     given = os.environ.get("DROIDSPEAK_FAMILY")
