@@ -14,6 +14,7 @@
 #include "formats/byte_reader.h"
 #include "model/gguf_adapter.h"
 #include "sharing/plan_book.h"
+#include "sharing/plan_books.h"
 #include "sharing/translation.h"
 #include "workspace.h"
 
@@ -135,21 +136,23 @@ std::vector<fs::path> books_beside(const FamilyFile& file) {
   for (const auto& entry : fs::directory_iterator(file.path.parent_path() / "plans", error))
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   std::ranges::sort(files);
-  std::vector<fs::path> books;
-  std::set<std::pair<std::string, std::string>> pairs;
+  std::vector<fs::path> taken;
+  std::vector<PlanBook> books;
   for (const fs::path& path : files) {
     try {
       const PlanBook book = load_plan_book(path);
       if (!names.contains(book.sender) || !names.contains(book.receiver)) continue;
       require_usable(book, path, config);
-      if (!pairs.insert({book.sender, book.receiver}).second)
+      auto is_other = [&](const PlanBook& other) { return may_be_for_one_pair(book, other); };
+      if (std::ranges::any_of(books, is_other))
         refuse(fmt::format("there is another one for {} from {}", book.receiver, book.sender));
-      books.push_back(path);
+      books.push_back(book);
+      taken.push_back(path);
     } catch (const Failure& failure) {
       fmt::print(stderr, "droidspeak: {} is left out: {}\n", path.string(), failure.what());
     }
   }
-  return books;
+  return taken;
 }
 
 // Throws Failure unless all members fit.

@@ -63,9 +63,7 @@ void check_one_each(const std::vector<PairBook>& pairs, const std::filesystem::p
     for (size_t j = 0; j < i; ++j) {
       const PlanBook& book = pairs[i].book;
       const PlanBook& other = pairs[j].book;
-      if (!may_be_same(sender_of(book), sender_of(other)) ||
-          !may_be_same(receiver_of(book), receiver_of(other)))
-        continue;
+      if (!may_be_for_one_pair(book, other)) continue;
       throw Failure(ErrorCode::kInvalidArgument,
                     fmt::format("{}: plan_books: {} and {} are both for sender \"{}\" and receiver "
                                 "\"{}\": expected one book for each pair",
@@ -76,6 +74,10 @@ void check_one_each(const std::vector<PairBook>& pairs, const std::filesystem::p
 }
 
 }  // namespace
+
+bool may_be_for_one_pair(const PlanBook& a, const PlanBook& b) {
+  return may_be_same(sender_of(a), sender_of(b)) && may_be_same(receiver_of(a), receiver_of(b));
+}
 
 void set_pair(PlanBook& book, const Variant& sender, const Variant& receiver) {
   book.sender = sender.name;

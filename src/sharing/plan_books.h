@@ -19,6 +19,9 @@ namespace droidspeak {
 // Names the two that a book is measured with, and notes their digests.
 void set_pair(PlanBook& book, const Variant& sender, const Variant& receiver);
 
+// Whether there can be a sender and a receiver that both are measured with.
+bool may_be_for_one_pair(const PlanBook& a, const PlanBook& b);
+
 struct PairBook {
   std::filesystem::path file;
   PlanBook book;

@@ -89,13 +89,15 @@ def test_plan_books_that_nothing_could_open_are_left_out(program_with_books, tmp
     plans = tmp_path / "plans"
     plans.mkdir()
     good = json.loads((parts / old["plan_books"][0]).read_text())
-    for name, change in {"good": {}, "layers": {"num_layers": 5}, "maps": {"maps": "nowhere.safetensors"}}.items():
+    changes = {"good": {}, "layers": {"num_layers": 5}, "maps": {"maps": "nowhere.safetensors"}, "second": {}}
+    for name, change in changes.items():
         (plans / f"{name}.json").write_text(json.dumps(good | {"maps": ""} | change))
     variants = [f"{entry['name']}={parts / entry['adapter']}" for entry in old["variants"]]
     done = program_with_books.run("family", "init", f"base={parts / old['base']['path']}", *variants, "--out", tmp_path, "--json")
     assert json.loads(done.stdout)["content"]["plan_books"] == ["plans/good.json"]
     lines = done.stderr.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
+    assert any("second.json is left out: there is another one for" in line for line in lines)
     assert any("layers.json is left out: num_layers is 5: the model has 4" in line for line in lines)
     assert any("maps.json is left out: " in line and "nowhere.safetensors" in line for line in lines)
     assert program_with_books.run("inspect", tmp_path / "family.json").returncode == 0
