@@ -50,14 +50,16 @@ class Queue:
         self.until, self.heap, self.changed, self.open, self.number = until, [], threading.Condition(), 0, itertools.count()
         self.failed = []
 
-    def put(self, priority, name, job, tries=2):
+    def put(self, priority, name, job, tries=2, is_next=False):
+        """Behind what has this priority, or before it."""
         with self.changed:
-            heapq.heappush(self.heap, (priority, next(self.number), name, job, tries))
+            number = next(self.number)
+            heapq.heappush(self.heap, (priority, -number if is_next else number, name, job, tries))
             self.open += 1
             self.changed.notify()
 
     def put_all(self, priority, name, jobs, then=lambda: None):
-        """`then` when all have succeeded."""
+        """`then` when all have succeeded, as a job of its own and before others of this priority."""
         left, lock = [len(jobs)], threading.Lock()
 
         def counted(job):
@@ -66,7 +68,7 @@ class Queue:
                 left[0] -= 1
                 last = left[0] == 0
             if last:
-                then()
+                self.put(priority, name, then, tries=1, is_next=True)  # not within this job, which may be tried again
 
         for job in jobs:
             self.put(priority, name, lambda job=job: counted(job))

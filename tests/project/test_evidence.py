@@ -98,6 +98,18 @@ def test_jobs_run_by_priority_and_what_fails_stops_its_followers():
     assert ran == ["a", "b", "next", "late", "c"] and queue.failed == ["failing"]
 
 
+def test_a_follower_that_fails_is_named():
+    queue, ran = campaign.Queue(time.monotonic() + 60), []
+
+    def fails():
+        ran.append("then")
+        raise RuntimeError("broken")
+
+    queue.put_all((1, ""), "jobs", [lambda: ran.append("a"), lambda: ran.append("b")], fails)
+    queue.run(1)
+    assert ran == ["a", "b", "then"] and queue.failed == ["jobs"]
+
+
 def test_a_job_that_failed_once_is_tried_again_before_its_followers():
     queue, ran = campaign.Queue(time.monotonic() + 60), []
 
