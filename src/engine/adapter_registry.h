@@ -1,8 +1,9 @@
 // Adapters at run time. Whoever holds a Variant keeps it; a replaced or removed one stores nothing
 // any more, and what it stored, in earlier processes too, is erased. (Keys hold its digest, so
-// nobody could find it anyway.) What is held so counts as long as it is in memory, by itself: so
-// replacing a name again and again under requests that wait does not fill it, and these do not keep
-// others from loading. Used by the engine thread, but for may_add().
+// nobody could find it anyway.) What is held so is counted apart from what is loaded: below
+// --max-adapters it takes nobody's place, at it loads are refused, so that replacing a name again
+// and again under requests that wait does not fill the memory. Used by the engine thread, but for
+// may_add().
 #pragma once
 
 #include <filesystem>

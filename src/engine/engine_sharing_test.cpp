@@ -114,26 +114,29 @@ TEST(Sharing, PreemptedReceiverWhoseCacheIsGoneSaysSo) {
     for (auto& stream : streams) outcomes.push_back(collect(*stream));
     return outcomes;
   };
-  std::vector<Outcome> whole = run(64);
-  std::vector<Outcome> changed = run(11);
-  size_t num_changed = 0;
-  for (size_t i = 1; i < whole.size(); ++i) {
-    const PrefillReport& report = changed[i].report;
-    EXPECT_EQ(whole[i].report.fallback, "");
-    if (report.sender.empty()) continue;  // it began after the cache had gone
-    if (report.fallback.empty()) {
-      EXPECT_EQ(changed[i].tokens, whole[i].tokens);
-      continue;
+  const std::vector<Outcome> whole = run(64);
+  for (const Outcome& outcome : whole) EXPECT_EQ(outcome.report.fallback, "");
+  // Of those that the sender's cache is taken from in mid-answer; it may go too early or too late.
+  auto num_changed_of = [&](const std::vector<Outcome>& changed) {
+    size_t num_changed = 0;
+    for (size_t i = 1; i < whole.size(); ++i) {
+      const PrefillReport& report = changed[i].report;
+      if (report.sender.empty()) continue;  // it began after the cache had gone
+      if (report.fallback.empty()) {
+        EXPECT_EQ(changed[i].tokens, whole[i].tokens);
+        continue;
+      }
+      ++num_changed;
+      EXPECT_EQ(report.plan, "0,2,3");
+      EXPECT_EQ(report.fallback_reason, "no_cache");
+      EXPECT_GT(report.fallback_after_tokens, 0);
+      auto kept = std::min<ptrdiff_t>(report.fallback_after_tokens, std::ssize(whole[i].tokens));
+      EXPECT_TRUE(std::equal(whole[i].tokens.begin(), whole[i].tokens.begin() + kept,
+                             changed[i].tokens.begin()));
     }
-    ++num_changed;
-    EXPECT_EQ(report.plan, "0,2,3");
-    EXPECT_EQ(report.fallback_reason, "no_cache");
-    ASSERT_GT(report.fallback_after_tokens, 0);
-    auto kept = report.fallback_after_tokens;
-    EXPECT_TRUE(std::equal(whole[i].tokens.begin(), whole[i].tokens.begin() + kept,
-                           changed[i].tokens.begin()));
-  }
-  EXPECT_GT(num_changed, 0u);
+    return num_changed;
+  };
+  wait_until([&] { return num_changed_of(run(11)) > 0; }, "a cache that goes in mid-answer");
 }
 
 TEST(Sharing, NothingIsSharedBelowTheQualityFloorOrWhenSwitchedOff) {

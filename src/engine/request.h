@@ -70,7 +70,7 @@ struct GenerationRequest {
 // What was done with the prompt.
 struct PrefillReport {
   std::string sender;         // empty: nothing was shared across variants
-  std::string plan = "full";  // as ReusePlan::to_string()
+  std::string plan = "full";  // as name_of_followed()
   bool translated = false;
   int32_t reused_tokens = 0;      // context tokens taken from a sender
   int32_t cached_tokens = 0;      // prompt tokens not prefilled in full: own prefix cache or sender

@@ -28,6 +28,7 @@ struct DigestMemory {
 // The digest remembered for `files`, or compute() (remembered if the folder can be written).
 // Nothing is remembered where a file could change unseen: on file systems that are not trusted, and
 // when it was changed just before `now`, as clocks of file systems are coarse.
+// Files are written back to the disk first; where that fails nothing is remembered either.
 Digest cached_digest(const std::vector<const InputFile*>& files,
                      const std::function<Digest()>& compute,
                      const DigestMemory& memory = {});

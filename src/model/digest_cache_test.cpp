@@ -99,7 +99,8 @@ TEST_F(RememberedDigest, IsNotKeptOfAFileThatHasJustBeenWritten) {
   EXPECT_EQ(times_computed_, 2);
 }
 
-// Times of change stay where they are while a page that is mapped is written again.
+// Times of change stay where they are while a page that is mapped is written again. (Where the
+// temporary folder is not trusted nothing is remembered, and there is nothing to forget.)
 TEST_F(RememberedDigest, IsForgottenWhenAMappedPageIsWrittenTwice) {
   trusts_ = tells_every_write;
   const FileDescriptor opened(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
