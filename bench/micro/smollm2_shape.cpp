@@ -93,7 +93,8 @@ void SmolLm2Shape::run_layer(int32_t index, std::span<const SequenceSlice> slice
                          .table = rope_.data()},
                         slices, kv);
   count(kElementwise);
-  ops_.attention(qkv, {.num_heads = kHeads, .scale = 0.125f}, slices, kv, attended);
+  ops_.attention(qkv, {.num_heads = kHeads, .scale = 0.125f, .precision = Precision::kFast}, slices,
+                 kv, attended);
   count(kAttention);
   ops_.linear(*layer.out, attended, x, Accumulate::kAdd);
   count(kLinear);
