@@ -121,6 +121,8 @@ TEST_F(Door, SendsTheSilentAwayFirst) {
 // Nobody comes while there are no descriptors; and nobody turns round and round meanwhile.
 TEST_F(Door, WaitsForDescriptors) {
   FileDescriptor stranger = come();
+  pollfd event{door_.descriptor(), POLLIN, 0};
+  wait_until([&] { return ::poll(&event, 1, 0) == 1; }, "the stranger at the door");
   FileDescriptor next(::dup(stranger.get()));
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -128,7 +130,6 @@ TEST_F(Door, WaitsForDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   Time again = door_.progress(now_);
   EXPECT_LT(again, now_ + std::chrono::seconds(1));
-  pollfd event{door_.descriptor(), POLLIN, 0};
   EXPECT_EQ(::poll(&event, 1, 0), 0);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   say(stranger, encode(PeerHello{random_nonce()}));

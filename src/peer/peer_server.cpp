@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <thread>
 #include <unordered_map>
@@ -49,6 +50,18 @@ PeerAddress address_for(const PeerServerOptions& options) {
                               options.listen));
   }
   return wanted;
+}
+
+// What UCX listens on beside the named port.
+std::string devices_for(const PeerAddress& listen) {
+  std::string devices = devices_around(listen);
+  if (devices == "all" &&
+      std::getenv("UCX_NET_DEVICES") == nullptr)  // NOLINT(concurrency-mt-unsafe)
+    spdlog::warn(
+        "peers: no interface has the address of {} for itself, so UCX uses all of them, and "
+        "listens there; UCX_NET_DEVICES names others",
+        listen.text());
+  return devices;
 }
 
 }  // namespace
@@ -99,7 +112,7 @@ class PeerServer::Loop {
 PeerServer::Loop::Loop(const PeerServerOptions& options, PeerSource source)
     : options_(options),
       listen_(address_for(options)),
-      worker_(devices_around(listen_)),
+      worker_(devices_for(listen_)),
       door_({.listen = listen_, .secret = options.secret, .deadline = options.greeting_deadline},
             door_events()),
       address_(door_.address().text()),

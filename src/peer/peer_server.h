@@ -51,7 +51,8 @@ struct PeerServerCounters {
   uint64_t entries = 0;   // sent
   uint64_t bytes = 0;     // of replies sent
   uint64_t misses = 0;
-  uint64_t refused = 0;  // clients: too many, not of the family, or with wrong frames
+  // Who came: too many, not of the family, with wrong frames, without a request, or gone again.
+  uint64_t refused = 0;
   uint64_t stalled = 0;  // clients that were given up
 };
 

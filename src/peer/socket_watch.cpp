@@ -1,15 +1,21 @@
 #include "peer/socket_watch.h"
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace droidspeak {
 
 SocketWatch::SocketWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  check(epoll_.get() >= 0, "a descriptor for watching sockets");
+  if (epoll_.get() < 0)
+    throw Failure(ErrorCode::kUnavailable,
+                  fmt::format("cannot watch sockets: {}", std::strerror(errno)));
 }
 
 bool SocketWatch::control(int operation, int socket, uint64_t name, For what) {

@@ -12,7 +12,7 @@ class SocketWatch {
  public:
   enum class For { kReading, kReadingAndWriting };
 
-  SocketWatch();
+  SocketWatch();  // throws Failure: no descriptors are left
 
   // Can be read when some socket is ready: to wait for that and other things.
   int descriptor() const { return epoll_.get(); }

@@ -40,7 +40,7 @@ class Strangers : public testing::Test {
   }
 
   // It was read from to the end, by the same connection, and nothing is left of the strangers.
-  ~Strangers() override {
+  void TearDown() override {
     is_over_.store(true);
     reader_.join();
     read_some();

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
+#include "base/error.h"
 #include "base/test_wait.h"
 #include "peer/peer_door.h"
 #include "peer/peer_knock.h"
@@ -34,8 +34,6 @@ class OpenDoor {
 
   // To who came last.
   ucp_ep_h last() const { return last_; }
-
-  int descriptor() const { return door_.descriptor(); }
 
  private:
   std::optional<PeerIntroduction> come(const PeerIntroduction& guest) {
@@ -70,7 +68,8 @@ inline PeerKnock meet(
     meanwhile();
     worker.progress();
     PeerKnock::State state = knock.progress();
-    check(state == PeerKnock::State::kUnderWay || state == PeerKnock::State::kMet, "a meeting");
+    if (state != PeerKnock::State::kUnderWay && state != PeerKnock::State::kMet)
+      throw Failure(ErrorCode::kUnavailable, "the meeting has ended");
     return state == PeerKnock::State::kMet;
   });
   return knock;

@@ -1,6 +1,8 @@
 #include "peer/ucx_worker.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -45,6 +47,14 @@ void require(const UcxLibrary& ucx, ucs_status_t status, std::string_view what) 
                 fmt::format("UCX cannot {}: {}", what, ucx.text_of(status)));
 }
 
+FileDescriptor make_wake_events() {
+  FileDescriptor made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (made.get() < 0)
+    throw Failure(ErrorCode::kUnavailable,
+                  fmt::format("cannot wake up a thread: {}", std::strerror(errno)));
+  return made;
+}
+
 ucp_context_h make_context(const UcxLibrary& ucx, const std::string& devices) {
   ucp_config_t* config = nullptr;
   require(ucx, ucx.config_read(nullptr, nullptr, &config), "read its configuration");
@@ -65,7 +75,9 @@ ucp_context_h make_context(const UcxLibrary& ucx, const std::string& devices) {
 }  // namespace
 
 UcxWorker::UcxWorker(const std::string& devices)
-    : ucx_(UcxLibrary::load()), context_(make_context(ucx_, devices)) {
+    : wake_events_(make_wake_events()),
+      ucx_(UcxLibrary::load()),
+      context_(make_context(ucx_, devices)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -77,8 +89,6 @@ UcxWorker::UcxWorker(const std::string& devices)
   }
   if (status != UCS_OK) ucx_.cleanup(context_);
   require(ucx_, status, "make a worker that sleeps");
-  wake_events_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  check(wake_events_ >= 0, "a descriptor for waking up a thread");
 }
 
 // What ends only now has nobody to be told to.
@@ -97,7 +107,6 @@ UcxWorker::~UcxWorker() {
   } else {
     leave_behind();
   }
-  ::close(wake_events_);
 }
 
 // UCX ends the process when a worker goes that has a message under way. So such a worker stays,
@@ -279,14 +288,14 @@ bool UcxWorker::progress() {
 
 void UcxWorker::wait(std::chrono::milliseconds timeout, int other) {
   if (ucx_.worker_arm(worker_) != UCS_OK) return;
-  pollfd events[] = {{ucx_events_, POLLIN, 0}, {wake_events_, POLLIN, 0}, {other, POLLIN, 0}};
+  pollfd events[] = {{ucx_events_, POLLIN, 0}, {wake_events_.get(), POLLIN, 0}, {other, POLLIN, 0}};
   poll(events, 3, static_cast<int>(timeout.count()));
   eventfd_t count = 0;
-  if ((events[1].revents & POLLIN) != 0) eventfd_read(wake_events_, &count);
+  if ((events[1].revents & POLLIN) != 0) eventfd_read(wake_events_.get(), &count);
 }
 
 void UcxWorker::wake() {
-  eventfd_write(wake_events_, 1);
+  eventfd_write(wake_events_.get(), 1);
 }
 
 }  // namespace droidspeak

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "peer/frames.h"
 #include "peer/ucx_library.h"
 
@@ -101,12 +102,12 @@ class UcxWorker {
   ucs_status_t pack_address();
   Result<ucp_ep_h> create_endpoint(std::span<const std::byte> address);
 
+  const FileDescriptor wake_events_;
   const UcxLibrary ucx_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::vector<std::byte> address_;
-  int ucx_events_ = -1;   // UCX's
-  int wake_events_ = -1;  // ours
+  int ucx_events_ = -1;
   std::vector<std::unique_ptr<Handler>> handlers_;
   OnError on_error_;
   std::unordered_set<ucp_ep_h> endpoints_;
