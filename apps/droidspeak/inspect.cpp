@@ -190,12 +190,16 @@ json describe_cache(const std::filesystem::path& path) {
 }
 
 // Those of one rank in the configuration: `r` must be that of the tensors. Reads all values.
+// (PEFT stacks the factors of `target_parameters`: as many ranks as there are experts.)
 void check_adapter(const SafetensorsFile& file, const JsonFields& config) {
   const int64_t rank = config.get_int("r", 1, 65536);
   const auto ranks = config.find_object("rank_pattern");  // PEFT writes an empty one
-  const bool has_one_rank = !ranks || ranks->keys().empty();
+  const bool has_one_rank =
+      (!ranks || ranks->keys().empty()) && config.is_blank("target_parameters");
   for (const FileTensor& tensor : file.tensors()) {
-    const bool is_factor = tensor.name.ends_with("lora_A.weight") && tensor.shape.size() == 2;
+    const bool is_factor = (tensor.name.ends_with("lora_A.weight") ||
+                            tensor.name.ends_with("lora_A.default.weight")) &&
+                           tensor.shape.size() == 2;
     if (is_factor && has_one_rank && tensor.shape[0] != rank) {
       throw Failure(ErrorCode::kDataCorrupt,
                     fmt::format("{}: tensor \"{}\" has rank {}: r of adapter_config.json is {}",

@@ -26,7 +26,7 @@ Result<void> AdapterRegistry::may_add(const std::string& name, IfTaken if_taken)
                                num_adapters, max_adapters_));
   }
   const int64_t former = num_former();
-  if (former < max_adapters_) return {};
+  if (former == 0 || former < max_adapters_) return {};
   return Error{
       ErrorCode::kExhausted,
       fmt::format("adapter \"{}\": requests in flight use {} adapters that were replaced or "

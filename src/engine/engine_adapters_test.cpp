@@ -160,6 +160,14 @@ TEST_F(EngineAdapters, SoManyAreLoaded) {
   EXPECT_TRUE(engine.load_adapter("delta", other()));
 }
 
+TEST_F(EngineAdapters, WhereNoneMayBeLoadedThoseThatAreThereCanBeReplaced) {
+  EngineOptions options = tiny_options();
+  options.max_adapters = 0;
+  Engine engine(family_.ops(), family_.file(), options);
+  EXPECT_FALSE(engine.load_adapter("gamma", other()));
+  EXPECT_TRUE(engine.load_adapter("alpha", other()));
+}
+
 // What requests in flight hold is memory too, whether its name was replaced or unloaded.
 TEST_F(EngineAdapters, ThoseThatRequestsStillUseCount) {
   EngineOptions options = tiny_options();

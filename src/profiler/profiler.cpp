@@ -503,11 +503,11 @@ class ProfileRun {
     save_after(kSaveSeconds);
   }
 
-  static std::filesystem::path new_maps(const PlanBook& book) {
-    return book.maps_file.string() + ".new";
+  static std::filesystem::path new_file(const std::filesystem::path& path) {
+    return path.string() + ".new";
   }
 
-  // Maps first, a moment before the book that names them: until then what was there holds together.
+  // Maps and book change together, when both are written: until then what was there holds together.
   PlanBook write_results() {
     PlanBook book = make_plan_book(record_, book_source());
     bool has_translated =
@@ -527,13 +527,14 @@ class ProfileRun {
       TranslationMaps maps{solve_kv(kAll),
                            fit_->solve(Kind::kInput, kAll, record_.shapes->inputs, layers)};
       book.maps_file = std::filesystem::path(out).replace_extension(".safetensors");
-      save_translation(new_maps(book), maps);
-      book.maps_digest = digest_of_maps(new_maps(book));
+      save_translation(new_file(book.maps_file), maps);
+      book.maps_digest = digest_of_maps(new_file(book.maps_file));
     }
     book.profile_seconds = seconds_before_ + watch_.ms() / 1000;
     write_plots(out, book);
-    if (book.maps_digest) std::filesystem::rename(new_maps(book), book.maps_file);
-    save_plan_book(out, book);
+    save_plan_book(new_file(out), book);
+    if (book.maps_digest) std::filesystem::rename(new_file(book.maps_file), book.maps_file);
+    std::filesystem::rename(new_file(out), out);
     folder_.remove();
     return book;
   }

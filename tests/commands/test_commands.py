@@ -145,8 +145,9 @@ def test_inspect_compares_an_adapters_rank_with_its_tensors(program, tmp_path):
         (adapter / "adapter_config.json").write_text(json.dumps(config | fields | {"r": config["r"] + 1}))
         done = program.run("inspect", adapter)
         assert done.returncode == 1 and f"r of adapter_config.json is {config['r'] + 1}" in done.stderr
-    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": config["r"] + 1, "rank_pattern": {"q_proj": config["r"]}}))
-    assert program.run("inspect", adapter).returncode == 0
+    for fields in ({"rank_pattern": {"q_proj": config["r"]}}, {"target_parameters": ["mlp.experts.down_proj"]}):
+        (adapter / "adapter_config.json").write_text(json.dumps(config | fields | {"r": config["r"] + 1}))
+        assert program.run("inspect", adapter).returncode == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
