@@ -69,7 +69,7 @@ gpu-bench: cuda-configure ## the 8B shape on the GPU, beside torch and transform
 	@cmake --build build-cuda -j $(JOBS) --target droidspeak
 	@bench/gpu/run.sh build-cuda
 
-lint: ## formatting, layering, thread safety, sizes
+lint: ## formatting, thread safety, sizes
 	@tools/setup lint
 	@tools/lint
 

@@ -151,6 +151,8 @@ def markdown(document):
     if document["reading"]:
         asked = [] if document["tokens"] == ASKED_TOKENS else [f"This is asked of {ASKED_TOKENS} tokens; the run has {document['tokens']}, so it decides nothing.", ""]
         lines += ["## What must hold", "", *asked, *check_table(document["checks"]), "", "## Time to first token on node 2", "", *reading_table(document["reading"]), ""]
+        if any(row["source"] == "peer" and any(done.endswith(" from remote") for done in row["done"]) for row in document["reading"]):
+            lines += ["Rows of source `peer` whose `done` says `remote` were served by Redis, which the server preferred: they say nothing of peers and decide nothing above.", ""]
     if document.get("faults"):
         lines += ["## When something goes wrong on the way", "", f"1 Gbit/s, plan {document['plans'][0]}; right is what full prefill or the plan answers ({FAULT_ANSWER_TOKENS} tokens), at most {MOST_BEYOND_MS:.0f} ms beyond full prefill.", "",
                   *fault_table(document["faults"]), ""]

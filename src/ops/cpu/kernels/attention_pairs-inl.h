@@ -5,8 +5,8 @@
 // Keys are taken in tiles, the blocks of the cache. Queries and keys are multiplied as integers of
 // 16 bits, and so are weights and values where a row sees all of a tile. Where it sees a part of
 // one, they are floats: the units of a tile's values depend on all of them, and those behind the
-// row may not be known yet. So a row's sums have the same bits whatever the other rows are, and
-// however a prompt is cut.
+// row may not be known yet. So a row's sums of finite values have the same bits whatever the other
+// rows are, and however a prompt is cut.
 #if defined(DROIDSPEAK_ATTENTION_PAIRS_TOGGLE) == defined(HWY_TARGET_TOGGLE)
 #ifdef DROIDSPEAK_ATTENTION_PAIRS_TOGGLE
 #undef DROIDSPEAK_ATTENTION_PAIRS_TOGGLE
@@ -199,7 +199,8 @@ class PrefillRows {
     }
   }
 
-  // A group of rows over a tile that some of them see all of; nothing changes for the others.
+  // A group of rows over a tile that some of them see all of; nothing that is
+  // finite changes for the others.
   void attend_in_pairs(KeyTile tile, int64_t first_row) const {
     const size_t vectors = vectors_of_group(first_row);
     score_keys(first_row, {0, kKeys});

@@ -403,23 +403,19 @@ void prefill(const AttentionProblem& problem, const PrefillTask& task) {
 
 // A cache of floats is for those who want their sums in floats.
 bool wants_floats(const AttentionProblem& problem) {
-  return problem.kv.dtype == DType::kF32;
-}
-
-bool is_for_pairs(const AttentionProblem& problem) {
-  return !wants_floats(problem) && problem.options.precision != Precision::kExact;
+  return problem.kv.dtype == DType::kF32 || problem.options.precision == Precision::kExact;
 }
 
 int32_t pair_prefill_rows(const AttentionProblem& problem) {
-  return is_for_pairs(problem) ? pairs::rows_of_task(problem) : prefill_rows(problem);
+  return wants_floats(problem) ? prefill_rows(problem) : pairs::rows_of_task(problem);
 }
 
 size_t pair_prefill_scratch_bytes(const AttentionProblem& problem) {
-  return is_for_pairs(problem) ? pairs::scratch_bytes(problem) : prefill_scratch_bytes(problem);
+  return wants_floats(problem) ? prefill_scratch_bytes(problem) : pairs::scratch_bytes(problem);
 }
 
 void pair_prefill(const AttentionProblem& problem, const PrefillTask& task) {
-  is_for_pairs(problem) ? pairs::PrefillRows(problem, task).run() : prefill(problem, task);
+  wants_floats(problem) ? prefill(problem, task) : pairs::PrefillRows(problem, task).run();
 }
 
 int32_t amx_prefill_rows(const AttentionProblem& problem) {
