@@ -35,7 +35,8 @@ void add_rows(Batch& batch, const Step::Work& work) {
   BatchSlice slice{{.first_row = batch.num_rows(),
                     .num_rows = work.num_tokens,
                     .first_position = sequence.num_computed,
-                    .blocks = sequence.blocks.blocks()},
+                    .blocks = sequence.blocks.blocks(),
+                    .answer_begin = sequence.prompt_tokens},
                    sequence.variant->adapter.get(),
                    is_complete ? 1 : 0};
   if (sequence.is_looking(Looking::Stage::kDraft)) {

@@ -33,9 +33,7 @@ std::set<int32_t> stops_of(const Batch& batch) {
 // Whether Transformer::forward_layers() may repeat what it did for other batches.
 bool can_repeat(const Batch& batch) {
   return batch.transformer->config().experts.count == 0 &&
-         std::ranges::all_of(batch.slices, [](const BatchSlice& slice) {
-           return slice.sequence.num_rows == 1 && slice.mass == nullptr;
-         });
+         std::ranges::all_of(batch.slices, &BatchSlice::is_decoded);
 }
 
 // What the row gives is its best logit, whatever came before.

@@ -122,7 +122,6 @@ TEST_F(EngineGrammarTest, ForcedTextIsDraftedAndChangesNothing) {
       EXPECT_EQ(fast[i].finished->reason, slow[i].finished->reason) << i;
       EXPECT_EQ(fast[i].finished->stop_token, slow[i].finished->stop_token) << i;
       ASSERT_EQ(fast[i].sampled.size(), slow[i].sampled.size());
-      if (num_blocks < 64) continue;  // a preempted answer's bits depend on when it was
       for (size_t t = 0; t < fast[i].sampled.size(); ++t)
         EXPECT_EQ(fast[i].sampled[t].logprob, slow[i].sampled[t].logprob) << i << " " << t;
     }

@@ -110,6 +110,57 @@ TEST(Engine, PreemptionDoesNotChangeSampledOutput) {
 }
 
 // Not only the tokens: every bit of what they were chosen from.
+void expect_same_logprobs(const Outcome& some, const Outcome& other) {
+  ASSERT_EQ(some.tokens, other.tokens);
+  for (size_t t = 0; t < some.sampled.size(); ++t) {
+    EXPECT_EQ(some.sampled[t].logprob, other.sampled[t].logprob) << "token " << t;
+    for (size_t k = 0; k < some.sampled[t].top.size(); ++k)
+      EXPECT_EQ(some.sampled[t].top[k].logprob, other.sampled[t].top[k].logprob);
+  }
+}
+
+TEST(Engine, LogprobsDoNotDependOnPreemption) {
+  TinyFamily family;
+  auto run = [&](int32_t num_blocks) {
+    Engine engine(family.ops(), family.file(), tiny_options(num_blocks));
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 9; ++i) {
+      GenerationRequest request{.model = kNames[i % 3],
+                                .prompt = random_prompt(i, 20 + 40 * static_cast<int32_t>(i % 4)),
+                                .max_tokens = 150,
+                                .num_top_logprobs = 5};
+      streams.push_back(std::move(engine.submit(request)).take_or_throw());
+    }
+    std::vector<Outcome> outcomes;
+    for (auto& stream : streams) outcomes.push_back(collect(*stream));
+    EXPECT_EQ(engine.metrics().preemptions > 0, num_blocks < 64);
+    return outcomes;
+  };
+  const std::vector<Outcome> calm = run(64);
+  const std::vector<Outcome> busy = run(8);
+  for (size_t i = 0; i < calm.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same_logprobs(busy[i], calm[i]);
+  }
+}
+
+// A hit of all but the last token leaves a single row of the prompt to be read.
+TEST(Engine, LogprobsDoNotDependOnWhatIsCached) {
+  TinyFamily family;
+  Engine engine(family.ops(), family.file(), tiny_options());
+  for (int32_t size : {65, 66, 128, 129, 193}) {
+    SCOPED_TRACE(size);
+    const GenerationRequest request{.model = "base",
+                                    .prompt = random_prompt(static_cast<uint32_t>(size), size),
+                                    .max_tokens = 8,
+                                    .num_top_logprobs = 5};
+    const Outcome first = generate(engine, request);
+    const Outcome again = generate(engine, request);
+    EXPECT_EQ(again.report.cached_tokens, (size - 1) / 64 * 64);
+    expect_same_logprobs(again, first);
+  }
+}
+
 TEST(Engine, LogprobsDoNotDependOnTheBatch) {
   TinyFamily family;
   std::vector<GenerationRequest> requests;
@@ -132,12 +183,8 @@ TEST(Engine, LogprobsDoNotDependOnTheBatch) {
     streams.push_back(std::move(engine.submit(request)).take_or_throw());
   for (size_t i = 0; i < streams.size(); ++i) {
     Outcome batched = collect(*streams[i]);
-    ASSERT_EQ(batched.tokens, alone[i].tokens) << i;
-    for (size_t t = 0; t < batched.sampled.size(); ++t) {
-      EXPECT_EQ(batched.sampled[t].logprob, alone[i].sampled[t].logprob) << i << " " << t;
-      for (size_t k = 0; k < batched.sampled[t].top.size(); ++k)
-        EXPECT_EQ(batched.sampled[t].top[k].logprob, alone[i].sampled[t].top[k].logprob);
-    }
+    SCOPED_TRACE(i);
+    expect_same_logprobs(batched, alone[i]);
   }
 }
 

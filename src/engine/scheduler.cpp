@@ -6,18 +6,6 @@
 #include "base/check.h"
 
 namespace droidspeak {
-namespace {
-
-// How much of a prompt is taken. A single row has its attention summed like a decoded one, in
-// another order, so no cut makes one: where cuts fall depends on what else runs, the answer must
-// not.
-int32_t chunk_rows(int32_t num_missing, int32_t budget) {
-  if (num_missing <= budget) return num_missing;
-  int32_t rows = num_missing - budget == 1 ? budget - 1 : budget;
-  return rows > 1 ? rows : 0;
-}
-
-}  // namespace
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->blocks.capacity_tokens() >= sequence->num_tokens(),
@@ -79,8 +67,7 @@ void Scheduler::add_prefills(Step& step) {
     if (sequence->is_decoding()) continue;
     switch (sequence->next()) {
       case Sequence::Next::kRows: {
-        int32_t rows = chunk_rows(sequence->num_missing(), budget);
-        if (rows == 0) return;
+        int32_t rows = std::min(sequence->num_missing(), budget);
         step.rows.push_back({sequence.get(), rows});
         budget -= rows;
         break;
@@ -109,7 +96,7 @@ void Scheduler::add_follow(Step& step) {
   for (const auto& sequence : running_) {
     if (!sequence->can_follow()) continue;
     step.follows.push_back(
-        {sequence.get(), chunk_rows(sequence->num_missing(), options_.chunk_tokens)});
+        {sequence.get(), std::min(sequence->num_missing(), options_.chunk_tokens)});
     return;
   }
 }

@@ -153,26 +153,6 @@ TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
   EXPECT_TRUE(teaches({work_of(*decoding[0], 60)}));
 }
 
-TEST(Scheduler, NeverCutsAPromptDownToOneRow) {
-  for (int32_t prompt_tokens = 1; prompt_tokens < 400; ++prompt_tokens) {
-    BlockPool pool(64);
-    Scheduler scheduler(pool, {.chunk_tokens = 96});
-    int32_t first_tokens = 95 + prompt_tokens % 3 * 96;  // leaves 1, 1 and 0 of a step's budget
-    add(scheduler, pool, make_sequence(1, first_tokens, 1));
-    add(scheduler, pool, make_sequence(2, prompt_tokens, 1));
-    for (int steps = 0; scheduler.num_running() > 0; ++steps) {
-      ASSERT_LT(steps, 20) << prompt_tokens;
-      Step step = scheduler.next_step();
-      for (const Step::Work& work : step.rows)
-        EXPECT_TRUE(work.num_tokens > 1 || work.sequence->prompt_tokens == 1) << prompt_tokens;
-      std::vector<const Sequence*> finished = execute(step);
-      scheduler.remove_if([&](const Sequence& sequence) {
-        return std::ranges::find(finished, &sequence) != finished.end();
-      });
-    }
-  }
-}
-
 TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {
   BlockPool pool(3);
   Scheduler scheduler(pool, {.chunk_tokens = 512});

@@ -2,6 +2,7 @@
 // has.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -40,6 +41,12 @@ struct SequenceSlice {
   int32_t first_position = 0;  // not used where there are `positions`
   std::span<const int32_t> blocks;
   std::span<const int32_t> positions = {};  // [num_rows] ascending, or empty
+  // Rows of an answer look at what is before them in another order than those of a prompt, so a
+  // prompt that is read again with the answer behind it says where that begins. kAlone: a row that
+  // comes alone is an answer's. (On a GPU the order depends on the batch anyway.)
+  int32_t answer_begin = kAlone;
+
+  static constexpr int32_t kAlone = -1;
 
   int32_t position(int32_t row) const {
     return positions.empty() ? first_position + row : positions[static_cast<size_t>(row)];
@@ -48,12 +55,23 @@ struct SequenceSlice {
   // Positions that the last row sees.
   int32_t length() const { return num_rows == 0 ? first_position : position(num_rows - 1) + 1; }
 
+  // Leading rows that are a prompt's.
+  int32_t num_prompt_rows() const {
+    if (answer_begin == kAlone) return num_rows == 1 ? 0 : num_rows;
+    if (positions.empty()) return std::clamp(answer_begin - first_position, 0, num_rows);
+    return static_cast<int32_t>(std::ranges::lower_bound(positions, answer_begin) -
+                                positions.begin());
+  }
+
   // Whether the rows leave no position out.
   bool is_contiguous() const { return positions.empty() || position(0) + num_rows == length(); }
 
   // The last `count` of the rows, which lie from `row` on in another batch.
   SequenceSlice last_rows(int32_t count, int64_t row) const {
-    SequenceSlice last{row, count, first_position + num_rows - count, blocks};
+    SequenceSlice last = *this;
+    last.first_row = row;
+    last.num_rows = count;
+    last.first_position += num_rows - count;
     if (!positions.empty()) last.positions = positions.last(static_cast<size_t>(count));
     return last;
   }

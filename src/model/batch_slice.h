@@ -27,6 +27,11 @@ struct BatchSlice {
   const AttentionMass* mass = nullptr;  // of the last row, which is an output row; null: not wanted
   int32_t base_rows = 0;                // so many leading rows run without the adapter
 
+  // A row of an answer, alone and with nothing else to be found out.
+  bool is_decoded() const {
+    return sequence.num_rows == 1 && sequence.num_prompt_rows() == 0 && mass == nullptr;
+  }
+
   // The adapter applies from this position on.
   void activate_from(int32_t position) {
     const int32_t num_rows = sequence.num_rows;

@@ -12,6 +12,12 @@ int32_t output_rows(const BatchSlice& slice) {
   return std::min(slice.output_rows, slice.sequence.num_rows);
 }
 
+// In the last layer a prompt's last row is summed alone, however many rows come before it.
+bool ends_prompt_alone(const BatchSlice& slice) {
+  return slice.output_rows == 1 && slice.sequence.num_rows == 1 &&
+         slice.sequence.num_prompt_rows() == 1;
+}
+
 // body(slice, its first wanted row in the batch, that row's place among all wanted rows).
 template <class Body>
 void for_each_output(std::span<const BatchSlice> slices, const Body& body) {
@@ -93,8 +99,9 @@ void Transformer::forward_layers(LayerRange range,
   bool wants_all = true;
   for (const BatchSlice& slice : slices) {
     check(slice.sequence.length() <= max_positions_, "positions within the RoPE table");
-    is_decode = is_decode && slice.sequence.num_rows == 1 && slice.mass == nullptr;
-    wants_all = wants_all && output_rows(slice) == slice.sequence.num_rows;
+    is_decode = is_decode && slice.is_decoded();
+    wants_all =
+        wants_all && output_rows(slice) == slice.sequence.num_rows && !ends_prompt_alone(slice);
   }
   const bool has_output_layer = range.end == config().num_layers && !wants_all && !is_decode;
   set_sequences(slices, sequence_slices_);
@@ -228,8 +235,10 @@ void Transformer::output_layer(std::span<const BatchSlice> slices,
     const int32_t count = output_rows(slice);
     ops_.copy(all_qkv.row_range(from, from + count), qkv.row_range(to, to + count));
     ops_.copy(hidden.row_range(from, from + count), wanted.row_range(to, to + count));
-    output_slices_.push_back({slice.sequence.last_rows(count, to), slice.adapter,
-                              BatchSlice::kAllRows, slice.mass, slice.base_rows_of_last(count)});
+    SequenceSlice last = slice.sequence.last_rows(count, to);
+    if (slice.output_rows == 1) last.answer_begin = SequenceSlice::kAlone;
+    output_slices_.push_back(
+        {last, slice.adapter, BatchSlice::kAllRows, slice.mass, slice.base_rows_of_last(count)});
   });
   set_sequences(output_slices_, sequence_slices_);
   attention_block(layer, output_slices_, kv.layer(layer), qkv, wanted);

@@ -115,7 +115,7 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
         hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
-    BatchSlice slice{{0, rows, first, table.blocks()}, job.receiver->adapter.get()};
+    BatchSlice slice{{0, rows, first, table.blocks(), {}, total}, job.receiver->adapter.get()};
     slice.output_rows = std::max(0, first + rows - std::min(job.first_output, total - 1));
     slice.activate_from(active_from);
     if (first + rows == total) slice.mass = mass;
@@ -182,7 +182,7 @@ void PromptRunner::read(std::span<const int32_t> tokens,
     auto from = [&](int32_t position) {
       return std::ranges::lower_bound(some, position) - some.begin();
     };
-    BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
+    BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some, total},
                      job.receiver->adapter.get(),
                      static_cast<int32_t>(std::ssize(some) - from(first_output))};
     slice.activate_from(activation_in(job.receiver->adapter.get(), tokens));

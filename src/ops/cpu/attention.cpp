@@ -18,7 +18,7 @@ struct Task {
 
 // The partial results of one query head of a decoded row, merged when all of them are there.
 struct Merge {
-  const SequenceSlice* slice;
+  int64_t row;
   int32_t head;
   int64_t first_partial;
   int64_t num_partials;
@@ -31,11 +31,9 @@ class Attention {
 
   void run(std::span<const SequenceSlice> slices) {
     for (const SequenceSlice& slice : slices) {
-      if (slice.num_rows == 1) {
-        add_decode(slice);
-      } else {
-        add_prefill(slice);
-      }
+      const int32_t num_prompt_rows = slice.num_prompt_rows();
+      add_prefill(slice, num_prompt_rows);
+      for (int32_t row = num_prompt_rows; row < slice.num_rows; ++row) add_decode(slice, row);
     }
     std::stable_sort(tasks_.begin(), tasks_.end(),
                      [](const Task& a, const Task& b) { return a.cost > b.cost; });
@@ -69,11 +67,13 @@ class Attention {
     return std::max<int64_t>(1, kMergeWork / (partials * problem_.kv.head_dim));
   }
 
-  void add_prefill(const SequenceSlice& slice) {
+  // Its first `num_rows` rows.
+  void add_prefill(const SequenceSlice& slice, int32_t num_rows) {
+    if (num_rows == 0) return;
     has_prefill_ = true;
     const int32_t step = context_.kernels.prefill_rows(problem_);
-    for (int32_t begin = 0; begin < slice.num_rows; begin += step) {
-      const int32_t end = std::min(begin + step, slice.num_rows);
+    for (int32_t begin = 0; begin < num_rows; begin += step) {
+      const int32_t end = std::min(begin + step, num_rows);
       const int64_t keys = slice.position(end - 1) + 1 - problem_.first_key(slice.position(begin));
       for (int32_t head = 0; head < problem_.kv.num_kv_heads; ++head) {
         tasks_.push_back({.cost = keys * ((end - begin) * problem_.group() + 8),
@@ -84,8 +84,8 @@ class Attention {
     }
   }
 
-  void add_decode(const SequenceSlice& slice) {
-    const int32_t position = slice.position(0);
+  void add_decode(const SequenceSlice& slice, int32_t row) {
+    const int32_t position = slice.position(row);
     const int64_t first_partial = num_partials_;
     for (int32_t key = problem_.first_key(position); key <= position;) {
       const int32_t end = std::min(position + 1, (key / kBlockTokens + 1) * kBlockTokens);
@@ -93,13 +93,15 @@ class Attention {
                         .is_decode = true,
                         .prefill = {},
                         .decode = {.slice = &slice,
+                                   .row = slice.first_row + row,
                                    .key_begin = key,
                                    .key_end = end,
                                    .partial_index = num_partials_++}});
       key = end;
     }
     for (int32_t head = 0; head < problem_.options.num_heads; ++head) {
-      merges_.push_back({&slice, head, first_partial, num_partials_ - first_partial});
+      merges_.push_back(
+          {slice.first_row + row, head, first_partial, num_partials_ - first_partial});
     }
   }
 
@@ -123,7 +125,7 @@ class Attention {
                             .count = merge.num_partials,
                             .head_dim = dim,
                             .sink = problem_.sink(merge.head)},
-                           problem_.out.f32_row(merge.slice->first_row) + merge.head * dim);
+                           problem_.out.f32_row(merge.row) + merge.head * dim);
   }
 
   const AttentionContext& context_;

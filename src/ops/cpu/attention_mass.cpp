@@ -28,7 +28,7 @@ void add_attention_mass(const AttentionContext& context,
   std::vector<DecodeTask> tasks;
   for (int32_t key = problem.first_key(position); key <= position;) {
     const int32_t end = std::min(position + 1, (key / kBlockTokens + 1) * kBlockTokens);
-    tasks.push_back({.slice = &slice, .key_begin = key, .key_end = end});
+    tasks.push_back({.slice = &slice, .row = slice.first_row, .key_begin = key, .key_end = end});
     key = end;
   }
   auto* memory = reinterpret_cast<float*>(context.scratch.shared(

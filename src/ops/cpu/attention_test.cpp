@@ -319,13 +319,33 @@ TEST_F(AttentionTest, ChunkedPrefillEqualsWholePrefillToTheBit) {
       SCOPED_TRACE(name_of(named.set));
       const Floats whole = batch.run(*named.ops);
       Floats chunks(whole.size(), 0.0f);
-      for (int32_t begin : {0, 100, 117, 250}) {
-        const int32_t end = begin == 0 ? 100 : begin == 100 ? 117 : begin == 117 ? 250 : 300;
-        const SequenceSlice slice{begin, end - begin, begin, batch.blocks[0]};
+      const std::vector<int32_t> cuts = {0, 100, 101, 117, 250, 299, 300};
+      for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
+        const SequenceSlice slice{
+            cuts[cut], cuts[cut + 1] - cuts[cut], cuts[cut], batch.blocks[0], {}, 300};
         const Floats part = batch.run(*named.ops, {&slice, 1});
         for (size_t i = 0; i < part.size(); ++i) chunks[i] += part[i];
       }
       EXPECT_EQ(chunks, whole);
+    }
+  }
+}
+
+// As when each of them comes alone, whatever comes with them.
+TEST_F(AttentionTest, RowsOfAnAnswerEqualDecodedOnesToTheBit) {
+  for (const AttentionCase& c : windowed()) {
+    Batch batch(*this, c, DType::kF16, {{0, 300}});
+    for (const NamedOps& named : all_ops(*device_, 2)) {
+      SCOPED_TRACE(name_of(named.set));
+      const SequenceSlice prompt{0, 200, 0, batch.blocks[0]};
+      Floats apart = batch.run(*named.ops, {&prompt, 1});
+      for (int32_t row = 200; row < 300; ++row) {
+        const SequenceSlice decoded{row, 1, row, batch.blocks[0]};
+        const Floats alone = batch.run(*named.ops, {&decoded, 1});
+        for (size_t i = 0; i < apart.size(); ++i) apart[i] += alone[i];
+      }
+      const SequenceSlice together{0, 300, 0, batch.blocks[0], {}, 200};
+      EXPECT_EQ(batch.run(*named.ops, {&together, 1}), apart);
     }
   }
 }

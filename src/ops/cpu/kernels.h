@@ -163,10 +163,11 @@ struct PrefillTask {
   std::byte* scratch = nullptr;
 };
 
-// One query row over keys [key_begin, key_end) of one block, all heads: a block's K and its V are
-// read front to back.
+// A query row of the batch over keys [key_begin, key_end) of one block of its sequence, all heads:
+// a block's K and its V are read front to back.
 struct DecodeTask {
   const SequenceSlice* slice = nullptr;
+  int64_t row = 0;
   int32_t key_begin = 0;
   int32_t key_end = 0;
   int64_t partial_index = 0;

@@ -191,7 +191,7 @@ void score_heads(
     D d, const AttentionProblem& problem, const DecodeTask& task, int32_t head, float* scores) {
   const KvLayerView& kv = problem.kv;
   const int64_t dim = kv.head_dim;
-  const float* query = problem.qkv.f32_row(task.slice->first_row) + head * dim;
+  const float* query = problem.qkv.f32_row(task.row) + head * dim;
   float* partial = task.partial + head * partial_stride(kv.head_dim);
   // The place of the sums holds the scaled queries until the values come.
   convert_row(query, kHeads * dim, problem.options.scale * kLog2E, partial);
