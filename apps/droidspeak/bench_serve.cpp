@@ -208,7 +208,9 @@ void add_trace_options(CLI::App& command, TraceOptions& trace) {
   command.add_option("--max-tokens", trace.max_tokens, "Length of an answer")
       ->check(above_zero())
       ->capture_default_str();
-  command.add_option("--seed", trace.seed, "Of arrivals and lengths")->capture_default_str();
+  command.add_option("--seed", trace.seed, "Of arrivals and lengths")
+      ->check(whole_seed())
+      ->capture_default_str();
 }
 
 void add_options(CLI::App& command, BenchServeOptions& options) {

@@ -36,6 +36,13 @@ struct CommonOptions {
 // Bounds of options; those of CLI11 tell the largest double, digit by digit.
 CLI::Validator above_zero();
 CLI::Validator not_negative();
+// CLI11 takes what is out of range for the nearest number that is not.
+CLI::Validator whole_seed();
+// `expected`: "a path".
+CLI::Validator not_empty(const char* expected);
+
+// Throws for a plan that takes something from a sender where none is named.
+void check_plan_has_sender(const std::string& plan, const std::string& sender);
 
 // Flags of every command that runs a model.
 void add_model_options(CLI::App& command, CommonOptions& options);

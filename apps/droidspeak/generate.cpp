@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 
@@ -229,17 +228,6 @@ void run_generate(const GenerateOptions& options) {
   print_json(out);
 }
 
-// CLI11 takes what is out of range for the nearest number that is not.
-CLI::Validator whole_seed() {
-  return {[](const std::string& text) {
-            uint64_t seed = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-            const bool is_whole = error == std::errc() && end == text.data() + text.size();
-            return is_whole ? "" : fmt::format("{} is not 0 to 18446744073709551615", text);
-          },
-          "UINT64"};
-}
-
 void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   SamplingOptions& sampling = options.sampling;
   command.add_option("--max-tokens", options.max_tokens, "Longest answer in tokens")
@@ -273,8 +261,9 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   command.add_option("--seed", sampling.seed, "Random seed")
       ->check(whole_seed())
       ->capture_default_str();
-  command.add_option("--stop", options.stops,
-                     "Text that ends the answer (may be given several times)");
+  command
+      .add_option("--stop", options.stops, "Text that ends the answer (may be given several times)")
+      ->check(not_empty("a text"));
   command
       .add_option("--logprobs", options.num_logprobs,
                   "With --json: log probabilities and this many alternatives")
@@ -315,6 +304,7 @@ void add_generate(CLI::App& app) {
   command->callback([options, command, prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0)
       throw CLI::RequiredError("--prompt or --prompt-file");
+    check_plan_has_sender(options->plan, options->sender);
     run_generate(*options);
   });
 }

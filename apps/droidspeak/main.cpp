@@ -1,3 +1,4 @@
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -36,6 +37,29 @@ CLI::Validator not_negative() {
   return bounded("NONNEGATIVE", "0 or a number above it", [](double value) { return value >= 0; });
 }
 
+CLI::Validator whole_seed() {
+  return {[](const std::string& text) {
+            uint64_t seed = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+            const bool is_whole = error == std::errc() && end == text.data() + text.size();
+            return is_whole ? "" : fmt::format("{} is not 0 to 18446744073709551615", text);
+          },
+          "UINT64"};
+}
+
+CLI::Validator not_empty(const char* expected) {
+  auto describe = [expected](const std::string& value) {
+    return value.empty() ? fmt::format("an empty value; expected {}", expected) : "";
+  };
+  return {describe, ""};
+}
+
+void check_plan_has_sender(const std::string& plan, const std::string& sender) {
+  if (!sender.empty() || plan == "auto" || plan == "full") return;
+  throw CLI::ValidationError(fmt::format("--plan {}", plan),
+                             "without --sender there is nothing to reuse; expected auto or full");
+}
+
 void add_output_options(CLI::App& command, CommonOptions& options) {
   command.add_flag("--json", options.wants_json, "One JSON document on stdout; logs on stderr");
   command.add_option("--threads", options.threads, "CPU threads (0: one per core)")
@@ -69,7 +93,8 @@ void add_remote_options(CLI::App& command, CommonOptions& options) {
                   "K/V in the remote tier: as it is, in 8 bits, coded in 3.2 bits, or whichever is "
                   "fastest over the link")
       ->check(CLI::IsMember({"auto", "raw", "int8", "coded"}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(remote);
   command
       .add_option("--peer-listen", options.peer_listen,
                   "HOST:PORT by which other nodes of the family reach this one: they read from its "
@@ -101,15 +126,17 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
       ->capture_default_str();
   command.add_option("--cache-memory", options.cache_memory, "Host tier of the cache store")
       ->capture_default_str();
-  command.add_option("--cache-dir", options.cache_dir,
-                     "Disk tier of the cache store (none: no disk tier)");
+  auto* folder = command.add_option("--cache-dir", options.cache_dir,
+                                    "Disk tier of the cache store (none: no disk tier)");
   command.add_option("--cache-disk", options.cache_disk, "Size of the disk tier")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(folder);
   command
       .add_option("--cache-format", options.cache_format,
                   "K/V on disk: as it is, in 8 bits (half the size), or coded (a fifth)")
       ->check(CLI::IsMember({"raw", "int8", "coded"}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(folder);
   add_remote_options(command, options);
   command.add_option("--kv-dtype", options.kv_dtype, "Type of K/V values")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))

@@ -174,7 +174,10 @@ void add_score(CLI::App& app) {
   command->footer(
       "Example: droidspeak score --model qa --file text.txt --sender base --context-tokens 1024 "
       "--plan 0,16,24");
-  command->callback([options] { run_score(*options); });
+  command->callback([options] {
+    check_plan_has_sender(options->plan, options->sender);
+    run_score(*options);
+  });
 }
 
 }  // namespace droidspeak

@@ -49,9 +49,7 @@ struct ServeOptions {
 
 // An empty value would mean the same as none: a server without keys or TLS where they were asked
 // for.
-const CLI::Validator kNotEmpty(
-    [](const std::string& value) { return value.empty() ? "an empty value; expected a path" : ""; },
-    "");
+const CLI::Validator kNotEmpty = not_empty("a path");
 
 void add_options(CLI::App& command, ServeOptions& options) {
   add_model_options(command, options.common);
@@ -177,6 +175,11 @@ std::vector<ApiKey> checked_api_keys(const ServeOptions& options) {
     throw Failure(ErrorCode::kInvalidArgument,
                   "--protect-metrics: there is no key to ask for; expected one from --admin-key, "
                   "--api-key, --api-key-file or the environment");
+  }
+  if (options.shares_between_keys && keys.empty()) {
+    throw CLI::ValidationError("--share-between-keys",
+                               "there are no keys; expected some from --api-key, --api-key-file "
+                               "or the environment");
   }
   return keys;
 }

@@ -1,5 +1,6 @@
 #include "base/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace droidspeak {
@@ -83,6 +84,14 @@ bool is_incomplete_utf8_char(std::string_view text) {
     if (!is_continuation(static_cast<uint8_t>(text[i]))) return false;
   }
   return true;
+}
+
+size_t count_characters(std::string_view text) {
+  size_t count = 0;
+  for (size_t position = 0; position < text.size(); ++count) {
+    position += std::max(utf8_char_at(text, position).bytes, uint32_t{1});
+  }
+  return count;
 }
 
 void append_utf8(std::string& text, uint32_t code_point) {

@@ -26,6 +26,9 @@ size_t invalid_utf8_run(std::string_view text, size_t position);
 // True when `text` is the start of a valid character that needs more bytes.
 bool is_incomplete_utf8_char(std::string_view text);
 
+// Every byte that is part of no valid character counts as one.
+size_t count_characters(std::string_view text);
+
 void append_utf8(std::string& text, uint32_t code_point);
 
 // Unicode White_Space.

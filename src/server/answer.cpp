@@ -121,8 +121,10 @@ HttpResponse answer_whole(const HttpRequest& request,
     auto& piece = std::get<ChoicePiece>(*event);
     WholeChoice& choice = choices[static_cast<size_t>(piece.choice)];
     choice.text += piece.text;
-    if (has_logprobs)
+    if (has_logprobs) {
       std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
+      choice.offsets.insert(choice.offsets.end(), piece.offsets.begin(), piece.offsets.end());
+    }
     choice.finish = piece.finish.value_or(choice.finish);
     choice.stop = std::move(piece.stop);
   }

@@ -19,7 +19,8 @@ struct WholeChoice {
   std::string text;
   std::vector<SampledToken> tokens;  // only when their logprobs are wanted
   FinishReason finish = FinishReason::kStop;
-  std::string stop;  // the stop string that ended it
+  std::string stop;                  // the stop string that ended it
+  std::vector<size_t> offsets = {};  // of the tokens, in characters of the text
 };
 
 // One answer's look. The events are bytes of a stream, each with its empty line.

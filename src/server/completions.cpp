@@ -9,6 +9,7 @@
 #include "server/handlers.h"
 #include "server/openai/limits.h"
 #include "server/prompt_logprobs.h"
+#include "server/prompt_offsets.h"
 #include "server/read_body.h"
 
 namespace droidspeak {
@@ -34,18 +35,10 @@ std::string replace_invalid_utf8(std::string_view bytes) {
   return text;
 }
 
-// Characters, not bytes; every byte that is not UTF-8 shows as one replacement character.
-size_t count_characters(std::string_view text) {
-  size_t count = 0;
-  for (size_t position = 0; position < text.size(); ++count) {
-    position += std::max(utf8_char_at(text, position).bytes, uint32_t{1});
-  }
-  return count;
-}
-
 // A list of tokens, the first without logprob when it begins a prompt.
 struct ScoredTokens {
   std::vector<SampledToken> tokens;
+  std::vector<size_t> offsets;  // in characters of the choice's text
   bool has_unscored_first = false;
 };
 
@@ -54,7 +47,7 @@ class CompletionFormat final : public AnswerFormat {
   CompletionFormat(const Service& service, CompletionLook look, size_t num_choices)
       : service_(service),
         look_(std::move(look)),
-        offsets_(num_choices, 0),
+        answer_begins_(num_choices, 0),
         has_begun_(num_choices, false) {}
 
   const char* whole_object() const override { return "text_completion"; }
@@ -65,7 +58,7 @@ class CompletionFormat final : public AnswerFormat {
                     const Generation& generation,
                     int32_t index,
                     const WholeChoice& choice) override {
-    write(json, generation, {index, choice.text, choice.tokens, choice.finish, {}});
+    write(json, generation, {index, choice.text, choice.tokens, choice.finish, {}, choice.offsets});
   }
 
   std::vector<std::string> chunk_choices(const Generation& generation,
@@ -81,11 +74,15 @@ class CompletionFormat final : public AnswerFormat {
     bool shows_prompt = look_.is_echoed && !has_begun_[index];
     has_begun_[index] = true;
     ScoredTokens scored;
-    if (shows_prompt && look_.has_logprobs) scored = prompt_tokens(generation, piece.choice);
+    if (shows_prompt && look_.has_logprobs) {
+      scored = prompt_tokens(generation, piece.choice);
+      answer_begins_[index] = count_characters(prompt_text(index));
+    }
     scored.tokens.insert(scored.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    for (size_t offset : piece.offsets) scored.offsets.push_back(answer_begins_[index] + offset);
     json.begin_object().key("index").integer(piece.choice);
     json.key("text").text(shows_prompt ? prompt_text(index) + piece.text : piece.text);
-    write_logprobs(json, scored, offsets_[index]);
+    write_logprobs(json, scored);
     if (look_.prompt_logprobs) {
       json.key("prompt_logprobs");
       write_prompt_logprobs(json, service_, generation.prompt_logprobs(piece.choice),
@@ -104,16 +101,19 @@ class CompletionFormat final : public AnswerFormat {
     return look_.prompt_texts[choice / static_cast<size_t>(look_.num_choices)];
   }
 
-  static ScoredTokens prompt_tokens(const Generation& generation, int32_t choice) {
+  ScoredTokens prompt_tokens(const Generation& generation, int32_t choice) const {
     ScoredTokens scored;
     scored.has_unscored_first = true;
     scored.tokens.push_back({generation.request(choice).prompt->front(), 0, {}});
     const std::vector<SampledToken>& rest = generation.prompt_logprobs(choice);
     scored.tokens.insert(scored.tokens.end(), rest.begin(), rest.end());
+    PromptOffsets offsets(prompt_text(static_cast<size_t>(choice)));
+    for (const SampledToken& token : scored.tokens)
+      scored.offsets.push_back(offsets.push(service_.token_bytes(token.token)));
     return scored;
   }
 
-  void write_logprobs(JsonWriter& json, const ScoredTokens& scored, size_t& offset) const {
+  void write_logprobs(JsonWriter& json, const ScoredTokens& scored) const {
     json.key("logprobs");
     if (!look_.has_logprobs) {
       json.null();
@@ -141,10 +141,7 @@ class CompletionFormat final : public AnswerFormat {
       }
     }
     json.end_array().key("text_offset").begin_array();
-    for (const SampledToken& token : scored.tokens) {
-      json.unsigned_integer(offset);
-      offset += count_characters(service_.token_bytes(token.token));
-    }
+    for (size_t offset : scored.offsets) json.unsigned_integer(offset);
     json.end_array().end_object();
   }
 
@@ -166,7 +163,7 @@ class CompletionFormat final : public AnswerFormat {
 
   const Service& service_;
   const CompletionLook look_;
-  std::vector<size_t> offsets_;  // characters of each choice's text so far
+  std::vector<size_t> answer_begins_;  // behind the prompts' characters, where they are shown
   std::vector<bool> has_begun_;
 };
 

@@ -158,6 +158,7 @@ std::optional<GenerationEvent> Generation::add_token(size_t index, SampledToken 
   int32_t id = token.token;
   choice.held_tokens.push_back(std::move(token));
   std::string text = choice.detokenizer.push(id);
+  choice.held_offsets.push_back(choice.detokenizer.last_offset());
   StopStrings::Output output;
   if (++choice.num_tokens <= min_tokens_) {
     output.text = std::move(text);
@@ -174,7 +175,8 @@ std::optional<GenerationEvent> Generation::add_token(size_t index, SampledToken 
                      std::move(output.text),
                      std::exchange(choice.held_tokens, {}),
                      std::nullopt,
-                     {}};
+                     {},
+                     std::exchange(choice.held_offsets, {})};
 }
 
 GenerationEvent Generation::finish(size_t index, std::string text, FinishReason reason) {
@@ -183,8 +185,12 @@ GenerationEvent Generation::finish(size_t index, std::string text, FinishReason 
   choice.is_finished = true;
   ++num_finished_;
   --num_running_;
-  return ChoicePiece{static_cast<int32_t>(index), std::move(text),
-                     std::exchange(choice.held_tokens, {}), reason, std::move(choice.stop)};
+  return ChoicePiece{static_cast<int32_t>(index),
+                     std::move(text),
+                     std::exchange(choice.held_tokens, {}),
+                     reason,
+                     std::move(choice.stop),
+                     std::exchange(choice.held_offsets, {})};
 }
 
 GenerationEvent Generation::fail(Error error) {

@@ -28,6 +28,9 @@ struct ChoicePiece {
   std::vector<SampledToken> tokens;
   std::optional<FinishReason> finish;  // set in a choice's last piece
   std::string stop = {};               // the stop string that ended it; empty: none did
+  // Where each token begins, in characters of the choice's text; of those in a stop string, where
+  // that would be.
+  std::vector<size_t> offsets = {};
 };
 
 using GenerationEvent = std::variant<ChoicePiece, Error>;
@@ -93,7 +96,8 @@ class Generation {
     std::vector<SampledToken> prompt_logprobs;
     std::vector<float> embedding;
     std::vector<SampledToken> held_tokens;  // their text is not out yet
-    std::string stop;                       // the stop string that was found
+    std::vector<size_t> held_offsets;
+    std::string stop;  // the stop string that was found
     int32_t num_tokens = 0;
     bool shares_prompt = false;  // with the choice before
     bool is_finished = false;

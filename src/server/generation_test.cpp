@@ -105,6 +105,7 @@ TEST(Generation, HoldsTokensUntilTheirTextIsComplete) {
   auto piece = std::get<ChoicePiece>(*generation.next(milliseconds(0)));
   EXPECT_EQ(piece.text, "\xC3\xA4");
   EXPECT_EQ(piece.tokens.size(), 2u);
+  EXPECT_EQ(piece.offsets, (std::vector<size_t>{0, 0}));
 }
 
 TEST(Generation, StopsAtStopStringsAndCancels) {

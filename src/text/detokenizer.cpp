@@ -19,6 +19,12 @@ size_t held_back_for(std::string_view text, std::string_view stop) {
   return 0;
 }
 
+// Whether byte `size` of `text` belongs to the character that the bytes before it begin.
+bool goes_on_at(std::string_view text, size_t size) {
+  std::string_view character = text.substr(0, size + 1);
+  return valid_utf8_prefix(character) > 0 || is_incomplete_utf8_char(character);
+}
+
 }  // namespace
 
 Detokenizer::Detokenizer(const Tokenizer& tokenizer,
@@ -34,14 +40,19 @@ bool Detokenizer::is_silent(int32_t token) const {
 }
 
 std::string Detokenizer::push(int32_t token) {
+  last_offset_ = num_characters_;
   if (is_silent(token)) return {};
+  const size_t held_back = pending_.size();
   if (is_first_) {
     pending_ += tokenizer_.decode({token}, special_);
     is_first_ = false;
   } else {
     pending_ += tokenizer_.bytes_of(token);
   }
-  return take_whole_characters();
+  if (held_back > 0 && !goes_on_at(pending_, held_back)) ++last_offset_;
+  std::string text = take_whole_characters();
+  num_characters_ += count_characters(text);
+  return text;
 }
 
 std::string Detokenizer::take_whole_characters() {

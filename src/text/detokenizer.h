@@ -25,6 +25,10 @@ class Detokenizer {
   // What is left at the end, incomplete bytes as U+FFFD.
   std::string finish();
 
+  // Where the token that was pushed last begins, in characters of all text: within a character,
+  // that character.
+  size_t last_offset() const { return last_offset_; }
+
  private:
   bool is_silent(int32_t token) const;
   std::string take_whole_characters();
@@ -32,6 +36,8 @@ class Detokenizer {
   const Tokenizer& tokenizer_;
   SpecialTokens special_;
   std::string pending_;
+  size_t num_characters_ = 0;  // handed out
+  size_t last_offset_ = 0;
   bool is_first_ = true;
 };
 

@@ -93,6 +93,31 @@ TEST_F(DetokenizerTest, ReplacesBytesThatCannotBecomeACharacter) {
   EXPECT_EQ(detokenizer.finish(), "");
 }
 
+TEST_F(DetokenizerTest, KnowsWhereATokenBegins) {
+  auto offsets = [](Detokenizer detokenizer, const std::vector<int32_t>& ids) {
+    std::vector<size_t> found;
+    for (int32_t id : ids) {
+      detokenizer.push(id);
+      found.push_back(detokenizer.last_offset());
+    }
+    return found;
+  };
+  using Numbers = std::vector<size_t>;
+  auto id = [](const char* token) { return sentencepiece->find(token); };
+  const int32_t lead = id("<0xF0>");
+  const int32_t hello = id("\xE2\x96\x81Hello");
+  EXPECT_EQ(offsets(Detokenizer(*sentencepiece), {1, hello, hello, 2, id("a")}),
+            (Numbers{0, 0, 5, 11, 11}));
+  EXPECT_EQ(offsets(Detokenizer(*sentencepiece, SpecialTokens::kAsText), {1, hello}),
+            (Numbers{0, 3}));
+  EXPECT_EQ(offsets(Detokenizer(*sentencepiece),
+                    {id("a"), lead, id("<0x9F>"), id("<0xA6>"), id("<0x99>"), id("b")}),
+            (Numbers{0, 1, 1, 1, 1, 2}));
+  EXPECT_EQ(offsets(Detokenizer(*sentencepiece), {lead, id("a"), lead, lead, id("a")}),
+            (Numbers{0, 1, 2, 3, 4}))
+      << "behind a replacement";
+}
+
 TEST_F(DetokenizerTest, TheFirstWordKeepsItsSpaceBehindAPrompt) {
   int32_t hello = sentencepiece->find("\xE2\x96\x81Hello");
   Detokenizer alone(*sentencepiece);

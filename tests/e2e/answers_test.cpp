@@ -44,6 +44,24 @@ size_t num_characters(std::string_view text) {
   return count;
 }
 
+std::vector<std::string> characters(const std::string& text) {
+  std::vector<std::string> all;
+  for (char c : text) {
+    bool goes_on = (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+    if (!goes_on) all.emplace_back();
+    all.back() += c;
+  }
+  return all;
+}
+
+// Of the first so many bytes of a text.
+std::vector<size_t> byte_offsets(const std::string& text, size_t size) {
+  std::vector<size_t> offsets;
+  for (size_t i = 0; i < size && i < text.size(); ++i)
+    offsets.push_back(num_characters(text.substr(0, i + 1)) - 1);
+  return offsets;
+}
+
 // Most tokens of the tiny model are no UTF-8 of their own; they show as replacement characters.
 TEST(Answers, ScoreTokensOfAnyBytes) {
   TinyServer server;
@@ -61,13 +79,16 @@ TEST(Answers, ScoreTokensOfAnyBytes) {
   ASSERT_EQ(logprobs["token_logprobs"].size(), num_tokens);
   ASSERT_EQ(logprobs["top_logprobs"].size(), num_tokens);
   ASSERT_EQ(logprobs["text_offset"].size(), num_tokens);
-  size_t offset = 0;
+  const std::vector<std::string> shown = characters(answer["choices"][0]["text"]);
   size_t num_replaced = 0;
   for (size_t i = 0; i < num_tokens; ++i) {
     std::string token = logprobs["tokens"][i];
-    EXPECT_EQ(logprobs["text_offset"][i], offset) << i;
-    offset += num_characters(token);
     num_replaced += token == "\uFFFD" ? 1 : 0;
+    const size_t offset = logprobs["text_offset"][i];
+    ASSERT_LT(offset, shown.size()) << i;
+    if (token.size() == 1) {
+      EXPECT_EQ(shown[offset], token) << i;
+    }
     if (i == 0) continue;
     const Json& top = logprobs["top_logprobs"][i];
     ASSERT_TRUE(top.contains(token)) << top;
@@ -76,6 +97,79 @@ TEST(Answers, ScoreTokensOfAnyBytes) {
     for (const auto& [text, logprob] : top.items()) EXPECT_LE(num_characters(text), 20u);
   }
   EXPECT_GE(num_replaced, 5u) << "those of the prompt";
+}
+
+struct Offsets {
+  std::string text;
+  std::vector<size_t> offsets;
+};
+
+// Of a choice that came whole or in chunks.
+Offsets offsets_of(TinyServer& server, Json body, bool is_streamed) {
+  body["model"] = "base";
+  body["logprobs"] = 0;
+  body["stream"] = is_streamed;
+  ClientResponse response = server.post("/v1/completions", body.dump());
+  std::vector<std::string> parts = {response.body};
+  if (is_streamed) parts = response.events();
+  Offsets found;
+  for (const std::string& part : parts) {
+    if (part == "[DONE]") continue;
+    Json choice = Json::parse(part)["choices"][0];
+    found.text += choice["text"].get<std::string>();
+    for (const Json& offset : choice["logprobs"]["text_offset"]) found.offsets.push_back(offset);
+  }
+  return found;
+}
+
+// A token of the tiny model is a byte.
+TEST(Answers, SayWhereTokensBeginInTheirText) {
+  TinyServer server;
+  const std::string prompt = "\u00e4 \U0001F600 b";
+  const std::string answer = "\U0001F600 and \u20ac!";
+  Json body = {{"prompt", prompt},
+               {"max_tokens", answer.size()},
+               {"structured_outputs", {{"choice", {answer}}}}};
+  for (bool is_streamed : {false, true}) {
+    body["echo"] = false;
+    Offsets alone = offsets_of(server, body, is_streamed);
+    EXPECT_EQ(alone.text, answer);
+    EXPECT_EQ(alone.offsets, byte_offsets(answer, answer.size()));
+    body["echo"] = true;
+    Offsets echoed = offsets_of(server, body, is_streamed);
+    EXPECT_EQ(echoed.text, prompt + answer);
+    EXPECT_EQ(echoed.offsets, byte_offsets(echoed.text, echoed.text.size()));
+  }
+}
+
+TEST(Answers, CountNothingForTokensThatAreLeftOut) {
+  TinyServer server;
+  Json body = {{"prompt", "a"},
+               {"max_tokens", 3},
+               {"ignore_eos", true},
+               {"logit_bias", {{"257", 100}}},
+               {"echo", true}};
+  using Numbers = std::vector<size_t>;
+  for (bool is_streamed : {false, true}) {
+    body["skip_special_tokens"] = true;
+    EXPECT_EQ(offsets_of(server, body, is_streamed).offsets, (Numbers{0, 1, 1, 1}));
+    body["skip_special_tokens"] = false;
+    EXPECT_EQ(offsets_of(server, body, is_streamed).offsets, (Numbers{0, 1, 13, 25}));
+  }
+}
+
+TEST(Answers, CountOnInAStopString) {
+  TinyServer server;
+  const std::string answer = "\u20acSTOP";
+  Json body = {{"prompt", "a"},
+               {"max_tokens", 20},
+               {"stop", "STOP"},
+               {"structured_outputs", {{"choice", {answer + " more"}}}}};
+  for (bool is_streamed : {false, true}) {
+    Offsets found = offsets_of(server, body, is_streamed);
+    EXPECT_EQ(found.text, "\u20ac");
+    EXPECT_EQ(found.offsets, byte_offsets(answer, answer.size()));
+  }
 }
 
 TEST(Answers, WithManyLogprobsComePieceByPiece) {

@@ -274,7 +274,8 @@ std::set<std::string> names_read(const std::string& file, Depth depth) {
       (depth == Depth::kBody ? "fields" : "") +
       std::string(
           R"((?:\.|->)(?:find|boolean|integer|number|string|required_string|array|object|reject)\(\s*"([a-z_]+)\")"));
-  const std::regex list(R"(reject_(?:unsupported|any_value)\(\s*)" + object + R"(,\s*\{([^}]*)\})");
+  const std::regex list(R"(reject_(?:unsupported|any_value|false|other_than_one)\(\s*)" + object +
+                        R"(,\s*\{([^}]*)\})");
   const std::regex one("(?:accept_only|reject_with|asks_for_something)\\(" + object +
                        ",\\s*\"([a-z_]+)\"");
   static const std::regex kQuoted("\"([a-z_]+)\"");
@@ -297,7 +298,7 @@ TEST(DocumentedFields, AreAllThatReadersAskFor) {
        {"openai/chat_messages.cpp", "openai/chat_request.cpp", "openai/completion_request.cpp",
         "openai/embedding_request.cpp", "openai/generation_fields.cpp", "openai/other_requests.cpp",
         "openai/output_format.cpp", "openai/responses_request.cpp", "openai/tool_fields.cpp",
-        "anthropic/messages_request.cpp"}) {
+        "openai/unsupported_fields.cpp", "anthropic/messages_request.cpp"}) {
     std::set<std::string> names = names_read(file, Depth::kAny);
     EXPECT_GE(names.size(), 4u) << file;
     for (const std::string& name : names) {
@@ -317,7 +318,8 @@ TEST(DocumentedFields, StandInTheRowOfTheirCall) {
                                    {"openai/completion_request.cpp", "/v1/completions"},
                                    {"openai/responses_request.cpp", "/v1/responses"},
                                    {"anthropic/messages_request.cpp", "/v1/messages"},
-                                   {"openai/generation_fields.cpp", "/v1/chat/completions"}}) {
+                                   {"openai/generation_fields.cpp", "/v1/chat/completions"},
+                                   {"openai/unsupported_fields.cpp", "/v1/chat/completions"}}) {
     const DocumentedFields& row = fields.at(call);
     std::set<std::string> names = names_read(file, Depth::kBody);
     EXPECT_GE(names.size(), 1u) << file;

@@ -50,6 +50,11 @@ TEST(MessageEdges, OfFields) {
                            "guided_choice",
                            "guided_grammar",
                            "text",
+                           "echo",
+                           "reasoning",
+                           "reasoning_effort",
+                           "verbosity",
+                           "truncation",
                            "instructions",
                            "parallel_tool_calls",
                            "logprobs",
@@ -180,6 +185,9 @@ TEST(MessageEdges, OfTools) {
   EXPECT_EQ(tool(R"("type":"web_search","input_schema":{})"),
             "tools[0].type: "
             "unsupported_parameter");
+  EXPECT_EQ(tool(R"("input_schema":{},"input_examples":[])"), "taken");
+  EXPECT_EQ(tool(R"("input_schema":{},"input_examples":[{}])"),
+            "tools[0].input_examples: unsupported_parameter");
   EXPECT_EQ(tool(R"("input_schema":[])"), "tools[0].input_schema: invalid_type");
   EXPECT_EQ(tool(R"("input_schema":{},"cache_control":{"type":"x"})"),
             "tools[0].cache_control.type: unsupported_parameter");

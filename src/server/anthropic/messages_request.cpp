@@ -202,6 +202,7 @@ ToolOffer read_tools(Fields& fields) {
                                        "no tools of its own",
                                        abbreviated(type)));
     read_cache_control(*tool);
+    reject_unsupported(*tool, {"input_examples"});
     if (!tool->find("input_schema")) tool->missing("input_schema");
     if (tool->has_failed()) return {};
     std::string description = tool->string("description", openai::kMaxToolBytes).value_or("");
@@ -256,12 +257,6 @@ void reject_thread(Fields& fields) {
 
 void reject_unsupported_features(Fields& fields, const openai::GenerationFields& generation) {
   if (generation.num_choices != 1) fields.reject("n", "other than 1 is not supported here");
-  if (auto thinking = fields.object("thinking")) {
-    std::string type = thinking->required_string("type", kAnyLength);
-    if (!thinking->has_failed() && type != "disabled") {
-      fields.reject("thinking", "other than {\"type\": \"disabled\"} is not supported");
-    }
-  }
   accept_only(fields, "service_tier", {"auto", "standard_only"});
   accept_only(fields, "speed", {"standard"});
   reject_other_limits(fields, "max_tokens");
@@ -270,7 +265,7 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
   // Those of the other calls.
   reject_unsupported(fields, {"stop", "response_format", "structured_outputs", "text",
                               "instructions", "parallel_tool_calls", "logprobs", "top_logprobs",
-                              "prompt_logprobs", "chat_template_kwargs"});
+                              "prompt_logprobs", "chat_template_kwargs", "echo", "reasoning"});
   reject_any_value(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
 }
 

@@ -68,7 +68,7 @@ ChatTurn read_message(Fields& message) {
                   message.path_of("role")));
   }
   message.string("name", kMaxAuthorBytes);
-  reject_unsupported(message, {"function_call", "audio"});
+  reject_unsupported(message, {"function_call", "audio", "prefix"});
   if (result.role == "assistant") {
     result.calls = read_calls(message);
     result.reasoning = message.string("reasoning_content", kAnyLength).value_or("");

@@ -66,9 +66,8 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompt = read_chat_prompt(fields);
   request.num_top_logprobs = read_chat_logprobs(fields);
-  reject_unsupported(fields, {"echo", "reasoning_effort", "system", "instructions",
-                              "stop_sequences", "output_config", "text"});
-  reject_verbosity(fields);
+  reject_unsupported(fields, {"echo", "reasoning", "system", "instructions", "stop_sequences",
+                              "output_config", "text"});
   fields.boolean("store");  // nothing is
   accept_only(fields, "service_tier", {"auto", "default"});
   reject_with(fields, "max_output_tokens", "is not supported here: use 'max_completion_tokens'");

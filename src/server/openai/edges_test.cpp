@@ -87,8 +87,9 @@ TEST(Edges, OfFieldsThatOneCallHas) {
 
 TEST(Edges, OfBiasesAndTokens) {
   EXPECT_EQ(outcome(read_chat(R"("logit_bias":{"0":-100,"2147483647":100,"7":0.5})")), "taken");
-  for (const char* entry : {R"("-1":1)", R"("2147483648":1)", R"("1x":1)", R"("":1)", R"("1":true)",
-                            R"("1":-100.5)", R"("1":100.5)"}) {
+  for (const char* entry :
+       {R"("-1":1)", R"("2147483648":1)", R"("1x":1)", R"("":1)", R"("1":true)", R"("1":-100.5)",
+        R"("1":100.5)", R"("098":1)", R"("-0":1)", R"("00":1)", R"("98":1,"0098":1)"}) {
     EXPECT_EQ(outcome(read_chat(fmt::format(R"("logit_bias":{{{}}})", entry))),
               "logit_bias: invalid_value")
         << entry;
@@ -163,6 +164,13 @@ TEST(Unsupported, FieldsOfBothCalls) {
                            "no_repeat_ngram_size",
                            "stop_regex",
                            "prompt_embeds",
+                           "min_new_tokens",
+                           "stop_strings",
+                           "reasoning",
+                           "reasoning_effort",
+                           "enable_thinking",
+                           "lora",
+                           "lora_path",
                            "max_new_tokens",
                            "structural_tag",
                            "thinking_token_budget",
@@ -188,9 +196,7 @@ TEST(Unsupported, FieldsOfBothCalls) {
     EXPECT_EQ(outcome(read_chat(fmt::format(R"("{}":"x")", name))), expected);
     EXPECT_EQ(outcome(read_completion(fmt::format(R"("{}":"x")", name))), expected);
   }
-  for (const char* name : {"echo", "reasoning_effort"})
-    EXPECT_EQ(outcome(read_chat(fmt::format(R"("{}":"x")", name))),
-              std::string(name) + ": unsupported_parameter");
+  EXPECT_EQ(outcome(read_chat(R"("echo":"x")")), "echo: unsupported_parameter");
   for (const char* name :
        {"tools", "top_logprobs", "chat_template_kwargs", "max_completion_tokens"})
     EXPECT_EQ(outcome(read_completion(fmt::format(R"("{}":"x")", name))),
@@ -208,17 +214,57 @@ TEST(Unsupported, FieldsOfBothCalls) {
 // Zero tokens of thoughts, or no sampling, are no less a wish than others.
 TEST(Unsupported, ValuesThatOthersSampleOtherwiseFor) {
   EXPECT_EQ(outcome(read_chat(R"("detokenize":true,"do_sample":true,"length_penalty":1.0,)"
-                              R"("no_repeat_ngram_size":0,"return_token_ids":false)")),
+                              R"("no_repeat_ngram_size":0,"return_token_ids":false,"typical_p":1,)"
+                              R"("repeat_penalty":1.0,"include_reasoning":true,"min_new_tokens":0,)"
+                              R"("spaces_between_special_tokens":true,"lora":[])")),
             "taken");
   EXPECT_EQ(outcome(read_chat(R"("do_sample":false,"temperature":0)")), "taken");
   for (const char* field :
        {R"("detokenize":false)", R"("do_sample":false)", R"("length_penalty":0)",
-        R"("length_penalty":1.5)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",
+        R"("length_penalty":1.5)", R"("repeat_penalty":1.1)", R"("typical_p":0.9)",
+        R"("include_reasoning":false)", R"("spaces_between_special_tokens":false)",
+        R"("enable_thinking":false)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",
         R"("structural_tag":{})"}) {
     std::string name(field + 1);
     name.resize(name.find('"'));
     EXPECT_EQ(outcome(read_chat(field)), name + ": unsupported_parameter") << field;
   }
+}
+
+TEST(Unsupported, ValuesOfFieldsOfBothCalls) {
+  for (const char* field :
+       {R"("verbosity":"medium")", R"("truncation":"disabled")", R"("service_tier":"default")",
+        R"("service_tier":"auto")", R"("thinking":{"type":"disabled"})", R"("thinking":null)",
+        R"("reasoning":{})", R"("reasoning_effort":null)"}) {
+    EXPECT_EQ(outcome(read_chat(field)), "taken") << field;
+    EXPECT_EQ(outcome(read_completion(field)), "taken") << field;
+  }
+  for (const char* field : {R"("verbosity":"low")", R"("truncation":"auto")",
+                            R"("service_tier":"flex")", R"("thinking":{"type":"enabled"})",
+                            R"("reasoning":{"effort":"low"})", R"("reasoning_effort":"low")"}) {
+    std::string name(field + 1);
+    name.resize(name.find('"'));
+    EXPECT_EQ(outcome(read_chat(field)), name + ": unsupported_parameter");
+    EXPECT_EQ(outcome(read_completion(field)), name + ": unsupported_parameter");
+  }
+}
+
+TEST(Unsupported, PrefixesOfAnswers) {
+  auto message = [](const char* prefix) {
+    return outcome(read_chat(
+        fmt::format(R"("messages":[{{"role":"assistant","content":"x","prefix":{}}}])", prefix)));
+  };
+  EXPECT_EQ(message("false"), "taken");
+  EXPECT_EQ(message("true"), "messages[0].prefix: unsupported_parameter");
+}
+
+TEST(Unsupported, MembersOfSharing) {
+  EXPECT_EQ(outcome(read_chat(R"("sharing":{"sender":"a","plan":"auto","min_quality":null})")),
+            "taken");
+  EXPECT_EQ(outcome(read_chat(R"("sharing":{"sender":"a","min_quality":0.1})")),
+            "sharing.min_quality: unsupported_parameter");
+  EXPECT_EQ(read_chat(R"("sharing":{"sender":"a","Plan":"full"})").error().message,
+            "Unsupported parameter: 'sharing.Plan' is not known; expected 'sender' and 'plan'.");
 }
 
 TEST(Unsupported, ValuesOfFieldsThatAreTaken) {

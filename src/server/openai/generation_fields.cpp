@@ -16,24 +16,6 @@ namespace {
 
 constexpr int64_t kMaxInteger = std::numeric_limits<int32_t>::max();
 
-bool asks_for_nothing(JsonValue value) {
-  switch (value.kind()) {
-    case JsonKind::kNull:
-      return true;
-    case JsonKind::kBoolean:
-      return !value.boolean();
-    case JsonKind::kInteger:
-    case JsonKind::kDecimal:
-      return value.number() == 0;
-    case JsonKind::kString:
-      return value.string().empty();
-    case JsonKind::kArray:
-    case JsonKind::kObject:
-      return value.size() == 0;
-  }
-  panic("unknown JsonKind");
-}
-
 void read_sampling(Fields& fields, GenerationFields& generation) {
   SamplingOptions& sampling = generation.sampling;
   using LowEnd = NumberRange::LowEnd;
@@ -62,9 +44,12 @@ void read_logit_bias(Fields& fields, SamplingOptions& sampling) {
   for (const auto& [key, value] : bias->members()) {
     int32_t token = -1;
     auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (status != std::errc() || end != key.data() + key.size() || token < 0) {
+    bool is_id = status == std::errc() && end == key.data() + key.size() && token >= 0;
+    if (!is_id || key != std::to_string(token)) {
       return fields.invalid("logit_bias",
-                            fmt::format("key '{}' is not a token id", abbreviated(key)));
+                            fmt::format("key '{}' is not a token id; expected a whole number "
+                                        "without zeros before it",
+                                        abbreviated(key)));
     }
     bool is_number = value.is(JsonKind::kInteger) || value.is(JsonKind::kDecimal);
     if (!is_number || value.number() < -100 || value.number() > 100) {
@@ -167,6 +152,10 @@ void read_sharing(Fields& fields, GenerationFields& generation) {
     return fields.wrong_type("sharing", "\"auto\", \"off\" or an object", sharing->kind());
   }
   Fields members = *fields.object("sharing");
+  for (const auto& [key, value] : sharing->members()) {
+    bool is_known = key == "sender" || key == "plan" || value.is(JsonKind::kNull);
+    if (!is_known) members.reject(abbreviated(key), "is not known; expected 'sender' and 'plan'");
+  }
   wanted.mode = SharingRequest::Mode::kExplicit;
   wanted.sender = members.required_string("sender", kMaxModelNameBytes);
   wanted.plan = members.string("plan", kMaxPlanBytes).value_or("auto");
@@ -197,40 +186,6 @@ void read_labels(Fields& fields) {
   }
 }
 
-// What other servers sample or give otherwise, unless these are told to leave it.
-void reject_other_sampling(Fields& fields) {
-  reject_unsupported(fields,
-                     {"return_token_ids", "no_repeat_ngram_size", "stop_regex", "prompt_embeds"});
-  reject_any_value(fields, {"max_new_tokens", "structural_tag", "thinking_token_budget"});
-  if (!fields.boolean("detokenize").value_or(true))
-    fields.reject("detokenize", "other than true is not supported");
-  const bool samples = fields.number("temperature").value_or(1) != 0;
-  if (!fields.boolean("do_sample").value_or(true) && samples) {
-    fields.reject("do_sample",
-                  "is false, which takes a 'temperature' of 0: the likeliest token is taken then");
-  }
-  if (fields.number("length_penalty").value_or(1) != 1)
-    fields.reject("length_penalty", "other than 1 is not supported");
-}
-
-void reject_unsupported_features(Fields& fields) {
-  reject_other_sampling(fields);
-  reject_unsupported(fields,
-                     {"functions", "function_call", "suffix", "use_beam_search",
-                      "include_stop_str_in_output", "truncate_prompt_tokens", "logits_processors",
-                      "continue_final_message", "chat_template", "documents", "audio", "prediction",
-                      "web_search_options", "return_tokens_as_token_ids", "bad_words"});
-  // How other servers are told what an answer must look like: one that does not would be wrong.
-  reject_any_value(fields, {"allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
-  if (auto modalities = fields.array("modalities")) {
-    for (size_t i = 0; i < modalities->size(); ++i) {
-      JsonValue item = modalities->at(i);
-      bool is_text = item.is(JsonKind::kString) && item.string() == "text";
-      if (!is_text) fields.reject("modalities", "other than [\"text\"] is not supported");
-    }
-  }
-}
-
 }  // namespace
 
 ApiResult<JsonDocument> parse_object(std::string_view body) {
@@ -241,48 +196,6 @@ ApiResult<JsonDocument> parse_object(std::string_view body) {
                                     describe(document->root().kind())));
   }
   return document;
-}
-
-bool asks_for_something(const Fields& fields, const std::string& name) {
-  auto value = fields.find(name);
-  return value && !asks_for_nothing(*value);
-}
-
-void reject_with(Fields& fields, const std::string& name, const std::string& why) {
-  if (asks_for_something(fields, name)) fields.reject(name, why);
-}
-
-void reject_unsupported(Fields& fields, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    reject_with(fields, name, "is not supported by this server");
-}
-
-void reject_any_value(Fields& fields, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    if (fields.find(name)) fields.reject(name, "is not supported by this server");
-  }
-}
-
-void accept_only(Fields& fields,
-                 const std::string& name,
-                 const std::vector<std::string_view>& values) {
-  auto value = fields.string(name, kAnyLength);
-  if (!value || std::ranges::find(values, *value) != values.end()) return;
-  fields.reject(name, fmt::format("'{}' is not supported by this server", abbreviated(*value)));
-}
-
-void reject_other_limits(Fields& fields, std::string_view right) {
-  for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
-    if (name != right)
-      reject_with(fields, name, fmt::format("is not supported here: use '{}'", right));
-  }
-}
-
-void reject_verbosity(Fields& fields) {
-  auto verbosity = fields.string("verbosity", kAnyLength);
-  if (verbosity && *verbosity != "medium") {
-    fields.reject("verbosity", "other than 'medium' is not supported");
-  }
 }
 
 std::vector<int32_t> read_token_ids(Fields& fields, const std::string& name, JsonValue array) {

@@ -61,5 +61,7 @@ void accept_only(Fields& fields,
 void reject_other_limits(Fields& fields, std::string_view right);
 // `verbosity` other than the default, "medium".
 void reject_verbosity(Fields& fields);
+// What no call supports.
+void reject_unsupported_features(Fields& fields);
 
 }  // namespace droidspeak::openai

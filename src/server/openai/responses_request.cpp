@@ -188,8 +188,6 @@ void reject_what_needs_more(Fields& fields) {
   if (auto reasoning = fields.object("reasoning")) {
     reject_unsupported(*reasoning, {"effort", "summary", "generate_summary"});
   }
-  reject_verbosity(fields);
-  accept_only(fields, "truncation", {"disabled"});
   accept_only(fields, "service_tier", {"auto", "default"});
 }
 

@@ -125,6 +125,8 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(input + R"("include":["x"])"), "include");
   EXPECT_EQ(param(input + R"("store":1)"), "store");
   EXPECT_EQ(param(input + R"("truncation":"auto")"), "truncation");
+  EXPECT_EQ(param(input + R"("reasoning_effort":"low")"), "reasoning_effort");
+  EXPECT_EQ(param(input + R"("thinking":{"type":"enabled"})"), "thinking");
   EXPECT_EQ(param(input + R"("reasoning":{"effort":"high"})"), "reasoning.effort");
   EXPECT_EQ(param(input + R"("n":2)"), "n");
   EXPECT_EQ(param(input + R"("max_output_tokens":0)"), "max_output_tokens");

@@ -92,12 +92,6 @@ void append_character(std::string& text, char32_t code) {
   }
 }
 
-size_t count_characters(std::string_view text) {
-  size_t count = 0;
-  for (size_t i = 0; i < text.size(); i += character_at(text, i).bytes) ++count;
-  return count;
-}
-
 std::vector<std::string_view> split_characters(std::string_view text) {
   std::vector<std::string_view> characters;
   for (size_t i = 0; i < text.size();) {

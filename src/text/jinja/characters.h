@@ -18,7 +18,6 @@ struct Character {
 Character character_at(std::string_view text, size_t position);
 void append_character(std::string& text, char32_t code);
 
-size_t count_characters(std::string_view text);
 std::vector<std::string_view> split_characters(std::string_view text);
 
 bool is_space(char32_t code);      // str.isspace

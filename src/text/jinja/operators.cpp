@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/methods.h"
 #include "text/jinja/print.h"

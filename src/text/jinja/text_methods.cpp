@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/methods.h"
