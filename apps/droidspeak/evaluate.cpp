@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "command.h"
+#include "optional_figure.h"
 #include "profiler/evaluation.h"
 #include "workspace.h"
 
@@ -24,8 +25,9 @@ struct EvaluateFlags {
   std::string rows;
 };
 
-nlohmann::json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
+// Of scores; null where no row has one.
+nlohmann::json to_json(const Interval& interval, const PlanEvaluation& row) {
+  return row.score ? nlohmann::json{interval.low, interval.high} : nlohmann::json();
 }
 
 nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
@@ -33,17 +35,16 @@ nlohmann::json to_json(const std::vector<PlanEvaluation>& rows,
                        size_t count) {
   nlohmann::json plans = nlohmann::json::array();
   for (const PlanEvaluation& row : rows) {
-    plans.push_back(
-        {{"plan", row.plan},
-         {"translated", row.translated},
-         {"score", row.score},
-         {"ci95", {row.score_interval.low, row.score_interval.high}},
-         {"difference_ci95", {row.difference_interval.low, row.difference_interval.high}},
-         {"kl", row.kl},
-         {"agreement", row.agreement},
-         {"gold_nll", or_null(row.gold_nll)},
-         {"ttft_ms_median", row.ttft_ms},
-         {"prefill_ms_median", row.prefill_ms}});
+    plans.push_back({{"plan", row.plan},
+                     {"translated", row.translated},
+                     {"score", or_null(row.score)},
+                     {"ci95", to_json(row.score_interval, row)},
+                     {"difference_ci95", to_json(row.difference_interval, row)},
+                     {"kl", row.kl},
+                     {"agreement", row.agreement},
+                     {"gold_nll", or_null(row.gold_nll)},
+                     {"ttft_ms_median", row.ttft_ms},
+                     {"prefill_ms_median", row.prefill_ms}});
   }
   return {{"metric", metric}, {"n", count}, {"plans", plans}};
 }
@@ -58,7 +59,7 @@ std::string row_lines(const std::vector<PlanEvaluation>& plans) {
       nlohmann::json line = {{"id", row.id},
                              {"plan", plan.plan},
                              {"translated", plan.translated},
-                             {"score", row.score},
+                             {"score", or_null(row.score)},
                              {"kl", row.kl},
                              {"agreement", row.agreement},
                              {"gold_nll", or_null(row.gold_nll)},
@@ -76,12 +77,13 @@ void print_text(const std::vector<PlanEvaluation>& rows, const std::string& metr
   fmt::print("{:>10} {:>10} {:>7} {:>15} {:>17} {:>8} {:>9} {:>9} {:>11}\n", "plan", "translated",
              "score", "95 %", "difference 95 %", "KL", "agreement", "TTFT ms", "prefill ms");
   for (const PlanEvaluation& row : rows) {
-    fmt::print(
-        "{:>10} {:>10} {:>7.3f} {:>15} {:>17} {:>8.4f} {:>9.3f} {:>9.1f} {:>11.1f}\n", row.plan,
-        row.translated ? "yes" : "no", row.score,
-        fmt::format("{:.3f}..{:.3f}", row.score_interval.low, row.score_interval.high),
-        fmt::format("{:+.3f}..{:+.3f}", row.difference_interval.low, row.difference_interval.high),
-        row.kl, row.agreement, row.ttft_ms, row.prefill_ms);
+    const auto& [low, high] = row.score_interval;
+    const auto& [least, most] = row.difference_interval;
+    fmt::print("{:>10} {:>10} {:>7} {:>15} {:>17} {:>8.4f} {:>9.3f} {:>9.1f} {:>11.1f}\n", row.plan,
+               row.translated ? "yes" : "no", or_dash(row.score, 3),
+               row.score ? fmt::format("{:.3f}..{:.3f}", low, high) : "-",
+               row.score ? fmt::format("{:+.3f}..{:+.3f}", least, most) : "-", row.kl,
+               row.agreement, row.ttft_ms, row.prefill_ms);
   }
 }
 

@@ -105,6 +105,7 @@ FamilyFile family_of(const InitOptions& options) {
   if (file.base.path.empty())
     refuse(fmt::format("{} is an adapter: the base must be a GGUF file or a Hugging Face folder",
                        options.base));
+  require_utf8(options.name);
   file.name = options.name.empty() ? file.base.name : options.name;
   std::set<std::string> names{file.base.name};
   for (const std::string& argument : options.variants) {

@@ -189,7 +189,8 @@ void run_generate(const GenerateOptions& options) {
   double ttft_ms = watch.ms();
   if (!timings.fallback.empty()) {
     fmt::print(stderr,
-               "droidspeak: the sender's cache was not usable ({}); the context was read in full\n",
+               "droidspeak: the sender's cache was not usable ({}; raise --cache-memory?); the "
+               "context was read in full\n",
                timings.fallback);
   }
   if (timings.reused_tokens == 0) shown = "full";  // as with a context shorter than a block

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "optional_figure.h"
 #include "profiler/metrics.h"
 
 namespace droidspeak {
@@ -31,7 +32,7 @@ nlohmann::json to_json(const LoadFigures& row) {
                      {"rate", row.rate},
                      {"throughput", row.throughput},
                      {"goodput", row.goodput},
-                     {"f1", row.f1},
+                     {"f1", or_null(row.f1)},
                      {"plans", row.plans},
                      {"answers", row.num_answers},
                      {"in_time", row.num_good},
@@ -129,7 +130,8 @@ void print_summary(const LoadReport& report) {
     std::string ratio =
         off != nullptr ? fmt::format("{:.2f}x of off", best->throughput / off->throughput) : "";
     std::string plan = best->plans.empty() ? "" : best->plans.front();
-    fmt::print("{:>12}  {:.3f}  {}  F1 {:.3f}{}  {}\n", arm, best->throughput, ratio, best->f1,
+    fmt::print("{:>12}  {:.3f}  {}  F1 {}{}  {}\n", arm, best->throughput, ratio,
+               or_dash(best->f1, 3),
                off != nullptr && best != off ? shown_difference(*best, *off) : "", plan);
   }
 }
@@ -174,7 +176,8 @@ LoadFigures summarize(const std::string& arm,
     ttft.push_back(answer.ttft_ms);
     e2e.push_back(answer.e2e_ms);
     tbt.insert(tbt.end(), answer.gaps_ms.begin(), answer.gaps_ms.end());
-    figures.scores.push_back(score_answer(Metric::kF1, answer.text, result.references[i]));
+    std::optional<double> f1 = score_answer(Metric::kF1, answer.text, result.references[i]);
+    if (f1) figures.scores.push_back(*f1);
     if (!answer.plan.empty()) ++plans[answer.plan];
     if (answer.ttft_ms <= slo_ms) ++figures.num_good;
   }
@@ -184,7 +187,7 @@ LoadFigures summarize(const std::string& arm,
   figures.e2e_ms = percentiles_of(e2e);
   figures.throughput = figures.num_answers / std::max(result.seconds, 1e-9);
   figures.goodput = figures.num_good / std::max(result.seconds, 1e-9);
-  figures.f1 = mean_of(figures.scores);
+  figures.f1 = mean_if_any(figures.scores);
   figures.plans = by_frequency(plans);
   return figures;
 }
@@ -251,9 +254,9 @@ void print_table(const LoadReport& report) {
                                       row.was_ended_early ? "+" : "");
     fmt::print(
         "{:>12} {:>6.3f} {:>9.0f} {:>9.0f} {:>8.1f} {:>8.1f} {:>9.0f} {:>9.0f} {:>10.3f} {:>8.3f} "
-        "{:>6.3f} {:>9}\n",
+        "{:>6} {:>9}\n",
         row.arm, row.rate, row.ttft_ms.p50, row.ttft_ms.p95, row.tbt_ms.p50, row.tbt_ms.p95,
-        row.e2e_ms.p50, row.e2e_ms.p95, row.throughput, row.goodput, row.f1, in_time);
+        row.e2e_ms.p50, row.e2e_ms.p95, row.throughput, row.goodput, or_dash(row.f1, 3), in_time);
   }
   fmt::print("Times in ms. +: ended early, the target was missed.\n");
   print_summary(report);

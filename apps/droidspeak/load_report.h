@@ -23,9 +23,9 @@ struct LoadFigures {
   Percentiles ttft_ms;
   Percentiles tbt_ms;  // between tokens
   Percentiles e2e_ms;
-  double throughput = 0;  // answers per second
-  double goodput = 0;     // of those with TTFT within the target
-  double f1 = 0;
+  double throughput = 0;           // answers per second
+  double goodput = 0;              // of those with TTFT within the target
+  std::optional<double> f1;        // nothing without known answers
   std::vector<double> scores;      // F1 of every answer that came, in the trace's order
   std::vector<std::string> plans;  // what the server did, most frequent first
   int32_t num_answers = 0;

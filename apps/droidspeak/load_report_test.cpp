@@ -50,6 +50,22 @@ TEST(LoadReport, TellsTheDifferenceToSharingOff) {
   EXPECT_FALSE(json["f1_to_off"].contains("off"));
 }
 
+TEST(LoadReport, AnswersToQuestionsOfUnknownAnswerHaveNoScore) {
+  TraceResult result;
+  result.answers.resize(3);
+  for (LoadResult& answer : result.answers) {
+    answer.status = 200;
+    answer.is_complete = true;
+    answer.text = "seven";
+  }
+  result.references = {{"seven"}, {}, {"two"}};
+  EXPECT_EQ(summarize("off", 1, result, 1000).f1, 0.5);
+  result.references = {{}, {}, {}};
+  LoadReport report;
+  report.rows = {summarize("off", 1, result, 1000)};
+  EXPECT_TRUE(to_json(report).at("rows").at(0).at("f1").is_null());
+}
+
 TEST(LoadReport, RowsNameTheirPercentiles) {
   LoadReport report;
   report.rows = {arm_with("off", {0}, 1)};

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "command.h"
+#include "optional_figure.h"
 #include "profiler/profiler.h"
 #include "workspace.h"
 
@@ -55,23 +56,18 @@ nlohmann::json to_json(const PlanBook& book, const std::string& path) {
                         {"translated", entry.translated},
                         {"recomputed_layers", entry.plan.recomputed_layers()},
                         {"kl", entry.quality.kl},
-                        {"score", nullptr},
-                        {"gold_lost", nullptr},
-                        {"gold_lost_se", nullptr},
+                        {"score", or_null(entry.quality.score)},
+                        {"gold_lost", or_null(entry.quality.gold_lost)},
+                        {"gold_lost_se", or_null(entry.quality.gold_lost_error)},
                         {"agreement", entry.quality.agreement},
                         {"quality_index", entry.quality_index},
                         {"relative_cost", entry.relative_cost}};
-    if (entry.quality.score) item["score"] = *entry.quality.score;
-    if (entry.quality.gold_lost) {
-      item["gold_lost"] = *entry.quality.gold_lost;
-      item["gold_lost_se"] = *entry.quality.gold_lost_error;
-    }
     frontier.push_back(item);
   }
   return {{"plan_book", path},
           {"frontier", frontier},
           {"metric", book.metric},
-          {"full_score", book.full_score},
+          {"full_score", or_null(book.full_score)},
           {"contexts", book.num_contexts},
           {"confirmed_contexts", book.num_confirming},
           {"seconds", book.profile_seconds},
@@ -83,7 +79,7 @@ void print_text(const PlanBook& book, const std::string& path) {
       "{} from {}: {} contexts, {} that confirm, {:.0f} s, {:.1f} full prefills of context work\n",
       book.receiver, book.sender, book.num_contexts, book.num_confirming, book.profile_seconds,
       book.prefill_equivalents);
-  if (!book.metric.empty()) fmt::print("full prefill: {} {:.3f}\n", book.metric, book.full_score);
+  if (book.full_score) fmt::print("full prefill: {} {:.3f}\n", book.metric, *book.full_score);
   fmt::print("{:>12} {:>10} {:>7} {:>8} {:>17} {:>9} {:>7} {:>9} {:>8} {:>6}\n", "plan",
              "translated", "layers", "KL", "95 %", "agreement", "score", "gold lost", "quality",
              "cost");
@@ -92,10 +88,8 @@ void print_text(const PlanBook& book, const std::string& path) {
     fmt::print("{:>12} {:>10} {:>7} {:>8.4f} {:>17} {:>9.3f} {:>7} {:>9} {:>8.4f} {:>6.3f}\n",
                entry.plan.to_string(book.num_layers), entry.translated ? "yes" : "no",
                entry.plan.recomputed_layers(), q.kl,
-               fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement,
-               q.score ? fmt::format("{:.3f}", *q.score) : "-",
-               q.gold_lost ? fmt::format("{:.4f}", *q.gold_lost) : "-", entry.quality_index,
-               entry.relative_cost);
+               fmt::format("{:.4f}..{:.4f}", q.kl_low, q.kl_high), q.agreement, or_dash(q.score, 3),
+               or_dash(q.gold_lost, 4), entry.quality_index, entry.relative_cost);
   }
   fmt::print("written: {}\n", path);
 }

@@ -127,7 +127,8 @@ void run_score(const ScoreOptions& options) {
       tokens, plan, table, [&](int32_t first, TensorView hidden) { scores.visit(first, hidden); });
   if (!timings.fallback.empty()) {
     fmt::print(stderr,
-               "droidspeak: the sender's cache was not usable ({}); the context was read in full\n",
+               "droidspeak: the sender's cache was not usable ({}; raise --cache-memory?); the "
+               "context was read in full\n",
                timings.fallback);
   }
   if (timings.reused_tokens == 0) shown = "full";  // as with a context shorter than a block

@@ -28,7 +28,7 @@ BINS = (0, 0.03, 0.06, 0.1, 0.15, 0.25, MOST_KL)
 
 def losses(books, field):
     """(field, share of full prefill's score that was lost) of every scored plan that has the field."""
-    return [(entry[field], 1 - entry["score"] / book["full_score"]) for book in books if book["full_score"] >= LEAST_SCORE
+    return [(entry[field], 1 - entry["score"] / book["full_score"]) for book in books if book.get("full_score", 0) >= LEAST_SCORE
             for entry in book["frontier"] if "score" in entry and field in entry and entry["kl"] < MOST_KL]
 
 

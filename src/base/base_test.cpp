@@ -2,13 +2,16 @@
 #include <cstring>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json_fields_once.h"
 #include "base/json_scan.h"
 #include "base/log_sink.h"
 #include "base/queue.h"
@@ -34,6 +37,66 @@ TEST(Hash, IsSha256) {
   Digest digest = sha256({});
   EXPECT_EQ(Digest::from_hex(digest.hex()), digest);
   EXPECT_THROW(Digest::from_hex("abc"), Failure);
+}
+
+std::string gzip_of(std::string_view text) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "text.gz";
+  gzFile file = ::gzopen(path.c_str(), "wb");
+  ::gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  ::gzclose(file);
+  return read_file(path);
+}
+
+TEST(File, ReadsEveryMemberOfAGzipFile) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "rows.jsonl.gz";
+  const std::string large(300000, 'x');
+  write_file_atomically(path, gzip_of("one\n") + gzip_of("") + gzip_of(large));
+  EXPECT_EQ(read_text_file(path), "one\n" + large);
+  EXPECT_THROW(read_text_file(path, 300003), Failure);
+  EXPECT_EQ(read_text_file(path, 300004).size(), 300004u);
+  write_file_atomically(path, "as it is");
+  EXPECT_EQ(read_text_file(path), "as it is");
+}
+
+TEST(File, RefusesWhatIsNoGzipMember) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "rows.jsonl.gz";
+  const std::string good = gzip_of("one\n");
+  auto failure_of = [&](const std::string& bytes) -> std::string {
+    write_file_atomically(path, bytes);
+    try {
+      read_text_file(path);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(failure_of(good), "none");
+  for (const std::string& behind :
+       {std::string("garbage"), std::string(8, '\0'), good.substr(0, good.size() - 1)}) {
+    const std::string said = failure_of(good + behind);
+    EXPECT_NE(said.find(path.string()), std::string::npos) << said;
+    EXPECT_NE(said.find(fmt::format("begins at byte {} is no complete gzip", good.size())),
+              std::string::npos)
+        << said;
+  }
+  EXPECT_NE(failure_of(good.substr(0, 12)).find("begins at byte 0"), std::string::npos);
+}
+
+TEST(JsonFieldsOnce, NamesTheFieldThatIsThereTwice) {
+  for (const char* good : {R"({"a":{"b":1},"b":[{"a":1},{"a":2}]})", "[]", "no JSON", R"({"a":)"})
+    EXPECT_NO_THROW(require_fields_once(good)) << good;
+  for (const char* bad : {R"({"a":1,"b":2,"a":3})", R"([{"x":{"b":0,"a":1,"\u0061":2}}])",
+                          R"({"a":{"b":{}},"a":1})"}) {
+    try {
+      require_fields_once(bad);
+      FAIL() << bad;
+    } catch (const Failure& failure) {
+      EXPECT_STREQ(failure.what(), "the field \"a\" is there twice: expected once");
+    }
+  }
 }
 
 TEST(Hash, FieldsDoNotRunTogether) {

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace droidspeak {
@@ -126,23 +128,66 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
   return content;
 }
 
+namespace {
+
+// One member of a gzip file after the other.
+class GzipMembers {
+ public:
+  explicit GzipMembers(std::string_view packed) : packed_(packed) {
+    constexpr int kGzipAlone = 16 + MAX_WBITS;
+    check(::inflateInit2(&stream_, kGzipAlone) == Z_OK, "zlib starts");
+  }
+
+  ~GzipMembers() { ::inflateEnd(&stream_); }
+
+  GzipMembers(const GzipMembers&) = delete;
+  GzipMembers& operator=(const GzipMembers&) = delete;
+
+  // Of which nothing has been read yet.
+  std::string_view rest() const { return packed_; }
+
+  // Appends the next one; false when it is no complete one, or makes the text longer than that.
+  bool append_next(std::string& text, size_t max_bytes) {
+    ::inflateReset(&stream_);
+    int state = Z_OK;
+    while (state == Z_OK && text.size() <= max_bytes) state = step(text);
+    return state == Z_STREAM_END && text.size() <= max_bytes;
+  }
+
+ private:
+  int step(std::string& text) {
+    const size_t given = std::min(packed_.size(), sizeof chunk_);
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed_.data()));
+    stream_.avail_in = static_cast<uInt>(given);
+    stream_.next_out = reinterpret_cast<Bytef*>(chunk_);
+    stream_.avail_out = sizeof chunk_;
+    const int state = ::inflate(&stream_, Z_NO_FLUSH);
+    packed_.remove_prefix(given - stream_.avail_in);
+    text.append(chunk_, sizeof chunk_ - stream_.avail_out);
+    return state;
+  }
+
+  std::string_view packed_;
+  z_stream stream_{};
+  char chunk_[1 << 16];
+};
+
+}  // namespace
+
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) {
-  if (path.extension() != ".gz") return read_file(path, max_bytes);
-  gzFile file = ::gzopen(path.c_str(), "rb");
-  if (file == nullptr) fail(path, "cannot open");
-  std::string content;
-  char chunk[1 << 16];
-  int got = 0;
-  while ((got = ::gzread(file, chunk, sizeof chunk)) > 0 && content.size() <= max_bytes) {
-    content.append(chunk, static_cast<size_t>(got));
+  const std::string packed = read_file(path, max_bytes);
+  if (path.extension() != ".gz" || !packed.starts_with("\x1f\x8b")) return packed;
+  std::string text;
+  GzipMembers members(packed);
+  while (!members.rest().empty()) {
+    const size_t offset = packed.size() - members.rest().size();
+    if (members.append_next(text, max_bytes)) continue;
+    throw Failure(ErrorCode::kDataCorrupt,
+                  fmt::format("{}: what begins at byte {} is no complete gzip member: expected "
+                              "nothing else, and at most {} bytes of text",
+                              path.string(), offset, max_bytes));
   }
-  bool complete = ::gzclose(file) == Z_OK && got == 0;
-  if (!complete) {
-    throw Failure(
-        ErrorCode::kDataCorrupt,
-        fmt::format("{}: not a complete gzip file of at most {} bytes", path.string(), max_bytes));
-  }
-  return content;
+  return text;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {

@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json_fields_once.h"
 #include "model/family_tokenizer.h"
 #include "model/json_fields.h"
 
@@ -32,6 +34,21 @@ FamilyFile::Member read_member(const JsonFields& json, const std::filesystem::pa
   if (has_adapter) member.adapter = folder / json.get_string("adapter");
   if (json.has("pooling")) member.pooling = read_pooling(json);
   return member;
+}
+
+constexpr size_t kMostFamilyBytes = size_t{16} << 20;
+constexpr JsonLimits kFamilyLimits{.depth = 64, .values = size_t{1} << 20};
+
+// A second list of variants would replace the first.
+JsonFields read_once_each(const std::filesystem::path& path) {
+  const std::string text = read_file(path, kMostFamilyBytes);
+  JsonFields json(path, text, kFamilyLimits);
+  try {
+    require_fields_once(text);
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), fmt::format("{}: {}", path.string(), failure.what()));
+  }
+  return json;
 }
 
 // Of one table of rotations, which has a row for each position: two million at a head size of 128.
@@ -75,7 +92,7 @@ int32_t common_length(const FamilyFile& file, int32_t wanted) {
 FamilyFile read_family_file(const std::filesystem::path& path) {
   std::filesystem::path file_path =
       std::filesystem::is_directory(path) ? path / "family.json" : path;
-  JsonFields json(file_path);
+  const JsonFields json = read_once_each(file_path);
   std::filesystem::path folder = file_path.parent_path();
   json.accept_only({"name", "base", "variants", "plan_books", "codec_steps", "unprofiled"});
   FamilyFile file;

@@ -247,6 +247,17 @@ TEST_F(Families, RefuseFieldsThatNobodyReads) {
   }
 }
 
+// The second list would leave the first one's models out without a word.
+TEST_F(Families, RefuseAFieldThatIsThereTwice) {
+  const std::filesystem::path path = folder_.path() / "family.json";
+  std::string text = read_file(path);
+  text.insert(text.rfind('}'), ",\"variants\":[]");
+  write_file_atomically(path, text);
+  EXPECT_THAT(failure_of([&] { read_family_file(path); }),
+              AllOf(HasSubstr("family.json: "),
+                    HasSubstr("the field \"variants\" is there twice: expected once")));
+}
+
 TEST_F(Families, RefuseDeepNesting) {
   std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   std::ofstream(file_.path) << R"({"name": )" << deep << "}";

@@ -41,7 +41,7 @@ constexpr ModuleNames kModules[] = {
 
 constexpr std::string_view kKnownKeys[] = {"adapter.type", "adapter.lora.alpha",
                                            "adapter.alora.invocation_tokens",
-                                           "adapter.lora.task_name", "adapter.lora.prompt_prefix"};
+                                           "adapter.lora.task_name"};
 
 [[noreturn]] void refuse(const GgufFile& file, const std::string& what) {
   throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", file.path().string(), what));

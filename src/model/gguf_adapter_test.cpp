@@ -158,6 +158,14 @@ TEST_F(GgufAdapter, IsRefusedForWhatItSaysAndWeDoNot) {
   EXPECT_THAT(refusal(), HasSubstr("key 'adapter.lora.magnitude' is not supported"));
 }
 
+// It would have to stand before every prompt.
+TEST_F(GgufAdapter, IsRefusedForAPrefixOfPrompts) {
+  set("adapter.lora.task_name", std::string("questions"));
+  EXPECT_EQ(refusal(), "");
+  set("adapter.lora.prompt_prefix", std::string("query: "));
+  EXPECT_THAT(refusal(), HasSubstr("key 'adapter.lora.prompt_prefix' is not supported"));
+}
+
 TEST_F(GgufAdapter, IsRefusedForAnAlphaThatIsNoNumber) {
   set("adapter.lora.alpha", std::numeric_limits<double>::quiet_NaN());
   EXPECT_THAT(refusal(), HasSubstr("'adapter.lora.alpha' is nan"));

@@ -15,8 +15,9 @@ constexpr double kLeastGoldProbability = 1e-9;
 // What full prefill gives, one value per context.
 struct FullPrefill {
   size_t num_contexts = 0;
-  std::vector<double> scores;            // empty without a metric
-  std::vector<double> gold_probability;  // only of contexts with a known answer
+  // Only of contexts with a known answer.
+  std::vector<double> scores;  // empty without a metric
+  std::vector<double> gold_probability;
 
   // Too few rows would decide for all plans, and of an answer that the receiver never gives
   // nothing can be lost.
@@ -26,10 +27,10 @@ struct FullPrefill {
   }
 };
 
-FullPrefill full_prefill(const std::vector<ReferenceAnswer>& references, Metric metric) {
+FullPrefill full_prefill(const std::vector<ReferenceAnswer>& references) {
   FullPrefill full{.num_contexts = references.size(), .scores = {}, .gold_probability = {}};
   for (const ReferenceAnswer& reference : references) {
-    if (metric != Metric::kNone) full.scores.push_back(reference.score);
+    if (reference.score) full.scores.push_back(*reference.score);
     if (reference.gold_probability) full.gold_probability.push_back(*reference.gold_probability);
   }
   return full;
@@ -104,8 +105,8 @@ Measured final_measurements(const ProfileRecord& record) {
 
 void add_frontier(PlanBook& book, const ProfileRecord& record, const BookSource& source) {
   const Measured measured = final_measurements(record);
-  const FullPrefill full = full_prefill(measured.references, source.metric);
-  book.full_score = mean_of(full.scores);
+  const FullPrefill full = full_prefill(measured.references);
+  book.full_score = mean_if_any(full.scores);
   book.num_confirming = record.num_confirmed;
   if (full.has_gold()) book.full_gold_probability = mean_of(full.gold_probability);
   CostShape shape = cost_shape(record, source);
@@ -137,7 +138,7 @@ PlanDivergences mean_divergences(const ProfileRecord& record) {
 }
 
 PlanLosses likely_losses(const ProfileRecord& record) {
-  const FullPrefill full = full_prefill(record.references, Metric::kNone);
+  const FullPrefill full = full_prefill(record.references);
   PlanLosses losses;
   for (const auto& [tried, kl] : mean_divergences(record))
     losses[tried] = likely_loss(measured_loss(record.plans.at(tried), full));

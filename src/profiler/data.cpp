@@ -171,11 +171,13 @@ PromptSet make_prompts(const Tokenizer& tokenizer, const QaFile& file, const Pro
       ++set.num_too_long;
     } else if (prompt.context_tokens < kBlockTokens) {
       ++set.num_too_short;
+    } else if (limits.known != nullptr && !limits.known->insert(prompt.tokens).second) {
+      ++set.num_known;
     } else {
       set.prompts.push_back(std::move(prompt));
     }
   }
-  if (set.prompts.empty()) {
+  if (set.prompts.empty() && set.num_known == 0) {
     throw Failure(
         ErrorCode::kInvalidArgument,
         fmt::format("{}: no usable row: {}", file.path.string(), describe_skipped(set, limits)));
@@ -192,6 +194,10 @@ std::string describe_skipped(const PromptSet& set, const PromptLimits& limits) {
   if (set.num_too_short > 0) {
     text += fmt::format("{}{} with a context of less than {} tokens", text.empty() ? "" : ", ",
                         set.num_too_short, kBlockTokens);
+  }
+  if (set.num_known > 0) {
+    text +=
+        fmt::format("{}{} whose prompt occurred before", text.empty() ? "" : ", ", set.num_known);
   }
   return text.empty() ? "" : "skipped rows: " + text;
 }

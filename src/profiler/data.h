@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,19 +50,24 @@ std::vector<int32_t> gold_tokens(const Tokenizer& tokenizer,
                                  const QaPrompt& prompt,
                                  int32_t max_tokens);
 
+using KnownPrompts = std::set<std::vector<int32_t>>;  // by their tokens
+
 struct PromptLimits {
   int32_t max_rows = 0;    // 0: all
   int32_t max_tokens = 0;  // prompt and answer together
   int32_t new_tokens = 0;
+  // Prompts among these are skipped, and those that are made join them; null: none are.
+  KnownPrompts* known = nullptr;
 };
 
 struct PromptSet {
   std::vector<QaPrompt> prompts;
   int32_t num_too_long = 0;
   int32_t num_too_short = 0;  // context of less than one block: nothing to share
+  int32_t num_known = 0;
 };
 
-// The first rows that fit. Throws Failure when none does.
+// The first rows that fit. Throws Failure when none does, known or not.
 PromptSet make_prompts(const Tokenizer& tokenizer, const QaFile& file, const PromptLimits& limits);
 
 // "3 rows skipped: ..." or nothing.

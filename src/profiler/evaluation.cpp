@@ -21,12 +21,14 @@ std::vector<double> column(const std::vector<RowEvaluation>& rows, double RowEva
   return values;
 }
 
-std::optional<double> mean_gold_nll(const std::vector<RowEvaluation>& rows) {
-  std::vector<double> known;
+// Of the rows that have it.
+std::vector<double> column(const std::vector<RowEvaluation>& rows,
+                           std::optional<double> RowEvaluation::*which) {
+  std::vector<double> values;
   for (const RowEvaluation& row : rows) {
-    if (row.gold_nll) known.push_back(*row.gold_nll);
+    if (row.*which) values.push_back(*(row.*which));
   }
-  return known.empty() ? std::nullopt : std::optional(mean_of(known));
+  return values;
 }
 
 class Evaluation {
@@ -64,12 +66,12 @@ class Evaluation {
       std::vector<double> scores = column(plan_rows, &RowEvaluation::score);
       rows.push_back({.plan = options_.plans[i].shown,
                       .translated = options_.plans[i].translator != nullptr,
-                      .score = mean_of(scores),
+                      .score = mean_if_any(scores),
                       .score_interval = bootstrap_mean(scores),
                       .difference_interval = bootstrap_difference(scores, full_scores_),
                       .kl = mean_of(column(plan_rows, &RowEvaluation::kl)),
                       .agreement = mean_of(column(plan_rows, &RowEvaluation::agreement)),
-                      .gold_nll = mean_gold_nll(plan_rows),
+                      .gold_nll = mean_if_any(column(plan_rows, &RowEvaluation::gold_nll)),
                       .ttft_ms = median_of(column(plan_rows, &RowEvaluation::ttft_ms)),
                       .prefill_ms = median_of(column(plan_rows, &RowEvaluation::prefill_ms)),
                       .rows = plan_rows});
@@ -156,7 +158,7 @@ class Evaluation {
     return sum / static_cast<double>(gold.size());
   }
 
-  double score(const QaPrompt& prompt, const std::vector<int32_t>& answer) const {
+  std::optional<double> score(const QaPrompt& prompt, const std::vector<int32_t>& answer) const {
     return score_answer(options_.metric, answer_text(tokenizer_, answer), prompt.answers);
   }
 
@@ -171,7 +173,7 @@ class Evaluation {
     host_ = std::move(first);
     run_answer(prompt, answer_, table);
     reference_.emplace(host_, transformer_.config().vocab_size);
-    full_scores_.push_back(score(prompt, answer_));
+    if (std::optional<double> known = score(prompt, answer_)) full_scores_.push_back(*known);
   }
 
   RowEvaluation try_plan(const QaPrompt& prompt, const ChosenPlan& chosen) {
@@ -217,8 +219,8 @@ class Evaluation {
   std::shared_ptr<const Variant> answerer_;  // of the present row
   std::vector<int32_t> transition_layers_;
   std::vector<std::vector<RowEvaluation>> rows_;  // by plan
-  std::vector<double> full_scores_;
-  std::vector<int32_t> answer_;  // the receiver's own on the present row
+  std::vector<double> full_scores_;               // of the rows that have one
+  std::vector<int32_t> answer_;                   // the receiver's own on the present row
   std::optional<ReferenceDistributions> reference_;
   Tensor hidden_;
   Tensor logits_;

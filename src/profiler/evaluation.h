@@ -27,7 +27,7 @@ struct EvaluationOptions {
 // One plan on one row.
 struct RowEvaluation {
   std::string id;
-  double score = 0;
+  std::optional<double> score = std::nullopt;  // nothing without a known answer
   double kl = 0;
   double agreement = 1;
   // Mean over the tokens of the shortest known answer; nothing without one, or without room for it.
@@ -41,7 +41,7 @@ struct RowEvaluation {
 struct PlanEvaluation {
   std::string plan;
   bool translated = false;
-  double score = 0;
+  std::optional<double> score;   // over the rows that have one, as the intervals
   Interval score_interval;       // 95 %, of the mean
   Interval difference_interval;  // 95 %, of the difference to full prefill, rows in pairs
   double kl = 0;

@@ -185,9 +185,10 @@ std::string_view name_of(Metric metric) {
   panic("a metric has a name");
 }
 
-double score_answer(Metric metric,
-                    std::string_view answer,
-                    std::span<const std::string> references) {
+std::optional<double> score_answer(Metric metric,
+                                   std::string_view answer,
+                                   std::span<const std::string> references) {
+  if (metric == Metric::kNone || references.empty()) return std::nullopt;
   double best = 0;
   for (const std::string& reference : references) {
     best = std::max(best, score_one(metric, answer, reference));
@@ -198,6 +199,10 @@ double score_answer(Metric metric,
 double mean_of(std::span<const double> values) {
   if (values.empty()) return 0;
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+std::optional<double> mean_if_any(std::span<const double> values) {
+  return values.empty() ? std::nullopt : std::optional(mean_of(values));
 }
 
 double deviation_of(std::span<const double> values) {

@@ -16,14 +16,14 @@ enum class Metric { kNone, kF1, kExactMatch, kRougeL, kEditSimilarity, kFinalNum
 Metric parse_metric(std::string_view name);
 std::string_view name_of(Metric metric);
 
-// 0..1, the best over the reference answers; 0 without any.
+// 0..1, the best over the reference answers; nothing without any, and for kNone.
 //   f1, exact_match:  words after SQuAD's normalisation (case, punctuation, articles)
 //   rouge_l:          F-measure of the longest common subsequence of lower-case words
 //   edit_similarity:  1 - edit distance / longer length, in bytes
 //   final_number:     the number after "####", else the last one, equals the reference's (gsm8k)
-double score_answer(Metric metric,
-                    std::string_view answer,
-                    std::span<const std::string> references);
+std::optional<double> score_answer(Metric metric,
+                                   std::string_view answer,
+                                   std::span<const std::string> references);
 
 struct Interval {
   double low = 0;
@@ -31,6 +31,7 @@ struct Interval {
 };
 
 double mean_of(std::span<const double> values);
+std::optional<double> mean_if_any(std::span<const double> values);
 double deviation_of(std::span<const double> values);  // standard deviation, n - 1
 double median_of(std::vector<double> values);
 

@@ -8,7 +8,7 @@ namespace droidspeak {
 namespace {
 
 double score(Metric metric, std::string_view answer, std::vector<std::string> references) {
-  return score_answer(metric, answer, references);
+  return score_answer(metric, answer, references).value();
 }
 
 TEST(Metrics, F1CountsSharedWordsAfterNormalisation) {
@@ -22,7 +22,12 @@ TEST(Metrics, F1CountsSharedWordsAfterNormalisation) {
 
 TEST(Metrics, BestReferenceCounts) {
   EXPECT_DOUBLE_EQ(score(Metric::kF1, "paris", {"london", "paris"}), 1);
-  EXPECT_DOUBLE_EQ(score(Metric::kF1, "paris", {}), 0);
+}
+
+TEST(Metrics, NothingToCompareWithIsNoScore) {
+  EXPECT_EQ(score_answer(Metric::kF1, "paris", {}), std::nullopt);
+  EXPECT_EQ(score_answer(Metric::kNone, "paris", std::vector<std::string>{"paris"}), std::nullopt);
+  EXPECT_EQ(mean_if_any({}), std::nullopt);
 }
 
 TEST(Metrics, ExactMatchIgnoresCasePunctuationAndArticles) {

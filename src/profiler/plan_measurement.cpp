@@ -38,14 +38,15 @@ void PlanMeasurement::compare(const std::vector<TriedPlan>& plans) {
 
 void PlanMeasurement::compare_and_score(const std::vector<TriedPlan>& plans) {
   compare(plans);
-  if (options_.metric == Metric::kNone || plans.empty()) return;
+  if (options_.metric == Metric::kNone || prompt_.answers.empty() || plans.empty()) return;
   std::vector<Divergence> divergences;
   for (const TriedPlan& tried : plans) divergences.push_back(divergences_.at(tried));
   std::vector<std::vector<int32_t>> answers =
       trial_.answers(mixtures_of(plans), divergences, options_.limits);
   for (size_t i = 0; i < plans.size(); ++i) {
     scores_[plans[i]] =
-        score_answer(options_.metric, answer_text(options_.tokenizer, answers[i]), prompt_.answers);
+        score_answer(options_.metric, answer_text(options_.tokenizer, answers[i]), prompt_.answers)
+            .value();
   }
 }
 

@@ -31,7 +31,7 @@ class PlanMeasurement {
 
   // Divergence and gold probability of plans whose caches are there.
   void compare(const std::vector<TriedPlan>& plans);
-  // The same, and the score of greedy answers where there is a metric.
+  // The same, and the score of greedy answers where there is a metric and a known answer.
   void compare_and_score(const std::vector<TriedPlan>& plans);
 
   // Plans of the same layers, `base`, with tokens and without; one scout serves all shares. E is
@@ -52,7 +52,7 @@ class PlanMeasurement {
   PromptTrial trial_;
   std::map<TriedPlan, Divergence> divergences_;
   std::map<TriedPlan, double> gold_probabilities_;  // empty without a known answer
-  std::map<TriedPlan, double> scores_;
+  std::map<TriedPlan, double> scores_;              // likewise
 };
 
 }  // namespace droidspeak

@@ -19,7 +19,7 @@ inline constexpr double kSaveSeconds = 120;
 // that a disk takes them.
 inline constexpr double kSaveShare = 1.0 / 30;
 inline constexpr double kDiskBytesPerSecond = 1e9;
-inline constexpr int32_t kRecordVersion = 9;
+inline constexpr int32_t kRecordVersion = 10;
 // E maps of every layer cost memory by the square of the width.
 inline constexpr int32_t kWideModel = 1024;
 

@@ -44,9 +44,8 @@ std::vector<TriedPlan> plans_from_json(const json& in) {
 json to_json(const std::vector<ReferenceAnswer>& references) {
   json out = json::array();
   for (const ReferenceAnswer& reference : references) {
-    json item{{"tokens", reference.tokens},
-              {"score", reference.score},
-              {"rows", json::binary(reference.rows)}};
+    json item{{"tokens", reference.tokens}, {"rows", json::binary(reference.rows)}};
+    if (reference.score) item["score"] = *reference.score;
     if (reference.gold_probability) item["gold"] = *reference.gold_probability;
     out.push_back(std::move(item));
   }
@@ -57,9 +56,9 @@ std::vector<ReferenceAnswer> references_from_json(const json& in) {
   std::vector<ReferenceAnswer> references;
   for (const json& item : in) {
     const json::binary_t& rows = item.at("rows").get_binary();
-    references.push_back({item.at("tokens").get<std::vector<int32_t>>(),
-                          item.at("score").get<double>(),
-                          {rows.begin(), rows.end()}});
+    references.push_back(
+        {item.at("tokens").get<std::vector<int32_t>>(), std::nullopt, {rows.begin(), rows.end()}});
+    if (item.contains("score")) references.back().score = item["score"].get<double>();
     if (item.contains("gold")) references.back().gold_probability = item["gold"].get<double>();
   }
   return references;
@@ -169,8 +168,9 @@ std::optional<ProfileRecord> ProfileFolder::load(const ProfileRecord& wanted, Tr
   }
   if (record.fingerprint != wanted.fingerprint) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: the state of a profile of other models, data or options; remove "
-                              "it or leave out --resume",
+                  fmt::format("{}: the state of a profile of other models, data or options "
+                              "(--precision and the rows that --max-model-len leaves are among "
+                              "them); remove it or leave out --resume",
                               path_.string()));
   }
   if (record.confirming != wanted.confirming) {

@@ -17,8 +17,8 @@ namespace droidspeak {
 // The receiver's own answer on one context, by full prefill.
 struct ReferenceAnswer {
   std::vector<int32_t> tokens;  // with the end token where there is one
-  double score = 0;
-  std::vector<uint8_t> rows;  // hidden rows that predict the tokens, of the ops' activation dtype
+  std::optional<double> score;  // nothing without a known answer, or a metric
+  std::vector<uint8_t> rows;    // hidden rows that predict the tokens, of the ops' activation dtype
   // Of the known answer, per token; nothing without one.
   std::optional<double> gold_probability{};
 };
@@ -28,7 +28,7 @@ struct PlanRecord {
   std::vector<double> kl;
   std::vector<double> agreement;
   std::vector<double> gold_probability;  // only of contexts with a known answer
-  std::vector<double> score;             // only of plans that were generated with
+  std::vector<double> score;             // the same, and only of plans that were generated with
 };
 
 using PlanRecords = std::map<TriedPlan, PlanRecord>;

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 
 #include <fmt/format.h>
@@ -22,6 +20,7 @@
 #include "profiler/plots.h"
 #include "profiler/profile_limits.h"
 #include "profiler/profile_record.h"
+#include "profiler/profile_rows.h"
 #include "profiler/shape_choice.h"
 
 namespace droidspeak {
@@ -37,18 +36,14 @@ class ProfileRun {
  public:
   ProfileRun(const ModelPair& pair, const Tokenizer& tokenizer, const ProfileOptions& options)
       : pair_(pair),
-        tokenizer_(tokenizer),
         options_(options),
-        data_(read_qa_file(options.data)),
+        rows_(choose_rows(tokenizer, options, pair.receiver->transformer->max_positions())),
         folder_(partial_path(options.out)),
         measurement_{tokenizer, options.metric, {options.answer_tokens, tokenizer.end_of_turn_ids}},
         tools_(pair) {
-    choose_prompts();
-    choose_fit_prompts();
-    choose_confirming_prompts();
     for (int32_t b = options.group; b < pair.num_layers(); b += options.group)
       transitions_.push_back(b);
-    if (num_contexts() >= 2 || !fit_prompts_.empty()) {
+    if (num_contexts() >= 2 || !rows_.fit.empty()) {
       int32_t step = pair.receiver->transformer->config().d_model <= kWideModel ? 1 : options.group;
       TranslationFitOptions fit{std::min(kFolds, num_contexts()), {}};
       for (int32_t layer = step; layer < pair.num_layers(); layer += step)
@@ -80,9 +75,9 @@ class ProfileRun {
     for (int32_t i = record_.num_looked; i < num_contexts(); ++i) measure_looks(i);
     save_after(0);
     end_phase("plans with looked-at tokens");
-    if (record_.finalists.empty() && !confirming_prompts_.empty())
+    if (record_.finalists.empty() && !rows_.confirming.empty())
       record_.finalists = choose_finalists(record_, cost_shape(record_, book_source()));
-    for (int32_t i = record_.num_confirmed; i < std::ssize(confirming_prompts_); ++i) confirm(i);
+    for (int32_t i = record_.num_confirmed; i < std::ssize(rows_.confirming); ++i) confirm(i);
     save_after(0);
     end_phase("the finalists on further rows");
     PlanBook book = write_results();
@@ -91,76 +86,7 @@ class ProfileRun {
   }
 
  private:
-  int32_t num_contexts() const { return static_cast<int32_t>(prompts_.size()); }
-
-  PromptSet read_prompts(const QaFile& file, int32_t max_rows) {
-    PromptLimits limits{max_rows, pair_.receiver->transformer->max_positions(),
-                        options_.answer_tokens};
-    PromptSet set = make_prompts(tokenizer_, file, limits);
-    std::string skipped = describe_skipped(set, limits);
-    if (!skipped.empty()) warn(fmt::format("{}: {}", file.path.string(), skipped));
-    return set;
-  }
-
-  // Rows of the data: first those that are measured, then those for the fit, then those that
-  // confirm.
-  void choose_prompts() {
-    int32_t further = options_.fit_data.empty() ? options_.most_fit_rows() : 0;
-    int32_t confirming = options_.confirm_data.empty() ? options_.confirm_contexts : 0;
-    prompts_ = read_prompts(data_, options_.contexts + further + confirming).prompts;
-    if (num_contexts() < options_.contexts) {
-      warn(fmt::format("{}: {} usable rows; {} were asked for", options_.data.string(),
-                       prompts_.size(), options_.contexts));
-    }
-    if (num_contexts() <= options_.contexts) return;
-    const auto all = static_cast<int32_t>(prompts_.size());
-    fit_prompts_ = take_prompts(options_.contexts, std::min(all, options_.contexts + further));
-    confirming_prompts_ = take_prompts(options_.contexts + further, all);
-    prompts_.erase(prompts_.begin() + options_.contexts, prompts_.end());
-  }
-
-  std::vector<QaPrompt> take_prompts(int32_t begin, int32_t end) {
-    if (begin >= end) return {};
-    return {std::make_move_iterator(prompts_.begin() + begin),
-            std::make_move_iterator(prompts_.begin() + end)};
-  }
-
-  void choose_fit_prompts() {
-    if (options_.fit_data.empty() || options_.most_fit_rows() == 0) return;
-    QaFile file = read_qa_file(options_.fit_data);
-    fit_digest_ = file.digest.hex();
-    fit_prompts_ = read_prompts(file, options_.most_fit_rows()).prompts;
-  }
-
-  void choose_confirming_prompts() {
-    if (!options_.confirm_data.empty() && options_.confirm_contexts > 0) {
-      QaFile file = read_qa_file(options_.confirm_data);
-      confirming_digest_ = file.digest.hex();
-      confirming_prompts_ = read_prompts(file, 0).prompts;
-      leave_out_known_rows();
-    }
-    if (options_.confirm_contexts == 0 || std::ssize(confirming_prompts_) >= num_contexts()) return;
-    warn(
-        fmt::format("{} rows are left to confirm plans on, expected at least {} (--confirm-data): "
-                    "what the book promises rests on the {} that plans are chosen by",
-                    confirming_prompts_.size(), num_contexts(), num_contexts()));
-    confirming_prompts_.clear();
-  }
-
-  // What plans were chosen by, or maps fitted on, confirms nothing.
-  void leave_out_known_rows() {
-    std::set<std::vector<int32_t>> known;
-    for (const QaPrompt& prompt : prompts_) known.insert(prompt.tokens);
-    for (const QaPrompt& prompt : fit_prompts_) known.insert(prompt.tokens);
-    size_t left_out = std::erase_if(
-        confirming_prompts_, [&](const QaPrompt& prompt) { return known.contains(prompt.tokens); });
-    if (left_out > 0) {
-      warn(fmt::format("{}: {} rows are measured or fitted on already and confirm nothing",
-                       options_.confirm_data.string(), left_out));
-    }
-    auto most = static_cast<size_t>(options_.confirm_contexts);
-    if (confirming_prompts_.size() > most) confirming_prompts_.resize(most);
-  }
+  int32_t num_contexts() const { return static_cast<int32_t>(rows_.measured.size()); }
 
   void start_record() {
     record_.fingerprint = make_fingerprint();
@@ -184,25 +110,25 @@ class ProfileRun {
       hash.add_field('m', variant->model_digest.hex());
       hash.add_field('a', variant->adapter_digest.hex());
       hash.add_field('u', variant->transformer->formula().hex());
+      hash.add_field('p', static_cast<uint64_t>(variant->transformer->weights().precision));
     }
-    hash.add_field('d', data_.digest.hex());
-    hash.add_field('f', fit_digest_);
+    hash.add_field('d', rows_.data.digest.hex());
+    hash.add_field('r', digest_of(rows_.measured).hex());
+    hash.add_field('f', digest_of(rows_.fit).hex());
+    for (int32_t token : measurement_.limits.end_tokens)
+      hash.add_field('e', static_cast<uint64_t>(token));
     for (int32_t number : {num_contexts(), options_.most_fit_rows(), options_.group,
                            options_.answer_tokens, kRecordVersion})
       hash.add_field('n', static_cast<uint64_t>(number));
     hash.add_field('s', name_of(options_.metric));
     hash.add_field('k', name_of(pair_.kv.layout().dtype));
+    hash.add_field('x', name_of(pair_.ops.activation_dtype()));
     return hash.finish().hex();
   }
 
-  // Of the rows themselves: which of a file confirm depends on the others.
+  // Which of a file confirm depends on the others.
   std::string digest_of_confirming() const {
-    if (confirming_prompts_.empty()) return "";
-    Sha256 hash;
-    hash.add_field('c', confirming_digest_);
-    for (const QaPrompt& prompt : confirming_prompts_)
-      hash.add_field('t', std::as_bytes(std::span(prompt.tokens)));
-    return hash.finish().hex();
+    return rows_.confirming.empty() ? "" : digest_of(rows_.confirming).hex();
   }
 
   void warn(const std::string& text) const {
@@ -237,7 +163,7 @@ class ProfileRun {
     int64_t steps = (num_contexts() - record_.num_raw) * raw_steps();
     steps += (num_contexts() - record_.num_refined) * 3 * pair_.num_layers();
     steps += (num_contexts() - record_.num_looked) * look_steps();
-    steps += (std::ssize(confirming_prompts_) - record_.num_confirmed) * confirm_steps();
+    steps += (std::ssize(rows_.confirming) - record_.num_confirmed) * confirm_steps();
     if (fit_) steps += (num_contexts() - record_.num_translated) * translated_steps();
     return steps;
   }
@@ -266,7 +192,7 @@ class ProfileRun {
   }
 
   PlanMeasurement measurement_of(int32_t context) {
-    return {tools_, prompts_[static_cast<size_t>(context)], measurement_};
+    return {tools_, rows_.measured[static_cast<size_t>(context)], measurement_};
   }
 
   void finish_context(int32_t& counter, PlanMeasurement& measured, int64_t steps) {
@@ -331,9 +257,9 @@ class ProfileRun {
   // Contexts that serve the maps only.
   void read_fit_contexts() {
     auto done = static_cast<size_t>(std::max(0, record_.num_fitted - num_contexts()));
-    for (size_t i = done; i < fit_prompts_.size(); ++i) {
+    for (size_t i = done; i < rows_.fit.size(); ++i) {
       check_stop();
-      PromptTrial trial(tools_, fit_prompts_[i]);
+      PromptTrial trial(tools_, rows_.fit[i]);
       read_both(trial, num_contexts() + static_cast<int32_t>(i), {});
       record_.fit_tokens += trial.context().layer_tokens();
       save_after(kSaveSeconds);
@@ -370,7 +296,7 @@ class ProfileRun {
     for (int32_t i = 0; i < num_contexts(); ++i) {
       if (fit_->fold_of(i) == ShapeChoice::kFold)
         trials.push_back(
-            {&prompts_[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
+            {&rows_.measured[static_cast<size_t>(i)], &record_.references[static_cast<size_t>(i)]});
     }
     auto pause = [this] { check_stop(); };
     std::span<const ShapeTrial> few(trials.data(),
@@ -423,7 +349,7 @@ class ProfileRun {
   }
 
   std::vector<TriedPlan> choose_candidates() const {
-    double spent = prefill_equivalents(record_.layer_tokens, prompts_, pair_.num_layers());
+    double spent = prefill_equivalents(record_.layer_tokens, rows_.measured, pair_.num_layers());
     double left = std::min(kWorkShare * pair_.num_layers() - spent, kFrontierWork) - 1;
     RefinementLimits limits{.num_layers = pair_.num_layers(),
                             .context_layers = std::max(left * pair_.num_layers(), 0.0),
@@ -475,7 +401,7 @@ class ProfileRun {
   }
 
   BookSource book_source() const {
-    return {pair_, data_, prompts_, options_.metric, options_.group};
+    return {pair_, rows_.data, rows_.measured, options_.metric, options_.group};
   }
 
   // Plans that look at tokens, grouped by their layers: one scout serves all shares.
@@ -497,7 +423,7 @@ class ProfileRun {
     const Translator* translator =
         needs.is_translated ? &translator_of(TranslationFit::kNoFold, needs.translated_inputs)
                             : nullptr;
-    PlanMeasurement measured{tools_, confirming_prompts_[static_cast<size_t>(row)], measurement_};
+    PlanMeasurement measured{tools_, rows_.confirming[static_cast<size_t>(row)], measurement_};
     confirm_finalists(measured, translator, record_, [this] { check_stop(); });
     progress_->advance(confirm_steps());
     save_after(kSaveSeconds);
@@ -540,16 +466,10 @@ class ProfileRun {
   }
 
   const ModelPair pair_;
-  const Tokenizer& tokenizer_;
   const ProfileOptions& options_;
-  QaFile data_;
+  const ProfileRows rows_;
   ProfileFolder folder_;
   const MeasurementOptions measurement_;
-  std::vector<QaPrompt> prompts_;
-  std::vector<QaPrompt> fit_prompts_;  // beyond those measured
-  std::string fit_digest_;             // of their file, when it is another one
-  std::vector<QaPrompt> confirming_prompts_;
-  std::string confirming_digest_;
   std::vector<int32_t> transitions_;
   std::unique_ptr<TranslationFit> fit_;
   ProfileRecord record_;
@@ -561,6 +481,10 @@ class ProfileRun {
   Stopwatch since_save_;
   double seconds_before_ = 0;
 };
+
+std::string name_with_path(const Variant& variant) {
+  return fmt::format("\"{}\" ({})", variant.name, variant.path.string());
+}
 
 }  // namespace
 
@@ -583,7 +507,15 @@ PlanBook run_profile(const ModelPair& pair,
                               "plots get their own",
                               options.out.string()));
   }
-  return ProfileRun(pair, tokenizer, options).run();
+  ProfileRun run(pair, tokenizer, options);
+  try {
+    return run.run();
+  } catch (const Failure& failure) {
+    // Found in what the models compute, which names neither.
+    if (failure.code() != ErrorCode::kDataCorrupt) throw;
+    throw Failure(failure.code(), fmt::format("{} from {}: {}", name_with_path(*pair.receiver),
+                                              name_with_path(*pair.sender), failure.what()));
+  }
 }
 
 }  // namespace droidspeak

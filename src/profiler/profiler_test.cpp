@@ -1,5 +1,6 @@
 #include "profiler/profiler.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -26,6 +27,25 @@ class ProfilerTest : public ProfilerFixture {
     result.contexts = 4;
     result.answer_tokens = kAnswerTokens;
     return result;
+  }
+
+  static void write_rows(const std::filesystem::path& path, const std::vector<int>& numbers) {
+    std::string text;
+    for (int number : numbers) text += item_row(number);
+    write_file_atomically(path, text);
+  }
+
+  void load_family_again(const FamilyOptions& use) {
+    family_ = std::make_unique<ModelFamily>(*ops_, family_->file(), use);
+  }
+
+  std::string failure_of_run(const ProfileOptions& profile) {
+    try {
+      run_profile(pair("base", "alpha"), *tokenizer_, profile);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
   }
 
   // Through the path that serves requests, every plan by itself.
@@ -87,7 +107,7 @@ TEST_F(ProfilerTest, ScoresOfTheFrontierEqualGenerationByTheRunner) {
   for (const PlanEntry& entry : book.frontier) {
     if (entry.translated || !entry.quality.score) continue;
     PlanEvaluation result = evaluate(models, entry.plan, Metric::kEditSimilarity);
-    EXPECT_NEAR(*entry.quality.score, result.score, 1e-6);
+    EXPECT_NEAR(*entry.quality.score, *result.score, 1e-6);
   }
 }
 
@@ -178,13 +198,13 @@ TEST_F(ProfilerTest, FurtherRowsConfirmTheFrontier) {
   write_file_atomically(data_, further);
   PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), Metric::kF1, 5);
   ASSERT_EQ(full.rows.size(), 5U);
-  EXPECT_NEAR(book.full_score, full.score, 1e-9);
+  EXPECT_NEAR(*book.full_score, *full.score, 1e-9);
   int num_checked = 0;
   for (const PlanEntry& entry : book.frontier) {
     if (entry.translated) continue;
     PlanEvaluation slow = evaluate(models, entry.plan, Metric::kF1, 5);
     EXPECT_NEAR(entry.quality.kl, slow.kl, 1e-5 + 1e-3 * slow.kl);
-    EXPECT_NEAR(*entry.quality.score, slow.score, 1e-9);
+    EXPECT_NEAR(*entry.quality.score, *slow.score, 1e-9);
     double lost = 0;
     double all = 0;
     for (size_t i = 0; i < 5; ++i) {
@@ -214,7 +234,35 @@ TEST_F(ProfilerTest, RowsThatHaveChosenPlansConfirmNothing) {
   profile.warn = [&](const std::string& line) { said += line + "\n"; };
   PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
   EXPECT_EQ(book.num_confirming, 0);
-  EXPECT_THAT(said, HasSubstr("rows are measured or fitted on already and confirm nothing"));
+  EXPECT_THAT(said, HasSubstr("rows.jsonl: skipped rows: 5 whose prompt occurred before"));
+  EXPECT_THAT(said, HasSubstr("0 rows are left to confirm plans on, expected at least 4"));
+}
+
+// Twice the same says nothing more, and what chose a plan does not confirm it.
+TEST_F(ProfilerTest, RowsThatOccurAgainAreLeftOutOfEveryPart) {
+  write_rows(data_, {0, 1, 2, 3, 0, 1, 2, 3, 4, 4, 5, 0, 1, 2, 3, 0, 1, 2, 3});
+  ProfileOptions profile = options("book.json");
+  std::string said;
+  profile.warn = [&](const std::string& line) { said += line + "\n"; };
+  PlanBook repeated = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(repeated.num_contexts, 4);
+  EXPECT_EQ(repeated.num_confirming, 0);
+  EXPECT_THAT(said, HasSubstr("rows.jsonl: skipped rows: 13 whose prompt occurred before"));
+  EXPECT_THAT(said, HasSubstr("0 rows are left to confirm plans on, expected at least 4"));
+  write_rows(data_, {0, 1, 2, 3, 4, 5});
+  expect_same_measurements(repeated, run_profile(pair("base", "alpha"), *tokenizer_, profile));
+}
+
+TEST_F(ProfilerTest, OneRowManyTimesConfirmsNothing) {
+  ProfileOptions profile = options("book.json");
+  profile.confirm_data = folder_.path() / "further.jsonl";
+  write_rows(profile.confirm_data, std::vector<int>(20, 7));
+  std::string said;
+  profile.warn = [&](const std::string& line) { said += line + "\n"; };
+  PlanBook book = run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  EXPECT_EQ(book.num_confirming, 0);
+  EXPECT_THAT(said, HasSubstr("further.jsonl: skipped rows: 19 whose prompt occurred before"));
+  EXPECT_THAT(said, HasSubstr("1 rows are left to confirm plans on, expected at least 4"));
 }
 
 TEST_F(ProfilerTest, TooFewFurtherRowsConfirmNothingAndThatIsSaid) {
@@ -244,6 +292,49 @@ TEST_F(ProfilerTest, RowsWithoutAKnownAnswerSayNothingOfIt) {
     EXPECT_FALSE(entry.quality.gold_lost);
     EXPECT_NEAR(entry.quality_index, 1 - std::pow(entry.quality.kl / 1.08, 1.5), 1e-12);
   }
+}
+
+// A score of 0 would say that full prefill and every plan had answered wrong.
+TEST_F(ProfilerTest, RowsWithoutAKnownAnswerHaveNoScore) {
+  std::string text;
+  for (int i = 0; i < 6; ++i) text += item_row(i, i % 2 == 0 ? "[]" : R"(["is Number of item"])");
+  write_file_atomically(data_, text);
+  ProfileOptions profile = options("book.json");
+  profile.contexts = 6;
+  profile.metric = Metric::kEditSimilarity;
+  ModelPair models = pair("base", "alpha");
+  PlanBook book = run_profile(models, *tokenizer_, profile);
+  PlanEvaluation full = evaluate(models, ReusePlan::full(kLayers), profile.metric, 6);
+  EXPECT_FALSE(full.rows[0].score);
+  EXPECT_GT(*full.rows[1].score, 0);
+  const double mean = (*full.rows[1].score + *full.rows[3].score + *full.rows[5].score) / 3;
+  EXPECT_NEAR(*full.score, mean, 1e-9);
+  EXPECT_NEAR(*book.full_score, mean, 1e-9);
+  int num_checked = 0;
+  for (const PlanEntry& entry : book.frontier) {
+    if (entry.translated || !entry.quality.score) continue;
+    PlanEvaluation slow = evaluate(models, entry.plan, profile.metric, 6);
+    EXPECT_NEAR(entry.quality.kl, slow.kl, 1e-5 + 1e-3 * slow.kl) << "of all rows";
+    EXPECT_NEAR(*entry.quality.score, *slow.score, 1e-9);
+    EXPECT_NEAR(*entry.quality.score_low, slow.difference_interval.low, 1e-9);
+    EXPECT_NEAR(*entry.quality.score_high, slow.difference_interval.high, 1e-9);
+    ++num_checked;
+  }
+  EXPECT_GT(num_checked, 0);
+}
+
+TEST_F(ProfilerTest, WithoutAnyKnownAnswerABookHasNoScore) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += item_row(i, "[]");
+  write_file_atomically(data_, text);
+  ProfileOptions profile = options("book.json");
+  run_profile(pair("base", "alpha"), *tokenizer_, profile);
+  const PlanBook book = load_plan_book(profile.out);
+  EXPECT_FALSE(book.full_score);
+  for (const PlanEntry& entry : book.frontier) EXPECT_FALSE(entry.quality.score);
+  PlanEvaluation slow = evaluate(pair("base", "alpha"), ReusePlan::reuse_all(), Metric::kF1);
+  EXPECT_FALSE(slow.score);
+  EXPECT_GT(slow.kl, 0);
 }
 
 TEST_F(ProfilerTest, KnownAnswersOfSomeRowsAreTakenInPairs) {
@@ -289,7 +380,10 @@ TEST_F(ProfilerTest, LookedAtTokensEqualPartialPrefillsOfTheRunner) {
 }
 
 TEST_F(ProfilerTest, SenderThatIsTheReceiverDivergesNowhere) {
-  PlanBook book = run_profile(pair("alpha", "alpha"), *tokenizer_, options("book.json"));
+  run_profile(pair("alpha", "alpha"), *tokenizer_, options("book.json"));
+  const PlanBook book = load_plan_book(folder_.path() / "book.json");
+  EXPECT_TRUE(book.maps_file.empty()) << "no plan of the frontier needs them";
+  EXPECT_TRUE(std::ranges::any_of(book.heat_map, &HeatCell::translated)) << "and yet it was tried";
   for (const HeatCell& cell : book.heat_map) {
     EXPECT_LT(cell.kl, 1e-6);
     EXPECT_EQ(cell.agreement, 1);
@@ -385,31 +479,52 @@ TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherProfile) {
 TEST_F(ProfilerTest, ResumeRefusesOtherRowsThatConfirm) {
   ProfileOptions profile = options("book.json");
   profile.confirm_data = folder_.path() / "further.jsonl";
-  auto write_rows = [&](int first, int end) {
-    std::string text;
-    for (int i = first; i < end; ++i) text += item_row(i);
-    write_file_atomically(profile.confirm_data, text);
-  };
-  auto failure_of_run = [&]() -> std::string {
-    try {
-      run_profile(pair("base", "alpha"), *tokenizer_, profile);
-    } catch (const Failure& failure) {
-      return failure.what();
-    }
-    return "";
-  };
-  write_rows(6, 11);
+  write_rows(profile.confirm_data, {6, 7, 8, 9, 10});
   profile.should_stop = [] { return true; };
-  failure_of_run();
+  failure_of_run(profile);
   profile.start = ProfileStart::kResume;
-  write_rows(7, 12);
-  EXPECT_THAT(failure_of_run(), HasSubstr("other rows confirm; take its --confirm-data"));
-  write_rows(6, 11);
+  write_rows(profile.confirm_data, {7, 8, 9, 10, 11});
+  EXPECT_THAT(failure_of_run(profile), HasSubstr("other rows confirm; take its --confirm-data"));
+  write_rows(profile.confirm_data, {6, 7, 8, 9, 10});
   profile.confirm_contexts = 4;
-  EXPECT_THAT(failure_of_run(), HasSubstr("other rows confirm; take its --confirm-data"));
+  EXPECT_THAT(failure_of_run(profile), HasSubstr("other rows confirm; take its --confirm-data"));
   profile.confirm_contexts = 300;
   profile.should_stop = {};
-  EXPECT_EQ(failure_of_run(), "") << "these are the same";
+  EXPECT_EQ(failure_of_run(profile), "") << "these are the same";
+}
+
+// Rows that a shorter limit leaves out make room for others.
+TEST_F(ProfilerTest, ResumeRefusesTheRowsOfAnotherLengthLimit) {
+  write_rows(data_, {0, 1, 2, 3, 4});
+  int32_t longest = 0;
+  for (const QaPrompt& prompt : prompts(5))
+    longest = std::max(longest, static_cast<int32_t>(prompt.tokens.size()));
+  ProfileOptions profile = options("book.json");
+  profile.fit_contexts = 5;
+  profile.should_stop = [] { return true; };
+  const FamilyOptions shorter{Precision::kExact, longest + kAnswerTokens};
+  for (const std::vector<int>& numbers :
+       {std::vector<int>{0, 1, 123456789, 2, 3, 4}, std::vector<int>{0, 1, 2, 3, 123456789, 4}}) {
+    write_rows(data_, numbers);
+    load_family_again({Precision::kExact, 0});
+    profile.start = ProfileStart::kFresh;
+    failure_of_run(profile);
+    profile.start = ProfileStart::kResume;
+    EXPECT_THAT(failure_of_run(profile), HasSubstr("profile stopped")) << "these are the same";
+    load_family_again(shorter);
+    EXPECT_THAT(failure_of_run(profile), HasSubstr("other models, data or options"));
+  }
+}
+
+TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherPrecision) {
+  ProfileOptions profile = options("book.json");
+  profile.should_stop = [] { return true; };
+  failure_of_run(profile);
+  profile.start = ProfileStart::kResume;
+  for (Precision other : {Precision::kFast, Precision::kFine}) {
+    load_family_again({other, 0});
+    EXPECT_THAT(failure_of_run(profile), HasSubstr("other models, data or options"));
+  }
 }
 
 TEST_F(ProfilerTest, ResumeRefusesTheStateOfAnotherConfiguration) {

@@ -70,7 +70,7 @@ void write_plan_book(JsonWriter& json, const PlanBook& book, double min_quality)
   json.key("num_contexts").integer(book.num_contexts);
   json.key("context_tokens_median").integer(book.context_tokens_median);
   json.key("metric").text_or_null(book.metric);
-  json.key("full_score").number(book.full_score);
+  write_optional(json, "full_score", book.full_score);
   json.key("chosen").text_or_null(chosen == nullptr ? "" : chosen->plan.to_string(book.num_layers));
   write_measurements(json, book);
   json.end_object();

@@ -1,6 +1,7 @@
 #include "sharing/plan_book.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_fields_once.h"
 #include "base/json_scan.h"
 #include "sharing/look.h"
 
@@ -46,44 +48,96 @@ struct NumberRange {
   const char* expected;
 };
 
-// A number that may be missing. Throws Failure naming the field.
-std::optional<double> read_optional(const json& in, const char* name, const NumberRange& range) {
-  if (!in.contains(name)) return std::nullopt;
-  const json& value = in[name];
-  if (value.is_number()) {
-    double number = value.get<double>();
-    if (std::isfinite(number) && number >= range.low && number <= range.high) return number;
-  }
+constexpr size_t kMostShown = 100;  // bytes of a value
+
+[[noreturn]] void refuse(std::string_view name, const json& value, std::string_view expected) {
+  std::string shown = value.dump(-1, ' ', true);
+  if (shown.size() > kMostShown) shown = shown.substr(0, kMostShown) + "...";
   throw Failure(ErrorCode::kInvalidArgument,
-                fmt::format("{} is {}: expected {}", name, value.dump(), range.expected));
+                fmt::format("{} is {}: expected {}", name, shown, expected));
 }
 
-// One that may not. As above.
+// Throws Failure naming the field, as those below do.
+const json& require(const json& in, const char* name) {
+  auto found = in.find(name);
+  if (found != in.end()) return *found;
+  throw Failure(ErrorCode::kInvalidArgument, fmt::format("{} is missing", name));
+}
+
+bool is_within(const json& value, const NumberRange& range) {
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  return std::isfinite(number) && number >= range.low && number <= range.high;
+}
+
+std::optional<double> read_optional(const json& in, const char* name, const NumberRange& range) {
+  if (!in.contains(name)) return std::nullopt;
+  if (!is_within(in[name], range)) refuse(name, in[name], range.expected);
+  return in[name].get<double>();
+}
+
 double read_number(const json& in, const char* name, const NumberRange& range) {
-  in.at(name);  // throws when it is missing
+  require(in, name);
   return *read_optional(in, name, range);
 }
 
-// Converting a number that does not fit would give another one. As above.
+struct NumberPair {
+  double low;
+  double high;
+};
+
+NumberPair read_interval(const json& in, const char* name, const NumberRange& range) {
+  const json& value = require(in, name);
+  if (!value.is_array() || value.size() != 2 || !is_within(value[0], range) ||
+      !is_within(value[1], range) || value[0].get<double>() > value[1].get<double>()) {
+    refuse(name, value, fmt::format("[low, high] in this order, each {}", range.expected));
+  }
+  return {value[0].get<double>(), value[1].get<double>()};
+}
+
+// Converting a number that does not fit would give another one.
 int32_t read_whole(const json& in, const char* name, int32_t low, int32_t high) {
-  const json& value = in.at(name);
+  const json& value = require(in, name);
   if (value.is_number_unsigned()) {
     auto number = value.get<uint64_t>();
     if (number >= static_cast<uint64_t>(low) && number <= static_cast<uint64_t>(high))
       return static_cast<int32_t>(number);
   }
-  throw Failure(ErrorCode::kInvalidArgument,
-                fmt::format("{} is {}: expected {} to {}", name, value.dump(), low, high));
+  refuse(name, value, fmt::format("{} to {}", low, high));
 }
 
-// As above.
+bool read_flag(const json& in, const char* name) {
+  const json& value = require(in, name);
+  if (!value.is_boolean()) refuse(name, value, "true or false");
+  return value.get<bool>();
+}
+
+std::string read_text(const json& in, const char* name) {
+  const json& value = require(in, name);
+  if (!value.is_string()) refuse(name, value, "a string");
+  return value.get<std::string>();
+}
+
 const json& read_list(const json& in, const char* name, size_t most) {
-  const json& list = in.at(name);
+  const json& list = require(in, name);
   if (list.is_array() && list.size() <= most) return list;
   throw Failure(
       ErrorCode::kInvalidArgument,
       fmt::format("{} is {}: expected a list of at most {}", name,
                   list.is_array() ? fmt::format("a list of {}", list.size()) : "no list", most));
+}
+
+// Failures of `read` say which item they are of.
+template <class Read>
+void read_items(const json& in, const char* name, size_t most, const Read& read) {
+  const json& list = read_list(in, name, most);
+  for (size_t i = 0; i < list.size(); ++i) {
+    try {
+      read(list[i]);
+    } catch (const Failure& failure) {
+      throw Failure(failure.code(), fmt::format("{}[{}]: {}", name, i, failure.what()));
+    }
+  }
 }
 
 constexpr int32_t kMostLayers = 1024;
@@ -92,6 +146,10 @@ constexpr size_t kMostCells = size_t{1} << 20;
 constexpr double kMost = std::numeric_limits<double>::max();
 constexpr NumberRange kShare = {0, 1, "a number from 0 to 1"};
 constexpr NumberRange kNotNegative = {0, kMost, "a number that is not negative"};
+constexpr NumberRange kDifference = {-1, 1, "a number from -1 to 1"};
+// None, and what profiler/metrics.h has.
+constexpr std::array<std::string_view, 6> kMetrics = {
+    "", "f1", "exact_match", "rouge_l", "edit_similarity", "final_number"};
 
 void read_gold(const json& in, PlanQuality& quality) {
   quality.gold_lost = read_optional(in, "gold_lost", {-kMost, 1, "a number of at most 1"});
@@ -104,9 +162,11 @@ void read_gold(const json& in, PlanQuality& quality) {
   }
 }
 
-// A field that nobody reads may be one that was meant otherwise. As above.
-void refuse_unknown(const json& in, const char* where, const std::set<std::string_view>& known) {
-  if (!in.is_object()) return;  // what is asked of it next says so
+// A field that nobody reads may be one that was meant otherwise.
+void require_object(const json& in,
+                    std::string_view where,
+                    const std::set<std::string_view>& known) {
+  if (!in.is_object()) refuse(where, in, "an object");
   for (const auto& [name, value] : in.items()) {
     if (known.contains(name)) continue;
     throw Failure(ErrorCode::kInvalidArgument,
@@ -115,17 +175,30 @@ void refuse_unknown(const json& in, const char* where, const std::set<std::strin
   }
 }
 
+void read_score(const json& in, PlanQuality& quality) {
+  quality.score = read_optional(in, "score", kShare);
+  if (!in.contains("score_difference_ci95")) return;
+  const auto [low, high] = read_interval(in, "score_difference_ci95", kDifference);
+  quality.score_low = low;
+  quality.score_high = high;
+  if (quality.score) return;
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("plan {}: score_difference_ci95 is {}, and score is missing: expected "
+                            "it too",
+                            in.at("plan").dump(), in["score_difference_ci95"].dump()));
+}
+
 PlanEntry entry_from_json(const json& in, int32_t num_layers) {
-  refuse_unknown(
-      in, "frontier",
+  require_object(
+      in, "it",
       {"plan", "translated", "recomputed_layers", "relative_cost", "quality_index", "kl", "kl_ci95",
        "agreement", "score", "score_difference_ci95", "gold_lost", "gold_lost_se"});
   PlanEntry entry;
-  entry.plan = parse_plan(in.at("plan").get<std::string>(), num_layers);
-  entry.translated = in.at("translated").get<bool>();
+  entry.plan = parse_plan(read_text(in, "plan"), num_layers);
+  entry.translated = read_flag(in, "translated");
   if (entry.plan.is_full(num_layers)) {
     throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("frontier: plan {} recomputes every layer: expected plans that "
+                  fmt::format("plan {} recomputes every layer: expected plans that "
                               "reuse some, full prefill is not listed",
                               in.at("plan").dump()));
   }
@@ -140,14 +213,11 @@ PlanEntry entry_from_json(const json& in, int32_t num_layers) {
   entry.quality_index = read_number(in, "quality_index", kShare);
   PlanQuality& q = entry.quality;
   q.kl = read_number(in, "kl", kNotNegative);
-  q.kl_low = in.at("kl_ci95").at(0).get<double>();
-  q.kl_high = in.at("kl_ci95").at(1).get<double>();
+  const auto [low, high] = read_interval(in, "kl_ci95", kNotNegative);
+  q.kl_low = low;
+  q.kl_high = high;
   q.agreement = read_number(in, "agreement", kShare);
-  q.score = read_optional(in, "score", kShare);
-  if (in.contains("score_difference_ci95")) {
-    q.score_low = in["score_difference_ci95"].at(0).get<double>();
-    q.score_high = in["score_difference_ci95"].at(1).get<double>();
-  }
+  read_score(in, q);
   read_gold(in, q);
   return entry;
 }
@@ -158,40 +228,74 @@ json digests(const Digest& model, const Digest& adapter, const std::optional<Dig
   return out;
 }
 
-void read_digests(const json& in, Digest& model, Digest& adapter) {
-  model = Digest::from_hex(in.at("model").get<std::string>());
-  std::string text = in.at("adapter").get<std::string>();
-  adapter = text.empty() ? Digest{} : Digest::from_hex(text);
-}
-
-std::optional<Digest> read_digest(const json& in, const char* name) {
-  if (!in.contains(name)) return std::nullopt;
-  const json& digest = in[name];
-  if (digest.is_string()) return Digest::from_hex(digest.get<std::string>());
-  throw Failure(ErrorCode::kInvalidArgument,
-                fmt::format("{} is {}: expected 64 lower-case hex digits", name, digest.dump()));
-}
-
-void refuse_unknown_fields(const json& in) {
-  refuse_unknown(
-      in, "it",
-      {"format", "version", "sender", "receiver", "num_layers", "data", "metric", "full_score",
-       "full_gold_probability", "confirmed_contexts", "maps", "maps_sha256", "look_layer",
-       "frontier", "heat_map", "sensitivity", "profile_seconds", "prefill_equivalents"});
-  for (const char* side : {"sender", "receiver"}) {
-    refuse_unknown(in.at(side), side, {"name", "digests"});
-    refuse_unknown(in.at(side).at("digests"), "digests", {"model", "adapter", "formula"});
+Digest read_digest(const json& in, const char* name) {
+  const json& value = require(in, name);
+  if (!value.is_string()) refuse(name, value, "64 lower-case hex digits");
+  try {
+    return Digest::from_hex(value.get<std::string>());
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), fmt::format("{}: {}", name, failure.what()));
   }
-  refuse_unknown(in.at("data"), "data", {"name", "sha256", "contexts", "context_tokens_median"});
+}
+
+std::optional<Digest> read_optional_digest(const json& in, const char* name) {
+  return in.contains(name) ? std::optional(read_digest(in, name)) : std::nullopt;
+}
+
+// Of the sender, or the receiver.
+struct BookSide {
+  std::string name;
+  Digest model, adapter;
+  std::optional<Digest> formula;
+};
+
+BookSide read_side(const json& in, const char* name) {
+  const json& side = require(in, name);
+  require_object(side, name, {"name", "digests"});
+  const json& digests = require(side, "digests");
+  require_object(digests, "digests", {"model", "adapter", "formula"});
+  const bool has_adapter = require(digests, "adapter") != "";
+  return {read_text(side, "name"), read_digest(digests, "model"),
+          has_adapter ? read_digest(digests, "adapter") : Digest{},
+          read_optional_digest(digests, "formula")};
+}
+
+void read_pair(const json& in, PlanBook& book) {
+  BookSide sender = read_side(in, "sender");
+  BookSide receiver = read_side(in, "receiver");
+  book.sender = std::move(sender.name);
+  book.sender_model = sender.model;
+  book.sender_adapter = sender.adapter;
+  book.sender_formula = sender.formula;
+  book.receiver = std::move(receiver.name);
+  book.receiver_model = receiver.model;
+  book.receiver_adapter = receiver.adapter;
+  book.receiver_formula = receiver.formula;
+}
+
+void read_data(const json& in, PlanBook& book) {
+  const json& data = require(in, "data");
+  require_object(data, "data", {"name", "sha256", "contexts", "context_tokens_median"});
+  book.data_name = read_text(data, "name");
+  book.data_digest = read_digest(data, "sha256");
+  book.num_contexts = read_whole(data, "contexts", 0, INT32_MAX);
+  book.context_tokens_median = read_whole(data, "context_tokens_median", 0, INT32_MAX);
+}
+
+void read_metric(const json& in, PlanBook& book) {
+  book.metric = read_text(in, "metric");
+  if (std::ranges::find(kMetrics, book.metric) == kMetrics.end())
+    refuse("metric", in.at("metric"), fmt::format("one of \"{}\"", fmt::join(kMetrics, "\", \"")));
+  book.full_score = read_optional(in, "full_score", kShare);
 }
 
 void read_maps(const json& in, const std::filesystem::path& path, PlanBook& book) {
-  std::filesystem::path maps = in.at("maps").get<std::string>();
+  std::filesystem::path maps = read_text(in, "maps");
   if (maps != maps.filename())
     throw Failure(
         ErrorCode::kInvalidArgument,
         fmt::format("maps is \"{}\": expected a file name beside the plan book", maps.string()));
-  book.maps_digest = read_digest(in, "maps_sha256");
+  book.maps_digest = read_optional_digest(in, "maps_sha256");
   if (!maps.empty()) {
     book.maps_file = path.parent_path() / maps;
   } else if (book.maps_digest) {
@@ -217,13 +321,13 @@ json to_json(const PlanBook& book) {
         {"contexts", book.num_contexts},
         {"context_tokens_median", book.context_tokens_median}}},
       {"metric", book.metric},
-      {"full_score", book.full_score},
       {"maps", book.maps_file.filename().string()},
       {"profile_seconds", book.profile_seconds},
       {"prefill_equivalents", book.prefill_equivalents},
       {"frontier", json::array()},
       {"heat_map", json::array()},
       {"sensitivity", json::array()}};
+  if (book.full_score) out["full_score"] = *book.full_score;
   if (book.full_gold_probability) out["full_gold_probability"] = *book.full_gold_probability;
   if (book.num_confirming > 0) out["confirmed_contexts"] = book.num_confirming;
   if (book.look_layer) out["look_layer"] = *book.look_layer;
@@ -244,40 +348,46 @@ json to_json(const PlanBook& book) {
   return out;
 }
 
-PlanBook from_json(const json& in, const std::filesystem::path& path) {
-  if (in.at("format") != "droidspeak plan book" || in.at("version") != kVersion) {
-    throw Failure(
-        ErrorCode::kInvalidArgument,
-        fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
-                    in.at("format").dump(), in.at("version").dump(), kVersion));
+void require_format(const json& in) {
+  if (!in.is_object()) refuse("it", in, "an object");
+  const json& format = require(in, "format");
+  const json& version = require(in, "version");
+  if (format == "droidspeak plan book" && version == kVersion) return;
+  throw Failure(ErrorCode::kInvalidArgument,
+                fmt::format("format is {} version {}: expected \"droidspeak plan book\" version {}",
+                            format.dump(), version.dump(), kVersion));
+}
+
+// Two entries of one plan would promise two things.
+void add_entry(PlanBook& book, PlanEntry entry) {
+  for (const PlanEntry& other : book.frontier) {
+    if (other.plan != entry.plan || other.translated != entry.translated) continue;
+    throw Failure(ErrorCode::kInvalidArgument,
+                  fmt::format("plan \"{}\", {}: it is in the frontier already, expected each once",
+                              entry.plan.to_string(book.num_layers),
+                              entry.translated ? "translated" : "not translated"));
   }
-  refuse_unknown_fields(in);
-  PlanBook book;
-  book.sender = in.at("sender").at("name").get<std::string>();
-  book.receiver = in.at("receiver").at("name").get<std::string>();
-  read_digests(in.at("sender").at("digests"), book.sender_model, book.sender_adapter);
-  read_digests(in.at("receiver").at("digests"), book.receiver_model, book.receiver_adapter);
-  book.sender_formula = read_digest(in.at("sender").at("digests"), "formula");
-  book.receiver_formula = read_digest(in.at("receiver").at("digests"), "formula");
-  book.num_layers = read_whole(in, "num_layers", 1, kMostLayers);
-  const json& data = in.at("data");
-  book.data_name = data.at("name").get<std::string>();
-  book.data_digest = Digest::from_hex(data.at("sha256").get<std::string>());
-  book.num_contexts = read_whole(data, "contexts", 0, INT32_MAX);
-  book.context_tokens_median = read_whole(data, "context_tokens_median", 0, INT32_MAX);
-  book.metric = in.at("metric").get<std::string>();
-  book.full_score = in.at("full_score").get<double>();
-  book.full_gold_probability =
-      read_optional(in, "full_gold_probability", {0, 1, "a probability, 0 to 1"});
-  if (in.contains("confirmed_contexts"))
-    book.num_confirming = read_whole(in, "confirmed_contexts", 0, INT32_MAX);
-  if (in.contains("look_layer"))
-    book.look_layer = read_whole(in, "look_layer", 0, book.num_layers - 1);
-  book.profile_seconds = in.at("profile_seconds").get<double>();
-  book.prefill_equivalents = in.at("prefill_equivalents").get<double>();
-  read_maps(in, path, book);
-  for (const json& entry : read_list(in, "frontier", kMostPlans))
-    book.frontier.push_back(entry_from_json(entry, book.num_layers));
+  book.frontier.push_back(std::move(entry));
+}
+
+HeatCell cell_from_json(const json& in, int32_t num_layers) {
+  require_object(in, "it", {"b", "c", "translated", "kl", "agreement"});
+  HeatCell cell{read_whole(in, "b", 0, num_layers), read_whole(in, "c", 0, num_layers),
+                read_flag(in, "translated"), read_number(in, "kl", kNotNegative),
+                read_number(in, "agreement", kShare)};
+  if (cell.b > cell.c) refuse("b", in.at("b"), fmt::format("at most c, which is {}", cell.c));
+  return cell;
+}
+
+LayerSensitivity sensitivity_from_json(const json& in, int32_t num_layers) {
+  require_object(in, "it", {"layer", "kl", "spread"});
+  return {read_whole(in, "layer", 0, num_layers - 1), read_number(in, "kl", kNotNegative),
+          read_number(in, "spread", kNotNegative)};
+}
+
+void read_measurements(const json& in, PlanBook& book) {
+  read_items(in, "frontier", kMostPlans,
+             [&](const json& entry) { add_entry(book, entry_from_json(entry, book.num_layers)); });
   const auto translated = std::ranges::find(book.frontier, true, &PlanEntry::translated);
   if (translated != book.frontier.end() && book.maps_file.empty()) {
     throw Failure(ErrorCode::kInvalidArgument,
@@ -285,18 +395,36 @@ PlanBook from_json(const json& in, const std::filesystem::path& path) {
                               "the name of the maps' file",
                               translated->plan.to_string(book.num_layers)));
   }
-  for (const json& cell : read_list(in, "heat_map", kMostCells)) {
-    refuse_unknown(cell, "heat_map", {"b", "c", "translated", "kl", "agreement"});
-    book.heat_map.push_back(
-        {read_whole(cell, "b", 0, book.num_layers), read_whole(cell, "c", 0, book.num_layers),
-         cell.at("translated").get<bool>(), read_number(cell, "kl", kNotNegative),
-         read_number(cell, "agreement", kShare)});
-  }
-  for (const json& layer : read_list(in, "sensitivity", kMostPlans)) {
-    refuse_unknown(layer, "sensitivity", {"layer", "kl", "spread"});
-    book.sensitivity.push_back({read_whole(layer, "layer", 0, book.num_layers - 1),
-                                layer.at("kl").get<double>(), layer.at("spread").get<double>()});
-  }
+  read_items(in, "heat_map", kMostCells, [&](const json& cell) {
+    book.heat_map.push_back(cell_from_json(cell, book.num_layers));
+  });
+  read_items(in, "sensitivity", kMostPlans, [&](const json& layer) {
+    book.sensitivity.push_back(sensitivity_from_json(layer, book.num_layers));
+  });
+}
+
+PlanBook from_json(const json& in, const std::filesystem::path& path) {
+  require_format(in);
+  require_object(
+      in, "it",
+      {"format", "version", "sender", "receiver", "num_layers", "data", "metric", "full_score",
+       "full_gold_probability", "confirmed_contexts", "maps", "maps_sha256", "look_layer",
+       "frontier", "heat_map", "sensitivity", "profile_seconds", "prefill_equivalents"});
+  PlanBook book;
+  read_pair(in, book);
+  book.num_layers = read_whole(in, "num_layers", 1, kMostLayers);
+  read_data(in, book);
+  read_metric(in, book);
+  book.full_gold_probability =
+      read_optional(in, "full_gold_probability", {0, 1, "a probability, 0 to 1"});
+  if (in.contains("confirmed_contexts"))
+    book.num_confirming = read_whole(in, "confirmed_contexts", 0, INT32_MAX);
+  if (in.contains("look_layer"))
+    book.look_layer = read_whole(in, "look_layer", 0, book.num_layers - 1);
+  book.profile_seconds = read_number(in, "profile_seconds", kNotNegative);
+  book.prefill_equivalents = read_number(in, "prefill_equivalents", kNotNegative);
+  read_maps(in, path, book);
+  read_measurements(in, book);
   return book;
 }
 
@@ -333,6 +461,7 @@ PlanBook load_plan_book(const std::filesystem::path& path) {
       throw Failure(ErrorCode::kDataCorrupt, "JSON " + *excess);
     json in = json::parse(text, nullptr, false);
     if (in.is_discarded()) throw Failure(ErrorCode::kDataCorrupt, "not valid JSON");
+    require_fields_once(text);
     return from_json(in, path);
   } catch (const json::exception& error) {
     throw Failure(ErrorCode::kDataCorrupt,

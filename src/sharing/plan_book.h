@@ -67,8 +67,8 @@ struct PlanBook {
   // Further rows that the frontier's figures come from; 0: those are of the contexts above.
   int32_t num_confirming = 0;
   int32_t context_tokens_median = 0;
-  std::string metric;     // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
-  double full_score = 0;  // of full prefill
+  std::string metric;  // "f1", "rouge_l", "edit_similarity", "exact_match"; empty: none
+  std::optional<double> full_score;  // of full prefill; nothing where no answer is known
   // Mean probability per token that it gives the known answer; nothing where none is known.
   std::optional<double> full_gold_probability;
   // By cost, ascending; full prefill is not listed.

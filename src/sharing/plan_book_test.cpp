@@ -296,11 +296,29 @@ TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
   book.heat_map = {{.b = 1, .c = 2}};
   const json good = saved(book);
   EXPECT_EQ(failure_of(good), "no failure");
-  const std::vector<std::pair<const char*, json>> wrong = {
-      {"quality_index", 5},  {"quality_index", -0.1}, {"quality_index", nullptr},
-      {"relative_cost", -1}, {"relative_cost", "1"},  {"kl", -3},
-      {"agreement", 1.5},    {"agreement", -0.5},     {"score", 2},
-      {"score", -1},         {"score", nullptr}};
+  const std::vector<std::pair<const char*, json>> wrong = {{"quality_index", 5},
+                                                           {"quality_index", -0.1},
+                                                           {"quality_index", nullptr},
+                                                           {"relative_cost", -1},
+                                                           {"relative_cost", "1"},
+                                                           {"kl", -3},
+                                                           {"agreement", 1.5},
+                                                           {"agreement", -0.5},
+                                                           {"score", 2},
+                                                           {"score", -1},
+                                                           {"score", nullptr},
+                                                           {"translated", 1},
+                                                           {"plan", 7},
+                                                           {"kl_ci95", "0..1"},
+                                                           {"kl_ci95", json::array({0})},
+                                                           {"kl_ci95", nullptr},
+                                                           {"kl_ci95", {0.2, 0.1}},
+                                                           {"kl_ci95", {"0", 1}},
+                                                           {"kl_ci95", {-1, 1}},
+                                                           {"kl_ci95", {0, 1, 2}},
+                                                           {"score_difference_ci95", {0.1, -0.1}},
+                                                           {"score_difference_ci95", 0},
+                                                           {"score_difference_ci95", {-2, 0}}};
   for (const auto& [field, value] : wrong) {
     json bad = good;
     bad["frontier"][0][field] = value;
@@ -316,6 +334,92 @@ TEST_F(PlanBookTest, FiguresThatCannotBeAreRefusedByName) {
     bad["frontier"][0].erase(field);
     EXPECT_THAT(failure_of(bad), HasSubstr(field));
   }
+}
+
+TEST_F(PlanBookTest, WrongTypesAreRefusedByNameWithTheFile) {
+  PlanBook book = example();
+  book.heat_map = {{.b = 1, .c = 2}};
+  book.sensitivity = {{.layer = 7}};
+  const json good = saved(book);
+  const std::vector<std::pair<const char*, json>> wrong = {{"/sender", "x"},
+                                                           {"/receiver", nullptr},
+                                                           {"/sender/name", 7},
+                                                           {"/sender/digests", json::array()},
+                                                           {"/sender/digests/model", 5},
+                                                           {"/receiver/digests/adapter", nullptr},
+                                                           {"/data", nullptr},
+                                                           {"/data/name", json::object()},
+                                                           {"/data/sha256", 1},
+                                                           {"/metric", nullptr},
+                                                           {"/metric", "bleu"},
+                                                           {"/full_score", -0.5},
+                                                           {"/full_score", 1.5},
+                                                           {"/full_score", "half"},
+                                                           {"/maps", 3},
+                                                           {"/profile_seconds", "long"},
+                                                           {"/prefill_equivalents", -1},
+                                                           {"/heat_map/0/translated", "yes"},
+                                                           {"/sensitivity/0/kl", -0.25},
+                                                           {"/sensitivity/0/spread", -1},
+                                                           {"/sensitivity/0/kl", nullptr}};
+  for (const auto& [place, value] : wrong) {
+    json bad = good;
+    const json::json_pointer pointer(place);
+    bad[pointer] = value;
+    EXPECT_THAT(failure_of(bad), HasSubstr("book.json: plan book: ")) << place;
+    EXPECT_THAT(failure_of(bad), HasSubstr(pointer.back() + " is " + value.dump() + ": expected "))
+        << place;
+    bad = good;
+    bad.at(pointer.parent_pointer()).erase(pointer.back());
+    const bool may_be_missing = pointer.back() == "full_score";
+    EXPECT_THAT(failure_of(bad),
+                HasSubstr(may_be_missing ? "no failure" : pointer.back() + " is missing"))
+        << place;
+  }
+  for (const char* list : {"frontier", "heat_map", "sensitivity"}) {
+    json bad = good;
+    bad[list][0] = 5;
+    EXPECT_THAT(failure_of(bad), HasSubstr(std::string(list) + "[0]: it is 5: expected an object"));
+  }
+  EXPECT_THAT(failure_of(json::array({good})), HasSubstr("expected an object"));
+}
+
+TEST_F(PlanBookTest, AFieldThatIsThereTwiceIsRefusedByName) {
+  std::string text = saved(example()).dump();
+  text.insert(text.find("\"frontier\""), "\"frontier\":[],");
+  write_file_atomically(path_, text);
+  EXPECT_THAT([&] { load_plan_book(path_); },
+              testing::ThrowsMessage<Failure>(testing::AllOf(
+                  HasSubstr("book.json: plan book: "),
+                  HasSubstr("the field \"frontier\" is there twice: expected once"))));
+}
+
+TEST_F(PlanBookTest, APlanIsThereOnce) {
+  PlanBook book = example();
+  book.maps_file = "maps.safetensors";
+  book.frontier.push_back(book.frontier[1]);
+  book.frontier[2].translated = true;
+  EXPECT_EQ(failure_of(saved(book)), "no failure") << "with maps it is another plan";
+  book.frontier.push_back(entry(ReusePlan::reuse_all(), 0.2, 1));
+  EXPECT_THAT(failure_of(saved(book)),
+              HasSubstr("frontier[3]: plan \"reuse\", not translated: it is in the frontier "
+                        "already"));
+  book.frontier[3] = book.frontier[2];
+  EXPECT_THAT(failure_of(saved(book)),
+              HasSubstr("frontier[3]: plan \"0,2,4\", translated: it is in the frontier already"));
+}
+
+TEST_F(PlanBookTest, FiguresThatContradictEachOtherAreRefused) {
+  PlanBook book = example();
+  book.heat_map = {{.b = 2, .c = 3}};
+  const json good = saved(book);
+  json bad = good;
+  bad["frontier"][0].erase("score");
+  EXPECT_THAT(failure_of(bad), HasSubstr("plan \"reuse\": score_difference_ci95 is [-0.09,-0.01], "
+                                         "and score is missing"));
+  bad = good;
+  bad["heat_map"][0]["b"] = 4;
+  EXPECT_THAT(failure_of(bad), HasSubstr("heat_map[0]: b is 4: expected at most c, which is 3"));
 }
 
 // Cut to 32 bits the first would be the 8 layers that the model has.
@@ -396,8 +500,12 @@ TEST_F(PlanBookTest, TranslatedPlansNeedMaps) {
 
 // Each plan is weighed for every prompt.
 TEST_F(PlanBookTest, HaveAThousandPlansAtMost) {
-  json book = saved(example());
-  book["frontier"] = std::vector<json>(1024, book["frontier"][0]);
+  PlanBook many = example();
+  many.frontier.clear();
+  for (int32_t b = 0; many.frontier.size() < 1024; b = (b + 1) % 7)
+    many.frontier.push_back(
+        entry({0, b, b + 1, static_cast<int32_t>(many.frontier.size() / 7)}, 0.5, 0.9));
+  json book = saved(many);
   EXPECT_EQ(failure_of(book), "no failure");
   book["frontier"].push_back(book["frontier"][0]);
   EXPECT_THAT(failure_of(book), HasSubstr("frontier is a list of 1025: expected a list of at most "

@@ -121,6 +121,32 @@ def test_evaluate_compares_plans(program, rows, tmp_path):
         assert all(row["gold_nll"] > 0 for row in of_plan)
 
 
+def rows_with_answers(tmp_path, rows, answers):
+    """The first rows, with these answers."""
+    lines = [json.loads(line) for line in rows.read_text().splitlines()[:len(answers)]]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(line | {"answers": known}) + "\n" for line, known in zip(lines, answers)))
+    return path
+
+
+def test_a_row_without_answers_has_no_score(program, rows, tmp_path):
+    flags = ["--sender", "base", "--receiver", "alpha", "--plans", "full;reuse", "--max-tokens", 4, "--metric", "edit_similarity",
+             "--rows", tmp_path / "rows.jsonl"]
+    found = program.json("evaluate", "--data", rows_with_answers(tmp_path, rows, [["caches"], [], [" a"], []]), *flags)
+    each = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    for plan in found["plans"]:
+        of_plan = [row for row in each if row["plan"] == plan["plan"]]
+        assert [row["score"] is None for row in of_plan] == [False, True, False, True]
+        assert [row["gold_nll"] is None for row in of_plan] == [False, True, False, True]
+        assert plan["score"] == pytest.approx((of_plan[0]["score"] + of_plan[2]["score"]) / 2) and len(plan["ci95"]) == 2
+        assert plan["kl"] == pytest.approx(sum(row["kl"] for row in of_plan) / 4)
+    found = program.json("evaluate", "--data", rows_with_answers(tmp_path, rows, [[], []]), *flags)
+    for plan in found["plans"]:
+        assert [plan[field] for field in ("score", "ci95", "difference_ci95", "gold_nll")] == [None] * 4 and plan["kl"] >= 0
+    shown = program.run("evaluate", "--family", program.family, "--data", tmp_path / "answers.jsonl", *flags)
+    assert shown.returncode == 0 and "0.000..0.000" not in shown.stdout
+
+
 def test_inspect_a_family(program):
     done = program.run("inspect", program.family, "--json")
     assert done.returncode == 0 and "base" in json.dumps(json.loads(done.stdout))

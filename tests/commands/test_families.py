@@ -56,6 +56,11 @@ def test_a_family_of_a_folder_and_adapters_can_be_used(program, parts, tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["prompt_tokens"] > 0
 
 
+def test_the_name_of_a_family_is_utf8(program, parts, tmp_path):
+    said = refusal(program, "family", "init", parts / "base", "--name", os.fsdecode(b"a\xff"), "--out", tmp_path / "new")
+    assert "must be UTF-8" in said and not (tmp_path / "new").exists()
+
+
 def test_a_relative_out_is_that_of_the_working_folder(program, parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for out in ("family.json", "my/family.json"):

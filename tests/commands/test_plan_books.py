@@ -106,6 +106,23 @@ def test_another_profiles_state_is_refused(program, rows, killed_profile):
     assert done.returncode == 1 and "book.json.partial" in done.stderr
 
 
+def test_a_profile_names_the_model_that_diverged(program_with_books, rows, tmp_path):
+    """Its K/V are infinite, and with them the maps that are fitted on them."""
+    folder = program_with_books.family.parent / "adapters" / "alpha"
+    config = folder / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_alpha": 1e30}))
+    done = program_with_books.run(*profile(rows, tmp_path / "book.json"), "--family", program_with_books.family, "--device", "cpu")
+    assert done.returncode == 1 and "infinite or not a number" in done.stderr
+    assert f'"alpha" ({folder})' in done.stderr and '"base" (' in done.stderr
+
+
+def test_a_sender_without_room_for_its_cache_says_so(program, text):
+    for command, extra in (("generate", ["--context-file", text, "--prompt", "And then?"]), ("score", ["--file", text, "--context-tokens", 130])):
+        done = program.run(command, "--family", program.family, "--device", "cpu", "--model", "alpha", "--sender", "base", "--plan", "reuse",
+                           "--cache-memory", 0, *extra)
+        assert done.returncode == 0 and "raise --cache-memory?" in done.stderr, done.stderr
+
+
 def test_a_profile_says_what_it_found(program_with_books, rows, text, tmp_path):
     book = program_with_books.json(*profile(rows, tmp_path / "book.json"))
     assert set(book) >= {"plan_book", "frontier", "seconds", "prefill_equivalents"} and book["frontier"]
