@@ -17,6 +17,9 @@ void set_defaults() {
   setenv("UCX_DEBUG_SIGNO", "0", 0);
   setenv("UCX_LOG_LEVEL", "fatal", 0);
   setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+  // Newer UCX (1.16 in Ubuntu 24.04) has other protocols by default, which end the process now and
+  // then when the other side goes in the middle of a reply (its issue 9528).
+  setenv("UCX_PROTO_ENABLE", "n", 0);
   // A node that does not answer must not hold up the others.
   setenv("UCX_TCP_CONN_NB", "y", 0);
   // Pieces in which a reply comes. The defaults are smaller and cost 7 to 12 % more processor time
