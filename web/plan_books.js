@@ -20,7 +20,7 @@ const planBooks = (() => {
   const current = () => books.find((book) => nameOf(book) === byId('pair').value) || books[0];
 
   function showFacts(book, chosen) {
-    const metric = book.metric ? `${book.metric} ${percent(book.full_score)}` : 'none';
+    const metric = book.metric && book.full_score !== null ? `${book.metric} ${percent(book.full_score)}` : 'none';
     dom.facts(byId('book-facts'), [
       ['Auto chooses', chosen ? planOf(chosen) : 'full prefill'],
       ['Measured on', `${book.data || dom.kVoid}, ${count(book.num_contexts)} contexts`],

@@ -2,7 +2,7 @@
 // far; positions [0, num_computed) have their K/V in the blocks, and whenever num_computed reaches
 // the end the next token is sampled. One that looks at tokens of its context drafts instead, and
 // samples when Looking::positions have run. Losing the blocks (preemption) therefore needs no state
-// of its own: num_computed becomes 0 and all tokens so far are read again like a prompt.
+// of its own: num_computed becomes 0 and all tokens so far are read again, an answer row by row.
 //
 //   tokens        [ reused context | rest of the prompt | generated ]
 //   num_computed  ^ at first       ^ once reuse is done             ^ sample

@@ -13,6 +13,16 @@
 #include "sharing/look.h"
 
 namespace droidspeak {
+namespace {
+
+// Of a chunk's rows, of which the last `wanted` are among the `wanted_in_all`. A single one that is
+// wanted alone is summed in another order than one among others.
+int32_t output_rows(int32_t rows, int32_t wanted, int32_t wanted_in_all) {
+  if (wanted >= rows && wanted_in_all > 1) return BatchSlice::kAllRows;
+  return std::max(0, wanted);
+}
+
+}  // namespace
 
 PromptRunner::PromptRunner(Ops& ops, KvCache& kv, CacheStore& store, int32_t chunk_tokens)
     : ops_(ops),
@@ -116,7 +126,8 @@ bool PromptRunner::forward_rows(std::span<const int32_t> tokens,
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
     BatchSlice slice{{0, rows, first, table.blocks(), {}, total}, job.receiver->adapter.get()};
-    slice.output_rows = std::max(0, first + rows - std::min(job.first_output, total - 1));
+    const int32_t first_output = std::min(job.first_output, total - 1);
+    slice.output_rows = output_rows(rows, first + rows - first_output, total - first_output);
     slice.activate_from(active_from);
     if (first + rows == total) slice.mass = mass;
     for (int32_t layer = 0; layer < num_layers; ++layer) {
@@ -183,8 +194,10 @@ void PromptRunner::read(std::span<const int32_t> tokens,
       return std::ranges::lower_bound(some, position) - some.begin();
     };
     BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some, total},
-                     job.receiver->adapter.get(),
-                     static_cast<int32_t>(std::ssize(some) - from(first_output))};
+                     job.receiver->adapter.get()};
+    slice.output_rows = output_rows(slice.sequence.num_rows,
+                                    static_cast<int32_t>(std::ssize(some) - from(first_output)),
+                                    total - first_output);
     slice.activate_from(activation_in(job.receiver->adapter.get(), tokens));
     transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
                                hidden);

@@ -417,7 +417,7 @@ TEST(PlanBookList, ShowsWhatWasMeasured) {
                    {"num_contexts", 0},
                    {"context_tokens_median", 0},
                    {"metric", nullptr},
-                   {"full_score", 0.0},
+                   {"full_score", nullptr},
                    {"chosen", "reuse"},
                    {"heat_map", Json::array()},
                    {"sensitivity", Json::array()}};
