@@ -69,7 +69,7 @@ class PrefillRows {
       load_tile(tile);
       for (int64_t row = 0; row < num_rows_; row += kRows) {
         if (some_see_all(tile, row, kRows)) attend_in_pairs(tile, row);
-        if (!all_see_all(tile, row, kRows)) attend_in_floats(tile, row);
+        if (some_see_a_part(tile, row, kRows)) attend_in_floats(tile, row);
       }
     }
     store_rows();
@@ -131,6 +131,10 @@ class PrefillRows {
     return scratch_.first[row] <= tile.begin && scratch_.last[row] >= tile.begin + kKeys - 1;
   }
 
+  bool sees_some(KeyTile tile, int64_t row) const {
+    return scratch_.first[row] < tile.end && scratch_.last[row] >= tile.begin;
+  }
+
   bool all_see_all(KeyTile tile, int64_t first_row, int64_t count) const {
     return sees_all(tile, first_row) && sees_all(tile, first_row + count - 1);
   }
@@ -138,6 +142,14 @@ class PrefillRows {
   bool some_see_all(KeyTile tile, int64_t first_row, int64_t count) const {
     for (int64_t row = first_row; row < first_row + count; ++row)
       if (sees_all(tile, row)) return true;
+    return false;
+  }
+
+  // Rows far apart, as those that are looked at, may see all of it and nothing.
+  bool some_see_a_part(KeyTile tile, int64_t first_row, int64_t count) const {
+    if (all_see_all(tile, first_row, count)) return false;
+    for (int64_t row = first_row; row < first_row + count; ++row)
+      if (sees_some(tile, row) && !sees_all(tile, row)) return true;
     return false;
   }
 
@@ -165,7 +177,7 @@ class PrefillRows {
     const CacheRows<T> values = rows_of(kv.v, kv.v_scale);
     round_keys(rows_of(kv.k, kv.k_scale), count, width_, scratch_.tile);
     if (some_see_all(tile, 0, padded_rows())) round_values(values, width_, scratch_.tile);
-    if (!all_see_all(tile, 0, padded_rows())) load_floats(values, count);
+    if (some_see_a_part(tile, 0, padded_rows())) load_floats(values, count);
   }
 
   // Zeros behind the last row.
