@@ -56,6 +56,10 @@ TEST(File, ReadsEveryMemberOfAGzipFile) {
   EXPECT_EQ(read_text_file(path), "one\n" + large);
   EXPECT_THROW(read_text_file(path, 300003), Failure);
   EXPECT_EQ(read_text_file(path, 300004).size(), 300004u);
+  for (size_t zeros : {1, 8, 100000}) {
+    write_file_atomically(path, gzip_of("one\n") + gzip_of("two\n") + std::string(zeros, '\0'));
+    EXPECT_EQ(read_text_file(path), "one\ntwo\n") << zeros;
+  }
   write_file_atomically(path, "as it is");
   EXPECT_EQ(read_text_file(path), "as it is");
 }
@@ -75,7 +79,7 @@ TEST(File, RefusesWhatIsNoGzipMember) {
   };
   EXPECT_EQ(failure_of(good), "none");
   for (const std::string& behind :
-       {std::string("garbage"), std::string(8, '\0'), good.substr(0, good.size() - 1)}) {
+       {std::string("garbage"), std::string(8, '\0') + "x", good.substr(0, good.size() - 1)}) {
     const std::string said = failure_of(good + behind);
     EXPECT_NE(said.find(path.string()), std::string::npos) << said;
     EXPECT_NE(said.find(fmt::format("begins at byte {} is no complete gzip", good.size())),
