@@ -1,6 +1,7 @@
 #include "workspace.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "formats/gguf.h"
 #include "sharing/coded_family.h"
 #include "text/prompt_differences.h"
+#include "text/prompt_tokens.h"
 
 namespace droidspeak {
 
@@ -46,7 +48,7 @@ std::vector<std::string> differences_of(const FamilyFile::Member& variant, const
     return describe_prompt_differences(base,
                                        variant.adapter.empty() ? variant.path : variant.adapter);
   } catch (const Failure& failure) {
-    return {failure.what()};
+    return {fmt::format("its prompt files could not be compared: {}", failure.what())};
   }
 }
 
@@ -57,7 +59,8 @@ std::vector<MemberCheck> check_members(const FamilyFile& file) {
   try {
     const auto tokenizer = load_tokenizer(file.base.path, load_config(file.base.path));
     for (size_t i = 0; i < file.variants.size(); ++i)
-      members[i + 1].differences = differences_of(file.variants[i], *tokenizer);
+      std::ranges::move(differences_of(file.variants[i], *tokenizer),
+                        std::back_inserter(members[i + 1].differences));
   } catch (const Failure& failure) {
     base.problem = fmt::format("its tokenizer cannot be used: {}", failure.what());
   }
@@ -174,10 +177,7 @@ Workspace::Workspace(const CommonOptions& options,
 }
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {
-  std::vector<int32_t> tokens = tokenizer->encode(text, SpecialTokens::kParse);
-  if (tokenizer->bos_for_prompts && (tokens.empty() || tokens.front() != tokenizer->bos_id))
-    tokens.insert(tokens.begin(), tokenizer->bos_id);
-  return tokens;
+  return as_prompt(*tokenizer, tokenizer->encode(text, SpecialTokens::kParse));
 }
 
 void Workspace::check_length(size_t prompt_tokens, int64_t new_tokens) const {

@@ -20,6 +20,7 @@ constexpr const char* kPreKey = "tokenizer.ggml.pre";
 constexpr const char* kTokensKey = "tokenizer.ggml.tokens";
 constexpr const char* kTypesKey = "tokenizer.ggml.token_type";
 constexpr const char* kScoresKey = "tokenizer.ggml.scores";
+constexpr const char* kAddEosKey = "tokenizer.ggml.add_eos_token";
 constexpr const char* kMergesKey = "tokenizer.ggml.merges";
 
 [[noreturn]] void fail(const GgufFile& file, std::string_view key, const std::string& what) {
@@ -48,11 +49,11 @@ constexpr std::array kTakenKeys = {
     "ggml.tokens",
     "ggml.token_type",
     "ggml.token_type_count",
+    "ggml.added_tokens",  // which have a type, too
     "ggml.scores",
     "ggml.merges",
     "ggml.bos_token_id",
     "ggml.eos_token_id",
-    "ggml.eos_token_ids",
     "ggml.eot_token_id",
     "ggml.eom_token_id",
     "ggml.unknown_token_id",
@@ -71,6 +72,7 @@ constexpr std::array kTakenKeys = {
     "ggml.suffix_token_id",
     "ggml.middle_token_id",
     "ggml.add_bos_token",
+    "ggml.add_eos_token",
     "ggml.add_sep_token",  // between two texts
     "ggml.add_space_prefix",
     "chat_template",
@@ -81,9 +83,16 @@ constexpr std::array kTakenKeys = {
 
 // Steps that are not done here: false, or an empty list.
 constexpr std::array kBlankKeys = {
-    "ggml.add_eos_token",        "ggml.add_cls_token",        "ggml.add_mask_token",
-    "ggml.add_padding_token",    "ggml.add_unknown_token",    "ggml.remove_extra_whitespaces",
-    "ggml.precompiled_charsmap", "ggml.normalizer.lowercase", "ggml.normalizer.strip_accents",
+    "ggml.add_cls_token",
+    "ggml.add_mask_token",
+    "ggml.add_padding_token",
+    "ggml.add_unknown_token",
+    "ggml.add_seperator_token",
+    "ggml.add_separator_token",
+    "ggml.remove_extra_whitespaces",
+    "ggml.precompiled_charsmap",
+    "ggml.normalizer.lowercase",
+    "ggml.normalizer.strip_accents",
     "ggml.suppress_tokens",
 };
 
@@ -95,6 +104,13 @@ bool is_blank(const GgufValue& value) {
   return texts != nullptr && texts->empty();
 }
 
+// "ggml.eos_token_ids" beside "ggml.eos_token_id".
+bool is_list_of_taken(std::string_view name) {
+  if (!name.ends_with("_token_ids")) return false;
+  name.remove_suffix(1);
+  return std::ranges::any_of(kTakenKeys, [&](const char* known) { return name == known; });
+}
+
 void refuse_other_keys(const GgufFile& file) {
   constexpr std::string_view kPrefix = "tokenizer.";
   for (const auto& [key, value] : file.metadata()) {
@@ -103,7 +119,7 @@ void refuse_other_keys(const GgufFile& file) {
     auto is_in = [&](const auto& names) {
       return std::ranges::any_of(names, [&](const char* known) { return name == known; });
     };
-    if (is_in(kTakenKeys) || name.starts_with("chat_template.")) continue;
+    if (is_in(kTakenKeys) || is_list_of_taken(name) || name.starts_with("chat_template.")) continue;
     if (!is_in(kBlankKeys)) fail(file, key, "is not supported");
     if (!is_blank(value)) fail(file, key, "is not supported; it must be false or empty");
   }
@@ -268,6 +284,10 @@ void read_special_ids(const GgufFile& file, BosDefault bos_default, Tokenizer& t
   tokenizer.bos_for_prompts =
       file.get_bool_or("tokenizer.ggml.add_bos_token", bos_default == BosDefault::kAdded) &&
       tokenizer.bos_id >= 0;
+  if (file.get_bool_or(kAddEosKey, false)) {
+    if (tokenizer.eos_id < 0) fail(file, kAddEosKey, "is true, but there is no EOS token");
+    tokenizer.end_of_prompt_id = tokenizer.eos_id;
+  }
   add_end_of_turn_tokens(tokenizer);
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     add_end_of_turn_token(tokenizer, read_id(file, key, size));

@@ -13,7 +13,10 @@ namespace droidspeak {
 struct HfPromptFiles {
   std::string bos_text;
   std::string eos_text;
-  std::optional<bool> adds_bos;
+  std::filesystem::path bos_file;  // where it is said
+  std::filesystem::path eos_file;
+  std::optional<bool> adds_bos;  // to prompts
+  std::optional<bool> adds_eos;
   std::string chat_template;
   std::vector<int32_t> end_ids;
 };

@@ -1,5 +1,7 @@
 #include <charconv>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -140,19 +142,21 @@ std::vector<int32_t> read_end_ids(const Path& file) {
   return end_ids;
 }
 
-// Steps of other tokenizers: here every text is encoded as it is, and nothing is put behind it.
+// Steps of other tokenizers: here every text is encoded as it is.
 void refuse_other_steps(const Path& file, const Json& config) {
-  for (const char* name : {"add_eos_token", "do_lower_case", "split_special_tokens"}) {
+  for (const char* name : {"do_lower_case", "split_special_tokens"}) {
     if (flag_or(file, config, name, false))
       fail(file, name, "is true, which is not supported; it must be false");
   }
 }
 
 struct Loaded {
+  Path file;
   BpeParts parts;
   std::string bos_text;  // as far as the model file says
   std::string eos_text;
   std::string prefix;  // what tokenizer.json puts before a text; empty: nothing
+  std::string suffix;  // and behind it
   bool has_bos = false;
 };
 
@@ -164,8 +168,10 @@ Loaded read_model(const Path& folder) {
     TokenizerJson json =
         parse_tokenizer_json(read_file(json_file, kMaxTokenizerBytes), json_file.string());
     loaded.parts = std::move(json.parts);
-    loaded.has_bos = json.prefix_token.has_value();
-    loaded.prefix = json.prefix_token.value_or("");
+    loaded.file = json_file;
+    loaded.has_bos = json.around.prefix.has_value();
+    loaded.prefix = json.around.prefix.value_or("");
+    loaded.suffix = json.around.suffix.value_or("");
     loaded.bos_text = loaded.prefix;
   } else if (is_there(model_file)) {
     SentencePieceModel model =
@@ -173,6 +179,7 @@ Loaded read_model(const Path& folder) {
     auto text_of = [&](int32_t id) {
       return id < 0 ? std::string() : model.parts.tokens[static_cast<size_t>(id)].text;
     };
+    loaded.file = model_file;
     loaded.bos_text = text_of(model.bos_id);
     loaded.eos_text = text_of(model.eos_id);
     loaded.has_bos = model.bos_id >= 0;
@@ -195,22 +202,29 @@ int32_t find_token(const Path& file,
   return id;
 }
 
-// In tokenizer_config.json, else where older writers put it.
-std::string read_special_token(const Path& folder, const Json& config, const char* name) {
-  std::string text = read_token_text(folder / "tokenizer_config.json", config, name);
-  if (!text.empty()) return text;
+// In tokenizer_config.json, where null says that there is none, else where older writers put it.
+std::pair<std::string, Path> read_special_token(const Path& folder,
+                                                const Json& config,
+                                                const char* name) {
+  const Path file = folder / "tokenizer_config.json";
+  if (config.contains(name)) return {read_token_text(file, config, name), file};
   const Path map = folder / "special_tokens_map.json";
-  return read_token_text(map, read_object(map), name);
+  return {read_token_text(map, read_object(map), name), map};
+}
+
+std::optional<bool> read_flag(const Path& file, const Json& config, const char* name) {
+  auto found = config.find(name);
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  return flag_or(file, config, name, false);
 }
 
 HfPromptFiles read_prompt_files(const Path& folder, const Json& config) {
   const Path file = folder / "tokenizer_config.json";
   HfPromptFiles files;
-  files.bos_text = read_special_token(folder, config, "bos_token");
-  files.eos_text = read_special_token(folder, config, "eos_token");
-  const auto adds_bos = config.find("add_bos_token");
-  if (adds_bos != config.end() && !adds_bos->is_null())
-    files.adds_bos = flag_or(file, config, "add_bos_token", false);
+  std::tie(files.bos_text, files.bos_file) = read_special_token(folder, config, "bos_token");
+  std::tie(files.eos_text, files.eos_file) = read_special_token(folder, config, "eos_token");
+  files.adds_bos = read_flag(file, config, "add_bos_token");
+  files.adds_eos = read_flag(file, config, "add_eos_token");
   files.chat_template = read_chat_template(folder, file, config);
   files.end_ids = read_end_ids(folder / "generation_config.json");
   if (files.end_ids.empty()) files.end_ids = read_end_ids(folder / "config.json");
@@ -223,6 +237,18 @@ void check_prefix(const Path& folder, const Loaded& loaded, const Tokenizer& mad
   fail(folder / "tokenizer.json", "post_processor",
        fmt::format("puts '{}' before a text, but the BOS of tokenizer_config.json is '{}'",
                    loaded.prefix, made.bos_text));
+}
+
+// As the configuration says, else as tokenizer.json does.
+int32_t end_of_prompt(const Path& folder,
+                      const Loaded& loaded,
+                      const HfPromptFiles& files,
+                      const Tokenizer& made) {
+  if (!files.adds_eos)
+    return find_token(folder / "tokenizer.json", made, "post_processor", loaded.suffix);
+  if (*files.adds_eos && made.eos_id < 0)
+    fail(folder / "tokenizer_config.json", "add_eos_token", "is true, but there is no EOS token");
+  return *files.adds_eos ? made.eos_id : -1;
 }
 
 }  // namespace
@@ -243,12 +269,17 @@ std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::filesystem::path& folder
   read_added_tokens_decoder(config_file, config, loaded.parts);
   HfPromptFiles files = read_prompt_files(folder, config);
   auto tokenizer = std::make_unique<BpeTokenizer>(std::move(loaded.parts));
-  tokenizer->bos_text = files.bos_text.empty() ? loaded.bos_text : files.bos_text;
-  tokenizer->eos_text = files.eos_text.empty() ? loaded.eos_text : files.eos_text;
-  tokenizer->bos_id = find_token(config_file, *tokenizer, "bos_token", tokenizer->bos_text);
-  tokenizer->eos_id = find_token(config_file, *tokenizer, "eos_token", tokenizer->eos_text);
+  const bool has_bos = !files.bos_text.empty();
+  const bool has_eos = !files.eos_text.empty();
+  tokenizer->bos_text = has_bos ? files.bos_text : loaded.bos_text;
+  tokenizer->eos_text = has_eos ? files.eos_text : loaded.eos_text;
+  tokenizer->bos_id = find_token(has_bos ? files.bos_file : loaded.file, *tokenizer, "bos_token",
+                                 tokenizer->bos_text);
+  tokenizer->eos_id = find_token(has_eos ? files.eos_file : loaded.file, *tokenizer, "eos_token",
+                                 tokenizer->eos_text);
   if (!files.adds_bos) check_prefix(folder, loaded, *tokenizer);
   tokenizer->bos_for_prompts = files.adds_bos.value_or(loaded.has_bos) && tokenizer->bos_id >= 0;
+  tokenizer->end_of_prompt_id = end_of_prompt(folder, loaded, files, *tokenizer);
   tokenizer->chat_template = std::move(files.chat_template);
   add_end_of_turn_tokens(*tokenizer);
   for (int32_t id : files.end_ids) add_end_of_turn_token(*tokenizer, id);

@@ -16,18 +16,22 @@ struct Said {
   std::string chat_template;
   std::string bos_text;
   std::optional<bool> begins_with_bos;
+  std::optional<int32_t> end_of_prompt;  // -1: nothing
   std::vector<int32_t> ends;
 };
 
 Said said_by(const Tokenizer& own) {
-  return {own.chat_template, own.bos_text, own.bos_for_prompts, own.end_of_turn_ids};
+  return {own.chat_template, own.bos_text, own.bos_for_prompts, own.end_of_prompt_id,
+          own.end_of_turn_ids};
 }
 
 Said said_by_folder(const std::filesystem::path& folder, const Tokenizer& base) {
   if (has_hf_tokenizer(folder)) return said_by(*load_hf_tokenizer(folder));
   HfPromptFiles files = read_hf_prompt_files(folder);
-  Said said{files.chat_template, files.bos_text, files.adds_bos, std::move(files.end_ids)};
   const int32_t eos = files.eos_text.empty() ? -1 : base.find(files.eos_text);
+  Said said{files.chat_template, files.bos_text, files.adds_bos, std::nullopt,
+            std::move(files.end_ids)};
+  if (files.adds_eos) said.end_of_prompt = *files.adds_eos ? (eos < 0 ? base.eos_id : eos) : -1;
   if (eos >= 0 && std::ranges::count(said.ends, eos) == 0) said.ends.push_back(eos);
   return said;
 }
@@ -61,6 +65,12 @@ std::vector<std::string> describe_prompt_differences(const Tokenizer& base,
   if (said.begins_with_bos && *said.begins_with_bos != base.bos_for_prompts) {
     differences.push_back(fmt::format("its prompts begin with{} BOS; the base's way is used",
                                       *said.begins_with_bos ? "" : "out"));
+  }
+  if (said.end_of_prompt && *said.end_of_prompt != base.end_of_prompt_id) {
+    const int32_t id = *said.end_of_prompt;
+    differences.push_back(
+        id < 0 ? "nothing stands behind its prompts; the base's way is used"
+               : fmt::format("token {} stands behind its prompts; the base's way is used", id));
   }
   for (int32_t id : said.ends) {
     if (std::ranges::count(base.end_of_turn_ids, id) > 0) continue;

@@ -10,9 +10,10 @@
 
 namespace droidspeak {
 
-// One sentence each: the chat template, the token that begins prompts, whether it does, tokens that
-// end answers. What the files do not say is no difference. `variant`: a checkpoint or an adapter, a
-// folder or a GGUF file. Throws Failure naming what cannot be read.
+// One sentence each: the chat template, the token that begins prompts, whether it does, what
+// stands behind them, tokens that end answers. What the files do not say is no difference.
+// `variant`: a checkpoint or an adapter, a folder or a GGUF file. Throws Failure naming what cannot
+// be read.
 std::vector<std::string> describe_prompt_differences(const Tokenizer& base,
                                                      const std::filesystem::path& variant);
 

@@ -57,6 +57,19 @@ TEST_F(PromptDifferences, AreToldOneByOne) {
                           HasSubstr("its answers end with token 6 ")));
 }
 
+TEST_F(PromptDifferences, AreWhatStandsBehindPrompts) {
+  write("variant/tokenizer_config.json", R"({"add_eos_token": true, "eos_token": "</s>"})");
+  EXPECT_THAT(differences(),
+              ElementsAre("token 2 stands behind its prompts; the base's way is used"));
+  std::filesystem::remove(folder_.path() / "variant/tokenizer.json");
+  EXPECT_THAT(differences(), ElementsAre(HasSubstr("token 2 stands behind its prompts")));
+  write("base/tokenizer_config.json", R"({"add_eos_token": true, "eos_token": "</s>"})");
+  EXPECT_THAT(differences(), IsEmpty());
+  write("variant/tokenizer_config.json", R"({"add_eos_token": false})");
+  EXPECT_THAT(differences(),
+              ElementsAre("nothing stands behind its prompts; the base's way is used"));
+}
+
 // An adapter's folder, say.
 TEST_F(PromptDifferences, AreFoundWithoutATokenizer) {
   std::filesystem::remove(folder_.path() / "variant/tokenizer.json");

@@ -21,7 +21,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Ids of the whole text. No BOS is added; see `bos_for_prompts`.
+  // Ids of the whole text. Nothing is put around it; see as_prompt().
   virtual std::vector<int32_t> encode(std::string_view text, SpecialTokens special) const = 0;
 
   // Raw bytes of one token as they appear inside a text; special tokens give their text.
@@ -37,7 +37,8 @@ class Tokenizer {
 
   int32_t bos_id = -1;
   int32_t eos_id = -1;
-  bool bos_for_prompts = false;  // the model expects BOS before a raw prompt
+  bool bos_for_prompts = false;   // the model expects BOS before a raw prompt
+  int32_t end_of_prompt_id = -1;  // what it expects behind one, mostly EOS; -1: nothing
   std::vector<int32_t>
       end_of_turn_ids;        // tokens that end an answer (EOS, <|im_end|>, <|eot_id|>, ...)
   std::string chat_template;  // Jinja source, empty when the model has none

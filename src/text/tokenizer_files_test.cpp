@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "formats/gguf.h"
+#include "text/prompt_tokens.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_json.h"
 #include "text/tokenizer_test_support.h"
@@ -106,12 +107,18 @@ Json template_of(std::vector<const char*> pieces) {
           {"special_tokens", {{"begin", {{"id", "begin"}, {"ids", {4}}, {"tokens", {"<end>"}}}}}}};
 }
 
-TEST(TokenizerJson, TemplatesMayPutOneTokenBeforeATextAndNoneBehind) {
-  auto prefix_of = [](const Json& processor) {
+TEST(TokenizerJson, TemplatesMayPutOneTokenBeforeATextAndOneBehind) {
+  auto around = [](const Json& processor) {
     Json json = tiny_json();
     json["post_processor"] = processor;
-    return parse_tokenizer_json(json.dump(), "tokenizer.json").prefix_token.value_or("none");
+    return parse_tokenizer_json(json.dump(), "tokenizer.json").around;
   };
+  auto prefix_of = [&](const Json& processor) { return around(processor).prefix.value_or("none"); };
+  auto suffix_of = [&](const Json& processor) { return around(processor).suffix.value_or("none"); };
+  EXPECT_EQ(suffix_of(template_of({"a", nullptr})), "none");
+  EXPECT_EQ(suffix_of(template_of({nullptr, "<end>"})), "<end>");
+  EXPECT_EQ(suffix_of(template_of({"a", nullptr, "begin"})), "<end>") << "by the template's name";
+  EXPECT_EQ(prefix_of(template_of({nullptr, "<end>"})), "none");
   EXPECT_EQ(prefix_of(nullptr), "none");
   EXPECT_EQ(prefix_of({{"type", "ByteLevel"}}), "none");
   EXPECT_EQ(prefix_of(template_of({nullptr})), "none");
@@ -122,8 +129,8 @@ TEST(TokenizerJson, TemplatesMayPutOneTokenBeforeATextAndNoneBehind) {
   };
   EXPECT_THAT(refusal({"<end>", "a", nullptr}),
               HasSubstr("single[1].SpecialToken.id: 'a' is a second token before the text"));
-  EXPECT_THAT(refusal({nullptr, "<end>"}),
-              HasSubstr("single[1].SpecialToken.id: '<end>' behind the text is not supported"));
+  EXPECT_THAT(refusal({nullptr, "<end>", "a"}),
+              HasSubstr("single[2].SpecialToken.id: 'a' is a second token behind the text"));
   EXPECT_THAT(refusal({nullptr, nullptr}), HasSubstr("the text stands there twice"));
   EXPECT_THAT(refusal({"<end>"}), HasSubstr("post_processor.single: has no text"));
   const Json twice = {{"type", "Sequence"},
@@ -371,9 +378,10 @@ TEST(GgufTokenizer, RefusesKeysOfAnotherMeaningByName) {
     file.add(key, value);
     return failure_of([&] { file.load(); });
   };
-  for (const char* name : {"add_eos_token", "add_cls_token", "add_mask_token", "add_padding_token",
-                           "add_unknown_token", "remove_extra_whitespaces", "normalizer.lowercase",
-                           "normalizer.strip_accents"}) {
+  for (const char* name :
+       {"add_cls_token", "add_mask_token", "add_padding_token", "add_unknown_token",
+        "add_seperator_token", "add_separator_token", "remove_extra_whitespaces",
+        "normalizer.lowercase", "normalizer.strip_accents"}) {
     const std::string key = std::string("tokenizer.ggml.") + name;
     EXPECT_EQ(failure_with(key, false), "no failure") << key;
     EXPECT_THAT(failure_with(key, true), HasSubstr(key + ": is not supported")) << key;
@@ -387,6 +395,21 @@ TEST(GgufTokenizer, RefusesKeysOfAnotherMeaningByName) {
               HasSubstr("x.gguf: tokenizer.ggml.escape_whitespaces: is not supported"));
 }
 
+// As embedding models have it.
+TEST(GgufTokenizer, MayWantEosBehindPrompts) {
+  GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
+  file.add("tokenizer.ggml.add_eos_token", true);
+  EXPECT_THAT(failure_of([&] { file.load(); }),
+              HasSubstr("x.gguf: tokenizer.ggml.add_eos_token: is true, but there is no EOS"));
+  file.add("tokenizer.ggml.eos_token_id", uint32_t{1});
+  auto tokenizer = file.load();
+  EXPECT_EQ(tokenizer->end_of_prompt_id, 1);
+  EXPECT_EQ(as_prompt(*tokenizer, {0, 2}), (std::vector<int32_t>{0, 2, 1}));
+  EXPECT_EQ(as_prompt(*tokenizer, {0, 1}), (std::vector<int32_t>{0, 1})) << "it is there";
+  EXPECT_EQ(as_prompt(*tokenizer, {}), (std::vector<int32_t>{1}));
+  EXPECT_EQ(byte_level_gguf({"a", "b", "ab"}, {"a b"}).load()->end_of_prompt_id, -1);
+}
+
 // What converters write that changes no ids of a text.
 TEST(GgufTokenizer, TakesTheOtherKeysOfRealFiles) {
   GgufText file = byte_level_gguf({"a", "b", "ab"}, {"a b"});
@@ -396,6 +419,9 @@ TEST(GgufTokenizer, TakesTheOtherKeysOfRealFiles) {
         "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id",
         "suffix_token_id", "middle_token_id", "eot_token_id", "eom_token_id", "token_type_count"})
     file.add(std::string("tokenizer.ggml.") + name, uint32_t{1});
+  for (const char* name : {"padding_token_ids", "eos_token_ids"})
+    file.add(std::string("tokenizer.ggml.") + name, std::vector<int32_t>{1});
+  file.add("tokenizer.ggml.added_tokens", Strings{"ab"});
   file.add("tokenizer.ggml.add_sep_token", true);
   file.add("tokenizer.ggml.add_space_prefix", true);
   file.add("tokenizer.ggml.pre", std::string("gpt-2"));
@@ -504,17 +530,49 @@ TEST_F(HfFolderTest, OlderFilesHaveAMapOfSpecialTokens) {
   EXPECT_EQ(tokenizer->end_of_turn_ids, (std::vector<int32_t>{1}));
   write("tokenizer_config.json", R"({"eos_token": "<end>"})");
   EXPECT_EQ(load_hf_tokenizer(folder.path())->end_of_turn_ids, (std::vector<int32_t>{4}));
+  write("tokenizer_config.json", R"({"bos_token": null, "eos_token": "<end>"})");
+  EXPECT_EQ(load_hf_tokenizer(folder.path())->bos_id, -1) << "none, whatever the map says";
+  write("special_tokens_map.json", R"({"bos_token": "none"})");
+  EXPECT_EQ(failure(), "no failure") << "not asked";
+  write("tokenizer_config.json", "{}");
+  EXPECT_THAT(failure(), HasSubstr("special_tokens_map.json: bos_token: 'none' is not a token"));
   write("special_tokens_map.json", "[]");
   EXPECT_THAT(failure(), HasSubstr("special_tokens_map.json: the file: must hold a JSON object"));
 }
 
 TEST_F(HfFolderTest, RefusesStepsOfOtherTokenizers) {
-  for (const char* name : {"add_eos_token", "do_lower_case", "split_special_tokens"}) {
+  for (const char* name : {"do_lower_case", "split_special_tokens"}) {
     write("tokenizer_config.json", Json{{name, true}}.dump());
     EXPECT_THAT(failure(), HasSubstr(std::string("tokenizer_config.json: ") + name + ": is true"));
     write("tokenizer_config.json", Json{{name, false}}.dump());
     EXPECT_EQ(failure(), "no failure") << name;
   }
+}
+
+TEST_F(HfFolderTest, WhatStandsBehindAPromptIsTheTemplatesOrTheConfigs) {
+  auto end = [&] { return load_hf_tokenizer(folder.path())->end_of_prompt_id; };
+  write("tokenizer_config.json", R"({"eos_token": "a"})");
+  EXPECT_EQ(end(), -1);
+  write("tokenizer_config.json", R"({"add_eos_token": true, "eos_token": "a"})");
+  EXPECT_EQ(end(), 0);
+  EXPECT_EQ(as_prompt(*load_hf_tokenizer(folder.path()), {1, 2}), (std::vector<int32_t>{1, 2, 0}));
+  Json json = tiny_json();
+  json["post_processor"] = template_of({nullptr, "<end>"});
+  write("tokenizer.json", json.dump());
+  EXPECT_EQ(end(), 0) << "the configuration is asked first";
+  write("tokenizer_config.json", R"({"add_eos_token": false, "eos_token": "a"})");
+  EXPECT_EQ(end(), -1);
+  write("tokenizer_config.json", R"({"eos_token": "a"})");
+  EXPECT_EQ(end(), 4) << "which need not be the token that ends answers";
+  write("tokenizer_config.json", R"({"add_eos_token": true})");
+  EXPECT_THAT(failure(),
+              HasSubstr("tokenizer_config.json: add_eos_token: is true, but there is no EOS"));
+  write("tokenizer_config.json", R"({"add_eos_token": 1})");
+  EXPECT_THAT(failure(), HasSubstr("tokenizer_config.json: add_eos_token: must be true or false"));
+  write("tokenizer_config.json", "{}");
+  json["post_processor"] = template_of({nullptr, "<none>"});
+  write("tokenizer.json", json.dump());
+  EXPECT_THAT(failure(), HasSubstr("tokenizer.json: post_processor: '<none>' is not a token"));
 }
 
 TEST_F(HfFolderTest, WhatStandsBeforeATextIsTheBosOfTheConfig) {

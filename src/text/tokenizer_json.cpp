@@ -353,14 +353,13 @@ std::string token_of_template(const Field& names, const Field& name, const BpePa
   if (names.is_null() || names[name.text().c_str()].is_null()) return name.text();
   const Field list = names[name.text().c_str()]["ids"];
   const std::vector<Field> ids = list.elements();
-  if (ids.size() != 1)
-    list.fail(fmt::format("has {} tokens; only one before a text is supported", ids.size()));
+  if (ids.size() != 1) list.fail(fmt::format("has {} tokens; only one is supported", ids.size()));
   const auto id = static_cast<size_t>(ids.front().id());
   return id < parts.tokens.size() ? parts.tokens[id].text : name.text();
 }
 
-// The text with at most one token before it, and none behind.
-void read_template(const Field& field, const BpeParts& parts, std::optional<std::string>& prefix) {
+// The text with at most one token before it, and one behind.
+void read_template(const Field& field, const BpeParts& parts, TokensAround& around) {
   const Field single = field["single"];
   bool has_text = false;
   for (const Field& piece : single.elements()) {
@@ -370,11 +369,11 @@ void read_template(const Field& field, const BpeParts& parts, std::optional<std:
       continue;
     }
     const Field name = piece["SpecialToken"]["id"];
-    if (has_text) name.fail(fmt::format("'{}' behind the text is not supported", name.text()));
-    if (prefix)
-      name.fail(fmt::format("'{}' is a second token before the text, which is not supported",
-                            name.text()));
-    prefix = token_of_template(field["special_tokens"], name, parts);
+    std::optional<std::string>& token = has_text ? around.suffix : around.prefix;
+    if (token)
+      name.fail(fmt::format("'{}' is a second token {} the text, which is not supported",
+                            name.text(), has_text ? "behind" : "before"));
+    token = token_of_template(field["special_tokens"], name, parts);
   }
   if (!has_text) single.fail("has no text");
 }
@@ -382,15 +381,15 @@ void read_template(const Field& field, const BpeParts& parts, std::optional<std:
 void read_post_processor(const Field& field,
                          int depth,
                          const BpeParts& parts,
-                         std::optional<std::string>& prefix) {
+                         TokensAround& around) {
   if (field.is_null()) return;
   if (depth > kMaxDepth) field.fail(fmt::format("more than {} sequences deep", kMaxDepth));
   const std::string& type = field["type"].text();
   if (type == "Sequence") {
     for (const Field& step : field["processors"].elements())
-      read_post_processor(step, depth + 1, parts, prefix);
+      read_post_processor(step, depth + 1, parts, around);
   } else if (type == "TemplateProcessing") {
-    read_template(field, parts, prefix);
+    read_template(field, parts, around);
   } else if (type != "ByteLevel") {  // that one moves offsets only
     field["type"].fail(fmt::format(
         "'{}' is not supported; supported are Sequence, ByteLevel, TemplateProcessing", type));
@@ -442,7 +441,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& sou
                      source + ": added_tokens");
     read_unknown_token(file["model"]["unk_token"], result.parts);
     read_decoder(file["decoder"], 0, result.parts);
-    read_post_processor(file["post_processor"], 0, result.parts, result.prefix_token);
+    read_post_processor(file["post_processor"], 0, result.parts, result.around);
     result.parts.symbols =
         pre_tokenizer.is_byte_level ? SymbolKind::kBytes : SymbolKind::kCharacters;
     result.parts.pre_tokenizer = PreTokenizer(std::move(pre_tokenizer.steps));

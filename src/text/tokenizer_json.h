@@ -10,10 +10,15 @@
 
 namespace droidspeak {
 
+struct TokensAround {
+  std::optional<std::string> prefix;
+  std::optional<std::string> suffix;
+};
+
 struct TokenizerJson {
   BpeParts parts;
-  // The token that the post-processor puts before a text, if there is one.
-  std::optional<std::string> prefix_token;
+  // What the post-processor puts before a text and behind it, if anything.
+  TokensAround around;
 };
 
 // `source` names the file in errors. Throws Failure naming it, the field and the value.
