@@ -1,6 +1,7 @@
 #include "server/gate.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 
@@ -116,7 +117,8 @@ bool is_utf8(std::string_view type) {
     std::string charset = lower(trimmed(parameter.substr(std::min(equals + 1, parameter.size()))));
     if (charset.size() >= 2 && charset.front() == '"' && charset.back() == '"')
       charset = charset.substr(1, charset.size() - 2);
-    if (charset != "utf-8" && charset != "utf8" && charset != "us-ascii") return false;
+    constexpr std::array kKnown = {"", "utf-8", "utf8", "ascii", "us-ascii", "ansi_x3.4-1968"};
+    if (std::ranges::find(kKnown, charset) == kKnown.end()) return false;
   }
 }
 

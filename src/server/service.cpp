@@ -10,6 +10,7 @@
 #include "server/chat/client_turn.h"
 #include "server/openai/limits.h"
 #include "server/plan_books.h"
+#include "text/prompt_tokens.h"
 
 namespace droidspeak {
 
@@ -160,13 +161,6 @@ ApiResult<Service::Tokens> Service::encode_by(std::string_view text,
   return encode();
 }
 
-Service::Tokens Service::with_bos(Tokens tokens) const {
-  if (!tokenizer_.bos_for_prompts || tokenizer_.bos_id < 0) return tokens;
-  if (tokens.empty() || tokens.front() != tokenizer_.bos_id)
-    tokens.insert(tokens.begin(), tokenizer_.bos_id);
-  return tokens;
-}
-
 ApiResult<std::vector<int32_t>> Service::encode(std::string_view text, const char* param) const {
   return encode_by(text, param, [&] { return tokenizer_.encode(text, SpecialTokens::kParse); });
 }
@@ -175,7 +169,7 @@ ApiResult<std::vector<int32_t>> Service::encode_prompt(std::string_view text,
                                                        const char* param) const {
   auto tokens = encode(text, param);
   if (!tokens) return tokens;
-  return with_bos(std::move(*tokens));
+  return as_prompt(tokenizer_, std::move(*tokens));
 }
 
 ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) const {
@@ -208,12 +202,18 @@ ApiResult<Service::ChatTokens> Service::encode_chat(openai::ChatPrompt chat) con
     return bad_field("The chat template refused the messages: " + std::string(failure.what()),
                      "messages");
   }
-  auto tokens = encode_by(text, "messages", [&] { return client_text_.encode(text); });
-  if (!tokens) return tokens.error();
-  if (chat.adds_special_tokens) *tokens = with_bos(std::move(*tokens));
   size_t end = text.find_last_not_of(" \t\r\n");
   bool is_thinking =
       end != std::string::npos && std::string_view(text).substr(0, end + 1).ends_with("<think>");
+  if (is_thinking && !chat.without_thoughts.empty()) {
+    return bad_field(fmt::format("Unsupported value of '{}': this model's template begins every "
+                                 "answer with thoughts.",
+                                 chat.without_thoughts),
+                     chat.without_thoughts, "unsupported_value");
+  }
+  auto tokens = encode_by(text, "messages", [&] { return client_text_.encode(text); });
+  if (!tokens) return tokens.error();
+  if (chat.adds_special_tokens) *tokens = as_prompt(tokenizer_, std::move(*tokens));
   using Beginning = AnswerParser::Beginning;
   return ChatTokens{std::move(*tokens), is_thinking ? Beginning::kReasoning : Beginning::kUnknown};
 }

@@ -125,7 +125,6 @@ class Service {
   ApiResult<Tokens> encode_by(std::string_view text,
                               const char* param,
                               const std::function<Tokens()>& encode) const;
-  Tokens with_bos(Tokens tokens) const;
 
   Engine& engine_;
   const Tokenizer& tokenizer_;

@@ -105,6 +105,7 @@ HttpResponse tokenizer_info(Service& service, HttpRequest& /*request*/) {
   write_token_or_null(json, "eos_token", tokenizer.eos_text);
   write_token_or_null(json, "pad_token", tokenizer.eos_text);
   json.key("add_bos_token").boolean(tokenizer.bos_for_prompts);
+  json.key("add_eos_token").boolean(tokenizer.end_of_prompt_id >= 0);
   json.key("vocab_size").integer(tokenizer.vocab_size());
   json.key("model_max_length").integer(service.max_model_len());
   write_token_or_null(json, "chat_template", tokenizer.chat_template);

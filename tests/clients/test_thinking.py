@@ -54,6 +54,14 @@ def test_answers_behind_thoughts_are_what_their_format_says(thinking):
         assert finish == "stop" and 4 <= len(json.loads(message["content"])["a"]) <= 40
 
 
+@pytest.mark.parametrize("field", [{"reasoning_effort": "none"}, {"thinking": False}])
+def test_thoughts_that_the_template_begins_cannot_be_left_out(thinking, field):
+    body = {"model": "base", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, **field}
+    answer = httpx.post(thinking.url + "/v1/chat/completions", json=body)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == next(iter(field)), answer.text
+    assert httpx.post(thinking.url + "/v1/completions", json={"model": "base", "prompt": "hi", "max_tokens": 1, **field}).status_code == 200
+
+
 def test_thoughts_end_at_their_tag(thinking):
     [(message, finish)] = ask(thinking, n=1, max_tokens=3, ignore_eos=True, temperature=0, logit_bias={THINK_END: 100})
     assert finish == "length" and message["content"] == 2 * "</think>" and "reasoning_content" not in message

@@ -78,6 +78,25 @@ TEST_F(Services, KnowThatThePromptBeginsTheThoughts) {
   EXPECT_EQ(beginning("<think>{{ '\\n' }}</think>"), Beginning::kUnknown);
 }
 
+TEST_F(Services, RefuseToLeaveOutThoughtsThatTheTemplateBegins) {
+  openai::ChatPrompt prompt = chat({{"user", "u"}});
+  prompt.without_thoughts = "reasoning_effort";
+  EXPECT_EQ(prompt_of(with_template("<think></think>"), prompt), "<think></think>");
+  EXPECT_THAT(prompt_of(with_template("x<think>"), prompt),
+              HasSubstr("reasoning_effort unsupported_value: Unsupported value of"));
+}
+
+TEST_F(Services, PutAnEndTokenBehindRawPrompts) {
+  tokenizer_->end_of_prompt_id = kTinyMessageEnd;
+  Service& service = with_template(kPlainTemplate);
+  EXPECT_EQ(service.encode_prompt("a", "prompt")->back(), kTinyMessageEnd);
+  EXPECT_EQ(service.encode("a", "prompt")->size(), 1u);
+  openai::ChatPrompt prompt = chat({{"user", "u"}});
+  EXPECT_EQ(prompt_of(service, prompt), "user=u;go");
+  prompt.adds_special_tokens = true;
+  EXPECT_EQ(prompt_of(service, prompt), "user=u;go<|im_end|>");
+}
+
 TEST_F(Services, RefuseChatsThatCannotBeRendered) {
   EXPECT_EQ(prompt_of(with_template(""), chat({{"user", "u"}})),
             "messages unsupported_parameter: This model has no chat template; use "

@@ -1,4 +1,5 @@
 // The table of fields in docs/http_api.md against the readers of requests, both ways.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -242,9 +243,9 @@ TEST(DocumentedFields, AreRefusedThoughTheyAskForNothing) {
   for (const auto& [call, fields] : documented()) {
     for (const auto& [field, only] : fields.refused) {
       if (only.empty()) continue;
-      EXPECT_EQ(only, std::vector<Json>{Json()}) << call << ' ' << field;
       for (const Json& value :
            {Json(false), Json(0), Json(""), Json::array(), Json(Json::object())}) {
+        if (std::ranges::find(only, value) != only.end()) continue;
         EXPECT_EQ(wrong_field(call, body_with(call, field, value)), field)
             << call << ' ' << field << " = " << value.dump();
         ++num_refused;
@@ -274,8 +275,8 @@ std::set<std::string> names_read(const std::string& file, Depth depth) {
       (depth == Depth::kBody ? "fields" : "") +
       std::string(
           R"((?:\.|->)(?:find|boolean|integer|number|string|required_string|array|object|reject)\(\s*"([a-z_]+)\")"));
-  const std::regex list(R"(reject_(?:unsupported|any_value|false|other_than_one)\(\s*)" + object +
-                        R"(,\s*\{([^}]*)\})");
+  const std::regex list(R"(reject_(?:unsupported|any_value|any_text|false|other_than_one)\(\s*)" +
+                        object + R"(,\s*\{([^}]*)\})");
   const std::regex one("(?:accept_only|reject_with|asks_for_something)\\(" + object +
                        ",\\s*\"([a-z_]+)\"");
   static const std::regex kQuoted("\"([a-z_]+)\"");

@@ -53,6 +53,7 @@ TEST(MessageEdges, OfFields) {
                            "echo",
                            "reasoning",
                            "reasoning_effort",
+                           "enable_thinking",
                            "verbosity",
                            "truncation",
                            "instructions",
@@ -70,6 +71,11 @@ TEST(MessageEdges, OfFields) {
   EXPECT_EQ(field_outcome(R"("service_tier":"standard_only")"), "taken");
   EXPECT_EQ(field_outcome(R"("service_tier":"priority")"), "service_tier: unsupported_parameter");
   EXPECT_EQ(field_outcome(R"("speed":"fast")"), "speed: unsupported_parameter");
+  for (const char* field :
+       {R"("reasoning":{"enabled":false})", R"("reasoning_effort":"none")", R"("thinking":false)",
+        R"("enable_thinking":false)", R"("guided_regex":"","guided_grammar":"","ebnf":"")"})
+    EXPECT_EQ(field_outcome(field), "taken") << field;
+  EXPECT_EQ(field_outcome(R"("max_tokens":9,"max_new_tokens":9,"max_output_tokens":9)"), "taken");
   EXPECT_EQ(field_outcome(R"("thinking":{})"), "thinking.type: missing_required_parameter");
   EXPECT_EQ(field_outcome(R"("thinking":{"type":"adaptive"})"), "thinking: unsupported_parameter");
   EXPECT_EQ(field_outcome(R"("max_tokens":2147483647)"), "taken");

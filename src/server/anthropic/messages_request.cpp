@@ -263,10 +263,13 @@ void reject_unsupported_features(Fields& fields, const openai::GenerationFields&
   reject_unsupported(fields, {"mcp_servers", "container", "context_management", "compaction",
                               "fallbacks", "output_format", "inference_geo"});
   // Those of the other calls.
-  reject_unsupported(fields, {"stop", "response_format", "structured_outputs", "text",
-                              "instructions", "parallel_tool_calls", "logprobs", "top_logprobs",
-                              "prompt_logprobs", "chat_template_kwargs", "echo", "reasoning"});
-  reject_any_value(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
+  reject_unsupported(fields,
+                     {"stop", "response_format", "structured_outputs", "text", "instructions",
+                      "parallel_tool_calls", "logprobs", "top_logprobs", "prompt_logprobs",
+                      "chat_template_kwargs", "echo", "enable_thinking"});
+  reject_reasoning(fields);
+  reject_any_value(fields, {"guided_json", "guided_choice"});
+  reject_any_text(fields, {"guided_regex", "guided_grammar"});
 }
 
 ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_tokens) {
@@ -284,6 +287,7 @@ ApiResult<openai::ChatRequest> parse(std::string body, openai::IntegerRange max_
   read_cache_control(fields);
   read_output_config(fields, request.generation);
   reject_unsupported_features(fields, request.generation);
+  read_thoughts(fields, request.prompt);
   bool needs_max_tokens = max_tokens.low > 0;
   if (needs_max_tokens && !fields.find("max_tokens")) fields.missing("max_tokens");
   if (auto most = fields.integer("max_tokens", max_tokens)) {

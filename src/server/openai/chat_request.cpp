@@ -43,7 +43,44 @@ int32_t read_chat_logprobs(Fields& fields) {
   return wants_logprobs ? static_cast<int32_t>(top) : -1;
 }
 
+// As if it were said in 'chat_template_kwargs'.
+void set_thinking(Fields& fields, const std::string& name, bool is_thinking, ChatPrompt& prompt) {
+  constexpr const char* kVariable = "enable_thinking";
+  std::optional<JsonValue> said = fields.find(kTemplateArguments);
+  if (said) said = said->is(JsonKind::kObject) ? said->find(kVariable) : std::nullopt;
+  if (said) {
+    const bool is_same = said->is(JsonKind::kBoolean) && said->boolean() == is_thinking;
+    if (!is_same)
+      fields.invalid(name, fmt::format("'{}.{}' says otherwise", kTemplateArguments, kVariable));
+    return;
+  }
+  std::string& text = prompt.template_arguments;
+  text = text.size() <= 2 ? "{" : text.substr(0, text.size() - 1) + ",";
+  text += fmt::format(R"("{}":{}}})", kVariable, is_thinking);
+}
+
+bool is_disabled(const std::optional<JsonValue>& thinking) {
+  if (!thinking || !thinking->is(JsonKind::kObject)) return false;
+  const auto type = thinking->find("type");
+  return type && type->is(JsonKind::kString) && type->string() == "disabled";
+}
+
 }  // namespace
+
+void read_thoughts(Fields& fields, ChatPrompt& prompt) {
+  prompt.without_thoughts = field_without_thoughts(fields);
+  const bool has_object = prompt.without_thoughts.empty() && is_disabled(fields.find("thinking"));
+  const std::string field = has_object ? "thinking" : prompt.without_thoughts;
+  const auto wanted = fields.find("enable_thinking");
+  const bool is_said = wanted && wanted->is(JsonKind::kBoolean);
+  if (!field.empty() && is_said && wanted->boolean())
+    fields.invalid(field, "'enable_thinking' says otherwise");
+  if (!field.empty()) {
+    set_thinking(fields, field, false, prompt);
+  } else if (is_said) {
+    set_thinking(fields, "enable_thinking", wanted->boolean(), prompt);
+  }
+}
 
 ChatPrompt read_chat_prompt(Fields& fields) {
   ChatPrompt prompt;
@@ -52,6 +89,8 @@ ChatPrompt read_chat_prompt(Fields& fields) {
   prompt.adds_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   prompt.adds_special_tokens = fields.boolean("add_special_tokens").value_or(false);
   prompt.template_arguments = read_template_arguments(fields);
+  fields.boolean("enable_thinking");
+  read_thoughts(fields, prompt);
   return prompt;
 }
 
@@ -66,11 +105,14 @@ ApiResult<ChatRequest> parse_chat_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompt = read_chat_prompt(fields);
   request.num_top_logprobs = read_chat_logprobs(fields);
-  reject_unsupported(fields, {"echo", "reasoning", "system", "instructions", "stop_sequences",
-                              "output_config", "text"});
+  reject_unsupported(fields,
+                     {"echo", "system", "instructions", "stop_sequences", "output_config", "text"});
+  reject_reasoning(fields);
   fields.boolean("store");  // nothing is
   accept_only(fields, "service_tier", {"auto", "default"});
-  reject_with(fields, "max_output_tokens", "is not supported here: use 'max_completion_tokens'");
+  const bool has_older_limit = fields.find("max_tokens") && !fields.find("max_completion_tokens");
+  for (const char* other : {"max_output_tokens", "max_new_tokens"})
+    reject_other_limit(fields, other, has_older_limit ? "max_tokens" : "max_completion_tokens");
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   auto max_tokens = fields.integer("max_tokens", {1, kMax});
   auto max_completion_tokens = fields.integer("max_completion_tokens", {1, kMax});

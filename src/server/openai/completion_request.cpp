@@ -17,7 +17,8 @@ ApiResult<CompletionRequest> parse_completion_request(std::string body) {
   read_output_format(fields, request.generation);
   request.prompts = read_prompts(fields, "prompt");
   reject_unsupported(fields, {"tools", "system", "instructions", "stop_sequences", "output_config",
-                              "text", "top_logprobs", "chat_template_kwargs", "reasoning"});
+                              "text", "top_logprobs", "chat_template_kwargs", "enable_thinking"});
+  reject_reasoning(fields);
   accept_only(fields, "service_tier", {"auto", "default"});
   reject_other_limits(fields, "max_tokens");
   read_chat_tools(fields);  // without tools some choices mean nothing

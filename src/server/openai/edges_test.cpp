@@ -168,7 +168,6 @@ TEST(Unsupported, FieldsOfBothCalls) {
                            "stop_strings",
                            "reasoning",
                            "reasoning_effort",
-                           "enable_thinking",
                            "lora",
                            "lora_path",
                            "max_new_tokens",
@@ -197,8 +196,8 @@ TEST(Unsupported, FieldsOfBothCalls) {
     EXPECT_EQ(outcome(read_completion(fmt::format(R"("{}":"x")", name))), expected);
   }
   EXPECT_EQ(outcome(read_chat(R"("echo":"x")")), "echo: unsupported_parameter");
-  for (const char* name :
-       {"tools", "top_logprobs", "chat_template_kwargs", "max_completion_tokens"})
+  for (const char* name : {"tools", "top_logprobs", "chat_template_kwargs", "enable_thinking",
+                           "max_completion_tokens"})
     EXPECT_EQ(outcome(read_completion(fmt::format(R"("{}":"x")", name))),
               std::string(name) + ": unsupported_parameter");
   for (const char* name :
@@ -218,12 +217,23 @@ TEST(Unsupported, ValuesThatOthersSampleOtherwiseFor) {
                               R"("repeat_penalty":1.0,"include_reasoning":true,"min_new_tokens":0,)"
                               R"("spaces_between_special_tokens":true,"lora":[])")),
             "taken");
+  EXPECT_EQ(outcome(read_chat(R"("spaces_between_special_tokens":false)")), "taken");
+  EXPECT_EQ(
+      outcome(read_chat(R"("spaces_between_special_tokens":false,"skip_special_tokens":false)")),
+      "taken");
+  EXPECT_EQ(
+      outcome(read_chat(R"("spaces_between_special_tokens":true,"skip_special_tokens":true)")),
+      "taken");
+  EXPECT_EQ(
+      outcome(read_chat(R"("spaces_between_special_tokens":true,"skip_special_tokens":false)")),
+      "spaces_between_special_tokens: unsupported_parameter");
+  EXPECT_EQ(outcome(read_chat(R"("spaces_between_special_tokens":1)")),
+            "spaces_between_special_tokens: invalid_type");
   EXPECT_EQ(outcome(read_chat(R"("do_sample":false,"temperature":0)")), "taken");
   for (const char* field :
        {R"("detokenize":false)", R"("do_sample":false)", R"("length_penalty":0)",
         R"("length_penalty":1.5)", R"("repeat_penalty":1.1)", R"("typical_p":0.9)",
-        R"("include_reasoning":false)", R"("spaces_between_special_tokens":false)",
-        R"("enable_thinking":false)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",
+        R"("include_reasoning":false)", R"("thinking_token_budget":0)", R"("max_new_tokens":0)",
         R"("structural_tag":{})"}) {
     std::string name(field + 1);
     name.resize(name.find('"'));
@@ -247,6 +257,85 @@ TEST(Unsupported, ValuesOfFieldsOfBothCalls) {
     EXPECT_EQ(outcome(read_chat(field)), name + ": unsupported_parameter");
     EXPECT_EQ(outcome(read_completion(field)), name + ": unsupported_parameter");
   }
+}
+
+// Forms have fields for all kinds of formats, of which most are left empty.
+TEST(Unsupported, EmptyTextsAreNoFormats) {
+  for (const char* name : {"grammar", "regex", "ebnf", "guided_regex", "guided_grammar"}) {
+    const std::string field = fmt::format(R"("{}":"")", name);
+    EXPECT_EQ(outcome(read_chat(field)), "taken") << field;
+    EXPECT_EQ(outcome(read_completion(field)), "taken") << field;
+  }
+  for (const char* name : {"json_schema", "allowed_token_ids", "guided_json", "guided_choice"}) {
+    EXPECT_EQ(outcome(read_chat(fmt::format(R"("{}":"")", name))),
+              std::string(name) + ": unsupported_parameter");
+  }
+}
+
+TEST(Unsupported, OtherNamesOfALimitMaySayTheSame) {
+  EXPECT_EQ(outcome(read_completion(R"("max_tokens":5,"max_completion_tokens":5)")), "taken");
+  EXPECT_EQ(outcome(read_completion(R"("max_tokens":5,"max_new_tokens":5)")), "taken");
+  EXPECT_EQ(outcome(read_chat(R"("max_tokens":5,"max_new_tokens":5)")), "taken");
+  EXPECT_EQ(outcome(read_chat(R"("max_completion_tokens":5,"max_tokens":9,"max_new_tokens":5)")),
+            "taken");
+  for (const char* fields : {R"("max_tokens":5,"max_new_tokens":6)", R"("max_new_tokens":16)",
+                             R"("max_tokens":5,"max_new_tokens":"5")"}) {
+    EXPECT_EQ(outcome(read_completion(fields)), "max_new_tokens: unsupported_parameter") << fields;
+    EXPECT_EQ(outcome(read_chat(fields)), "max_new_tokens: unsupported_parameter") << fields;
+  }
+  EXPECT_EQ(outcome(read_chat(R"("max_completion_tokens":5,"max_tokens":9,"max_new_tokens":9)")),
+            "max_new_tokens: unsupported_parameter");
+  EXPECT_EQ(outcome(read_completion(R"("max_tokens":5,"max_completion_tokens":6)")),
+            "max_completion_tokens: unsupported_parameter");
+}
+
+constexpr const char* kNoThoughts[] = {
+    R"("reasoning_effort":"none")", R"("reasoning":{"enabled":false})",
+    R"("reasoning":{"effort":"none"})", R"("thinking":false)", R"("thinking":{"type":"disabled"})"};
+
+TEST(Thoughts, MayBeAskedToStayAway) {
+  for (const char* field : kNoThoughts) {
+    auto chat = read_chat(field);
+    ASSERT_EQ(outcome(chat), "taken") << field;
+    EXPECT_EQ(chat->prompt.template_arguments, R"({"enable_thinking":false})") << field;
+    EXPECT_EQ(outcome(read_completion(field)), "taken") << field;
+    EXPECT_EQ(chat->prompt.without_thoughts.empty(),
+              std::string(field).find("disabled") != std::string::npos)
+        << field;
+    EXPECT_NE(outcome(read_chat(std::string(field) + R"(,"enable_thinking":true)")), "taken");
+    EXPECT_NE(outcome(read_chat(std::string(field) +
+                                R"(,"chat_template_kwargs":{"enable_thinking":true})")),
+              "taken");
+  }
+  EXPECT_EQ(read_chat(kNoThoughts[1])->prompt.without_thoughts, "reasoning");
+  for (const char* field :
+       {R"("reasoning_effort":"minimal")", R"("reasoning":{"enabled":true})",
+        R"("reasoning":{"effort":"none","max_tokens":7})", R"("reasoning":{"enabled":0,"a":1})"})
+    EXPECT_NE(outcome(read_chat(field)), "taken") << field;
+  EXPECT_EQ(outcome(read_chat(R"("thinking":true)")), "thinking: invalid_type");
+}
+
+TEST(Thoughts, OfChatsAreToldToTheTemplate) {
+  auto arguments = [](const char* fields) {
+    auto chat = read_chat(fields);
+    return chat ? chat->prompt.template_arguments : chat.error().param + ": " + chat.error().code;
+  };
+  EXPECT_EQ(arguments(R"("enable_thinking":true)"), R"({"enable_thinking":true})");
+  EXPECT_EQ(arguments(R"("enable_thinking":false,"chat_template_kwargs":{})"),
+            R"({"enable_thinking":false})");
+  EXPECT_EQ(arguments(R"("enable_thinking":false,"chat_template_kwargs":{"a":1})"),
+            R"({"a":1,"enable_thinking":false})");
+  EXPECT_EQ(arguments(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":true})"),
+            R"({"enable_thinking":true})");
+  EXPECT_EQ(arguments(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})"),
+            "enable_thinking: invalid_value");
+  EXPECT_EQ(arguments(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":1})"),
+            "enable_thinking: invalid_value");
+  EXPECT_EQ(arguments(R"("enable_thinking":"true")"), "enable_thinking: invalid_type");
+  EXPECT_EQ(arguments(R"("enable_thinking":null)"), "");
+  EXPECT_EQ(outcome(read_completion(R"("enable_thinking":false)")), "taken");
+  EXPECT_EQ(outcome(read_completion(R"("enable_thinking":true)")),
+            "enable_thinking: unsupported_parameter");
 }
 
 TEST(Unsupported, PrefixesOfAnswers) {
@@ -469,8 +558,11 @@ TEST(EmbeddingFields, ArriveWithTheirValues) {
   const std::string user = R"("user":")" + std::string(kMaxUserBytes + 1, 'x') + "\"";
   EXPECT_EQ(outcome(embed(user)), "user: string_above_max_length");
   EXPECT_EQ(outcome(rank(user)), "user: string_above_max_length");
-  for (const char* name : {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
-                           "embed_dtype", "endianness"})
+  EXPECT_EQ(outcome(embed(R"("normalize":true,"embed_dtype":"float32")")), "taken");
+  EXPECT_EQ(outcome(embed(R"("normalize":false)")), "normalize: unsupported_parameter");
+  EXPECT_EQ(outcome(embed(R"("normalize":1)")), "normalize: invalid_type");
+  EXPECT_EQ(outcome(embed(R"("embed_dtype":"float16")")), "embed_dtype: unsupported_parameter");
+  for (const char* name : {"truncate_prompt_tokens", "messages", "additional_data", "endianness"})
     EXPECT_EQ(outcome(embed(fmt::format(R"("{}":1)", name))),
               std::string(name) + ": unsupported_parameter");
   for (const char* name : {"truncate_prompt_tokens", "max_chunks_per_doc", "max_tokens_per_doc",

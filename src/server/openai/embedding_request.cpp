@@ -64,8 +64,9 @@ ApiResult<EmbeddingRequest> parse_embedding_request(std::string body) {
   request.adds_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   request.priority = read_priority(fields);
   fields.string("user", kMaxUserBytes);
-  reject_any_value(fields, {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
-                            "embed_dtype", "endianness"});
+  reject_false(fields, {"normalize"});
+  accept_only(fields, "embed_dtype", {"float32"});
+  reject_any_value(fields, {"truncate_prompt_tokens", "messages", "additional_data", "endianness"});
   if (error) return *error;
   return request;
 }

@@ -53,10 +53,19 @@ TEST(EmbeddingRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(embedding_param(R"("input":"a","truncate_prompt_tokens":5)"), "truncate_prompt_tokens");
 }
 
-// `normalize: false` asks for what nobody would get.
+TEST(EmbeddingRequest, TakesWhatIsDoneAnyway) {
+  for (const char* field : {R"("normalize":true)", R"("normalize":null)",
+                            R"("embed_dtype":"float32")", R"("embed_dtype":null)"})
+    EXPECT_EQ(embedding_param(R"("input":"a",)" + std::string(field)), "accepted") << field;
+  for (const char* value : {"false", "0", R"("")", "[]"})
+    EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","normalize":{})", value)), "normalize");
+  for (const char* value : {"false", R"("float16")", R"("")", "[]"})
+    EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","embed_dtype":{})", value)),
+              "embed_dtype");
+}
+
 TEST(EmbeddingRequest, RefusesWhatItDoesNotDoWithAnyValue) {
-  for (const char* name : {"truncate_prompt_tokens", "messages", "additional_data", "normalize",
-                           "embed_dtype", "endianness"}) {
+  for (const char* name : {"truncate_prompt_tokens", "messages", "additional_data", "endianness"}) {
     for (const char* value : {"false", "true", "0", R"("")", "[]", "{}"})
       EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","{}":{})", name, value)), name) << value;
     EXPECT_EQ(embedding_param(fmt::format(R"("input":"a","{}":null)", name)), "accepted");

@@ -46,6 +46,8 @@ ApiError unsupported_content(std::string_view type, const std::string& where);
 
 // Whether the field is there with another value than null, false, 0 or something empty.
 bool asks_for_something(const Fields& fields, const std::string& name);
+// Whether it is an empty text.
+bool is_empty_text(const Fields& fields, const std::string& name);
 // 400 that says why, when the field is there with a value that asks for something.
 void reject_with(Fields& fields, const std::string& name, const std::string& why);
 // 400 for those of `names` that are there with a value that asks for something.
@@ -53,12 +55,24 @@ void reject_unsupported(Fields& fields, const std::vector<std::string>& names);
 // The same with any value but null: of these false, 0 or something empty is a wish, too, as an
 // empty schema is.
 void reject_any_value(Fields& fields, const std::vector<std::string>& names);
+// The same, but that an empty text passes, too, which asks for none.
+void reject_any_text(Fields& fields, const std::vector<std::string>& names);
+// 400 for false.
+void reject_false(Fields& fields, const std::vector<std::string>& names);
 // 400 for any other value than `values`.
 void accept_only(Fields& fields,
                  const std::string& name,
                  const std::vector<std::string_view>& values);
-// 400 for the names that other calls have for `right`, how long the answer may be.
-void reject_other_limits(Fields& fields, std::string_view right);
+// 400 for `name`, which is another one for `right`, how long the answer may be, unless both say the
+// same; and for all the names that other calls and servers have for it.
+void reject_other_limit(Fields& fields, const std::string& name, const std::string& right);
+void reject_other_limits(Fields& fields, const std::string& right);
+// 400 for `reasoning`, unless it asks for none.
+void reject_reasoning(Fields& fields);
+// The field that asks for an answer without thoughts; empty: none does.
+std::string field_without_thoughts(const Fields& fields);
+// Tells the template what the request says of thoughts.
+void read_thoughts(Fields& fields, ChatPrompt& prompt);
 // `verbosity` other than the default, "medium".
 void reject_verbosity(Fields& fields);
 // What no call supports.

@@ -79,7 +79,8 @@ std::optional<OutputFormat> read_structured_outputs(Fields& fields) {
 void reject_former_fields(Fields& fields) {
   for (const char* kind : kKinds) {
     const std::string name = fmt::format("guided_{}", kind);
-    if (fields.find(name)) {
+    const bool is_text = std::string_view(kind) == "regex" || std::string_view(kind) == "grammar";
+    if (fields.find(name) && !(is_text && is_empty_text(fields, name))) {
       fields.reject(name,
                     fmt::format("is not supported; give it as 'structured_outputs.{}'", kind));
     }

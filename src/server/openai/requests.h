@@ -50,6 +50,7 @@ struct ChatPrompt {
   bool adds_generation_prompt = true;
   bool adds_special_tokens = false;
   std::string template_arguments;  // JSON object, keys in the client's order; may be empty
+  std::string without_thoughts;    // the field that asks for none; empty: none does
 };
 
 struct ChatRequest {

@@ -183,10 +183,14 @@ void reject_what_needs_more(Fields& fields) {
   reject_unsupported(
       fields, {"background", "conversation", "prompt", "max_tool_calls", "include", "top_logprobs",
                "prompt_logprobs", "context_management", "logprobs", "echo", "system",
-               "stop_sequences", "output_config", "chat_template_kwargs"});
-  reject_any_value(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
+               "stop_sequences", "output_config", "chat_template_kwargs", "enable_thinking"});
+  reject_any_value(fields, {"guided_json", "guided_choice"});
+  reject_any_text(fields, {"guided_regex", "guided_grammar"});
   if (auto reasoning = fields.object("reasoning")) {
-    reject_unsupported(*reasoning, {"effort", "summary", "generate_summary"});
+    const auto effort = reasoning->find("effort");
+    const bool is_none = effort && effort->is(JsonKind::kString) && effort->string() == "none";
+    if (!is_none) reject_unsupported(*reasoning, {"effort"});
+    reject_unsupported(*reasoning, {"summary", "generate_summary"});
   }
   accept_only(fields, "service_tier", {"auto", "default"});
 }
@@ -260,6 +264,7 @@ ApiResult<ResponsesRequest> parse_responses_request(std::string body) {
     chat.generation.max_tokens = static_cast<int32_t>(*most);
   }
   reject_what_needs_more(fields);
+  read_thoughts(fields, chat.prompt);
   keep_parts(fields, request);
   if (error) return *error;
   return request;

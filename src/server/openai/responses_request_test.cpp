@@ -103,6 +103,21 @@ TEST(ResponsesRequest, KeepsOnlyWhatWasRead) {
             "instructions");
 }
 
+TEST(ResponsesRequest, TakesWhatAsksForNothingElse) {
+  const std::string input = R"("input":"x",)";
+  EXPECT_EQ(param(input + R"("guided_regex":"","guided_grammar":"","grammar":"")"), "accepted");
+  EXPECT_EQ(param(input + R"("max_output_tokens":5,"max_new_tokens":5)"), "accepted");
+  EXPECT_EQ(param(input + R"("chat_template_kwargs":[],"enable_thinking":false)"), "accepted");
+  for (const char* field :
+       {R"("reasoning":{"effort":"none"})", R"("reasoning":{"enabled":false})",
+        R"("reasoning_effort":"none")", R"("thinking":false)", R"("enable_thinking":false)"}) {
+    auto request =
+        parse_responses_request(R"({"model":"m","input":"x",)" + std::string(field) + "}");
+    ASSERT_TRUE(request) << field;
+    EXPECT_EQ(request->chat.prompt.template_arguments, R"({"enable_thinking":false})") << field;
+  }
+}
+
 TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   std::string input = R"("input":"x",)";
   EXPECT_EQ(param(R"("temperature":1)"), "input");
@@ -128,6 +143,9 @@ TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   EXPECT_EQ(param(input + R"("reasoning_effort":"low")"), "reasoning_effort");
   EXPECT_EQ(param(input + R"("thinking":{"type":"enabled"})"), "thinking");
   EXPECT_EQ(param(input + R"("reasoning":{"effort":"high"})"), "reasoning.effort");
+  EXPECT_EQ(param(input + R"("enable_thinking":true)"), "enable_thinking");
+  EXPECT_EQ(param(input + R"("guided_regex":"a")"), "guided_regex");
+  EXPECT_EQ(param(input + R"("max_output_tokens":5,"max_new_tokens":6)"), "max_new_tokens");
   EXPECT_EQ(param(input + R"("n":2)"), "n");
   EXPECT_EQ(param(input + R"("max_output_tokens":0)"), "max_output_tokens");
   EXPECT_EQ(param(input + R"("max_tokens":8)"), "max_tokens");

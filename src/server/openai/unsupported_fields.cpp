@@ -28,11 +28,12 @@ bool asks_for_nothing(JsonValue value) {
   panic("unknown JsonKind");
 }
 
-void reject_false(Fields& fields, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    if (!fields.boolean(name).value_or(true))
-      fields.reject(name, "other than true is not supported");
-  }
+bool is_text(const std::optional<JsonValue>& value, std::string_view text) {
+  return value && value->is(JsonKind::kString) && value->string() == text;
+}
+
+bool is_false(const std::optional<JsonValue>& value) {
+  return value && value->is(JsonKind::kBoolean) && !value->boolean();
 }
 
 void reject_other_than_one(Fields& fields, const std::vector<std::string>& names) {
@@ -45,8 +46,12 @@ void reject_other_than_one(Fields& fields, const std::vector<std::string>& names
 void reject_other_sampling(Fields& fields) {
   reject_unsupported(fields, {"return_token_ids", "no_repeat_ngram_size", "stop_regex",
                               "prompt_embeds", "min_new_tokens", "stop_strings"});
-  reject_any_value(fields, {"max_new_tokens", "structural_tag", "thinking_token_budget"});
-  reject_false(fields, {"detokenize", "include_reasoning", "spaces_between_special_tokens"});
+  reject_any_value(fields, {"structural_tag", "thinking_token_budget"});
+  reject_false(fields, {"detokenize", "include_reasoning"});
+  const bool wants_spaces = fields.boolean("spaces_between_special_tokens").value_or(false);
+  if (wants_spaces && !fields.boolean("skip_special_tokens").value_or(true))
+    fields.reject("spaces_between_special_tokens",
+                  "is true, which is not supported beside 'skip_special_tokens' of false");
   const bool samples = fields.number("temperature").value_or(1) != 0;
   if (!fields.boolean("do_sample").value_or(true) && samples) {
     fields.reject("do_sample",
@@ -55,9 +60,22 @@ void reject_other_sampling(Fields& fields) {
   reject_other_than_one(fields, {"length_penalty", "repeat_penalty", "typical_p"});
 }
 
+// {"enabled": false} or {"effort": "none"}, and nothing else that is a wish.
+bool is_without_reasoning(const std::optional<JsonValue>& reasoning) {
+  if (!reasoning || !reasoning->is(JsonKind::kObject)) return false;
+  bool is_without = false;
+  for (const auto& [name, value] : reasoning->members()) {
+    const bool is_none = name == "effort" && is_text(value, "none");
+    if (!is_none && !asks_for_nothing(value)) return false;
+    is_without = is_without || is_none || (name == "enabled" && is_false(value));
+  }
+  return is_without;
+}
+
 void reject_thinking(Fields& fields) {
-  if (fields.find("enable_thinking"))
-    fields.reject("enable_thinking", "is not supported: chats take it in 'chat_template_kwargs'");
+  if (!is_text(fields.find("reasoning_effort"), "none"))
+    reject_unsupported(fields, {"reasoning_effort"});
+  if (is_false(fields.find("thinking"))) return;
   std::optional<Fields> thinking = fields.object("thinking");
   if (!thinking) return;
   std::string type = thinking->required_string("type", kAnyLength);
@@ -70,6 +88,10 @@ void reject_thinking(Fields& fields) {
 bool asks_for_something(const Fields& fields, const std::string& name) {
   auto value = fields.find(name);
   return value && !asks_for_nothing(*value);
+}
+
+bool is_empty_text(const Fields& fields, const std::string& name) {
+  return is_text(fields.find(name), "");
 }
 
 void reject_with(Fields& fields, const std::string& name, const std::string& why) {
@@ -87,6 +109,19 @@ void reject_any_value(Fields& fields, const std::vector<std::string>& names) {
   }
 }
 
+void reject_any_text(Fields& fields, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (!is_empty_text(fields, name)) reject_any_value(fields, {name});
+  }
+}
+
+void reject_false(Fields& fields, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (!fields.boolean(name).value_or(true))
+      fields.reject(name, "other than true is not supported");
+  }
+}
+
 void accept_only(Fields& fields,
                  const std::string& name,
                  const std::vector<std::string_view>& values) {
@@ -95,11 +130,33 @@ void accept_only(Fields& fields,
   fields.reject(name, fmt::format("'{}' is not supported by this server", abbreviated(*value)));
 }
 
-void reject_other_limits(Fields& fields, std::string_view right) {
-  for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
-    if (name != right)
-      reject_with(fields, name, fmt::format("is not supported here: use '{}'", right));
+void reject_other_limit(Fields& fields, const std::string& name, const std::string& right) {
+  const auto value = fields.find(name);
+  const auto limit = fields.find(right);
+  const bool is_same = value && limit && value->is(JsonKind::kInteger) &&
+                       limit->is(JsonKind::kInteger) && value->integer() == limit->integer();
+  // Not always nothing: elsewhere 0 of these are none.
+  const bool is_wish =
+      name == "max_new_tokens" ? value.has_value() : asks_for_something(fields, name);
+  if (is_wish && !is_same)
+    fields.reject(name, fmt::format("is not supported here: use '{}'", right));
+}
+
+void reject_other_limits(Fields& fields, const std::string& right) {
+  for (const char* name :
+       {"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"}) {
+    if (name != right) reject_other_limit(fields, name, right);
   }
+}
+
+void reject_reasoning(Fields& fields) {
+  if (!is_without_reasoning(fields.find("reasoning"))) reject_unsupported(fields, {"reasoning"});
+}
+
+std::string field_without_thoughts(const Fields& fields) {
+  if (is_text(fields.find("reasoning_effort"), "none")) return "reasoning_effort";
+  if (is_without_reasoning(fields.find("reasoning"))) return "reasoning";
+  return is_false(fields.find("thinking")) ? "thinking" : "";
 }
 
 void reject_verbosity(Fields& fields) {
@@ -114,14 +171,14 @@ void reject_unsupported_features(Fields& fields) {
   reject_thinking(fields);
   reject_verbosity(fields);
   accept_only(fields, "truncation", {"disabled"});
-  reject_unsupported(
-      fields,
-      {"functions", "function_call", "suffix", "use_beam_search", "include_stop_str_in_output",
-       "truncate_prompt_tokens", "logits_processors", "continue_final_message", "chat_template",
-       "documents", "audio", "prediction", "web_search_options", "return_tokens_as_token_ids",
-       "bad_words", "reasoning_effort", "lora", "lora_path"});
+  reject_unsupported(fields, {"functions", "function_call", "suffix", "use_beam_search",
+                              "include_stop_str_in_output", "truncate_prompt_tokens",
+                              "logits_processors", "continue_final_message", "chat_template",
+                              "documents", "audio", "prediction", "web_search_options",
+                              "return_tokens_as_token_ids", "bad_words", "lora", "lora_path"});
   // How other servers are told what an answer must look like: one that does not would be wrong.
-  reject_any_value(fields, {"allowed_token_ids", "json_schema", "grammar", "regex", "ebnf"});
+  reject_any_value(fields, {"allowed_token_ids", "json_schema"});
+  reject_any_text(fields, {"grammar", "regex", "ebnf"});
   if (auto modalities = fields.array("modalities")) {
     for (size_t i = 0; i < modalities->size(); ++i) {
       JsonValue item = modalities->at(i);
