@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@
 #include "base/size.h"
 #include "command.h"
 #include "engine/engine.h"
+#include "model/family_tokenizer.h"
 #include "server/listener.h"
 #include "server/server.h"
 #include "version.h"
@@ -252,8 +255,13 @@ void keep_memory_flat() {
 
 // Prompts of all variants must have the same tokens, so what a variant's own files say is not used.
 void warn_of_differences(const FamilyFile& file, const Tokenizer& base) {
+  BaseTokenizer definition(file.base.path);
   for (const FamilyFile::Member& variant : file.variants) {
-    for (const std::string& difference : differences_of(variant, base))
+    std::vector<std::string> differences = differences_of(variant, base);
+    if (!variant.adapter.empty())
+      std::ranges::move(definition.compare(variant.adapter).differences,
+                        std::back_inserter(differences));
+    for (const std::string& difference : differences)
       fmt::print(stderr, "droidspeak: variant \"{}\": {}\n", variant.name, difference);
   }
 }

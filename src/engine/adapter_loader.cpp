@@ -4,6 +4,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "model/family_tokenizer.h"
 
 namespace droidspeak {
 namespace {
@@ -26,6 +29,18 @@ Result<std::shared_ptr<const AdapterFiles>> try_to_read(const ReadAdapter& read,
     return failure.error();
   } catch (const std::exception& exception) {
     return Error{ErrorCode::kInternal, fmt::format("{}: {}", path.path.string(), exception.what())};
+  }
+}
+
+// Held to the same as at the start.
+Result<void> check_tokenizer(const std::filesystem::path& base, const AdapterPath& path) {
+  try {
+    BaseTokenizer tokenizer(base);
+    for (const std::string& difference : tokenizer.require_fit(path))
+      spdlog::warn("{}: {}", path.path.string(), difference);
+    return {};
+  } catch (const Failure& failure) {
+    return failure.error();
   }
 }
 
@@ -90,8 +105,13 @@ Result<AdapterLoader::Files> AdapterLoader::read(const AdapterPath& path) {
 
   auto slot = std::make_shared<Slot>();
   readers_.start([slot, state = state_, path, base = options_.base, precision = options_.precision,
+                  base_path = options_.registry.base_path(),
                   read = options_.read ? options_.read : read_from_disk] {
     Result<Files> files = try_to_read(read, path, base, precision);
+    if (files) {
+      MutexLock one_by_one(state->comparing);  // tokenizers are large
+      if (Result<void> fits = check_tokenizer(base_path, path); !fits) files = fits.error();
+    }
     MutexLock lock(state->mutex);
     slot->files = std::move(files);
     state->changed.notify_all();

@@ -52,6 +52,7 @@ class AdapterLoader {
 
   // Shared with reads that are left behind.
   struct State {
+    Mutex comparing;
     Mutex mutex;
     Condition changed;
     int num_loads GUARDED_BY(mutex) = 0;

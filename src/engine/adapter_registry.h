@@ -3,7 +3,7 @@
 // nobody could find it anyway.) What is held so is counted apart from what is loaded: below
 // --max-adapters it takes nobody's place, at it loads are refused, so that replacing a name again
 // and again under requests that wait does not fill the memory. Used by the engine thread, but for
-// may_add().
+// what says otherwise.
 #pragma once
 
 #include <filesystem>
@@ -27,6 +27,9 @@ class AdapterRegistry {
   // All outlive the registry.
   AdapterRegistry(ModelFamily& family, CacheStore& store, BlockPool& pool, int32_t max_adapters)
       : family_(family), store_(store), pool_(pool), max_adapters_(max_adapters) {}
+
+  // Any thread.
+  const std::filesystem::path& base_path() const { return family_.file().base.path; }
 
   // Any thread. kInvalidArgument when the name belongs to a full checkpoint or to an adapter that
   // is not to be replaced, or when there are as many adapters as there may be; kExhausted when

@@ -1,8 +1,10 @@
 // Adapters that come, change and go while others are served.
+#include <fstream>
 #include <future>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
 #include "base/test_wait.h"
@@ -106,6 +108,24 @@ TEST_F(EngineAdapters, OthersDecodeWhileOneIsPacked) {
   while (stream->next(0ms)) ++num_tokens;
   EXPECT_GE(num_tokens, 3u);
   stream->cancel();
+}
+
+// As at the start: it was trained on other ids.
+TEST_F(EngineAdapters, WithATokenizerOfOtherIdsAreRefused) {
+  Engine engine(family_.ops(), family_.file(), tiny_options());
+  const std::filesystem::path base = family_.file().base.path / "tokenizer.json";
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(base));
+  json["added_tokens"].push_back({{"id", 500}, {"content", "[PAD]"}});
+  std::ofstream(other() / "tokenizer.json") << json;
+  EXPECT_TRUE(engine.load_adapter("gamma", other())) << "more tokens do no harm";
+  std::swap(json["model"]["vocab"]["A"], json["model"]["vocab"]["B"]);
+  std::ofstream(other() / "tokenizer.json") << json;
+  const Result<void> loaded = engine.load_adapter("delta", other());
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(loaded.error().message.starts_with(
+      other().string() + ": its tokenizer differs: vocabulary: token \"A\" is "))
+      << loaded.error().message;
 }
 
 TEST_F(EngineAdapters, DrainingEndsALoadThatHangs) {

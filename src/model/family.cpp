@@ -142,11 +142,12 @@ ModelFamily::ModelFamily(Ops& ops,
   };
   base_ = load_full(file.base, "");
   variants_.push_back(base_);
+  BaseTokenizer tokenizer(file.base.path);
   for (const FamilyFile::Member& member : file.variants) {
     if (!is_wanted(member.name)) continue;
     if (!member.adapter.empty()) {
       try {
-        add_adapter(member.name, member.adapter);
+        add_adapter(member.name, member.adapter, tokenizer);
       } catch (const Failure& failure) {
         throw Failure(failure.code(), fmt::format("{}: variant \"{}\": {}", file.path.string(),
                                                   member.name, failure.what()));
@@ -156,7 +157,7 @@ ModelFamily::ModelFamily(Ops& ops,
     auto variant = load_full(member, file.base.name);
     std::string mismatch = describe_mismatch(config(), variant->transformer->config());
     if (mismatch.empty()) {
-      mismatch = describe_tokenizer_mismatch(file.base.path, member.path);
+      mismatch = tokenizer.mismatch_of(member.path);
       if (!mismatch.empty()) mismatch = "its tokenizer differs: " + mismatch;
     }
     if (!mismatch.empty()) {
@@ -190,11 +191,14 @@ std::vector<std::shared_ptr<const Variant>> ModelFamily::variants() const {
 }
 
 void ModelFamily::add_adapter(const std::string& name, const std::filesystem::path& folder) {
-  const std::string mismatch = describe_adapter_tokenizer_mismatch(file_.base.path, folder);
-  if (!mismatch.empty()) {
-    throw Failure(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: its tokenizer differs: {}", folder.string(), mismatch));
-  }
+  BaseTokenizer tokenizer(file_.base.path);
+  add_adapter(name, folder, tokenizer);
+}
+
+void ModelFamily::add_adapter(const std::string& name,
+                              const std::filesystem::path& folder,
+                              BaseTokenizer& tokenizer) {
+  tokenizer.require_fit(folder);
   add_adapter(name, folder, load_adapter(ops_, folder, config(), precision_));
 }
 

@@ -15,6 +15,8 @@
 
 namespace droidspeak {
 
+class BaseTokenizer;
+
 // How a variant's embedding is made of its tokens' final hidden states, as it was trained.
 enum class Pooling { kNone, kMean, kLast };
 
@@ -82,7 +84,8 @@ class ModelFamily {
   // Loads a PEFT folder under `name`, replacing an adapter of that name. Throws Failure, also when
   // the name is the base's or another full checkpoint's.
   void add_adapter(const std::string& name, const std::filesystem::path& folder);
-  // The same with an adapter that was loaded from `folder` for this base already.
+  // The same with an adapter that was loaded from `folder` for this base already, and whose
+  // tokenizer fits.
   void add_adapter(const std::string& name,
                    const std::filesystem::path& folder,
                    std::shared_ptr<const Adapter> adapter);
@@ -90,6 +93,9 @@ class ModelFamily {
   bool remove_adapter(std::string_view name);
 
  private:
+  void add_adapter(const std::string& name,
+                   const std::filesystem::path& folder,
+                   BaseTokenizer& tokenizer);
   // What the family says of the adapter in this folder.
   Pooling pooling_of(std::string_view name, const std::filesystem::path& folder) const;
 

@@ -1,6 +1,7 @@
 #include "model/family_check.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "model/adapter_files.h"
@@ -9,12 +10,12 @@
 namespace droidspeak {
 namespace {
 
-std::string describe_misfit(const FamilyFile::Member& base,
+std::string describe_misfit(BaseTokenizer& tokenizer,
                             const ModelConfig& base_config,
                             const FamilyFile::Member& variant) {
   std::string mismatch = describe_mismatch(base_config, check_checkpoint(variant.path));
   if (!mismatch.empty()) return mismatch;
-  mismatch = describe_tokenizer_mismatch(base.path, variant.path);
+  mismatch = tokenizer.mismatch_of(variant.path);
   return mismatch.empty() ? "" : "its tokenizer differs: " + mismatch;
 }
 
@@ -28,6 +29,7 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
   } catch (const Failure& failure) {
     checks.front().problem = failure.what();
   }
+  BaseTokenizer tokenizer(file.base.path);
   for (const FamilyFile::Member& member : file.variants) {
     const bool is_adapter = !member.adapter.empty();
     MemberCheck check{member.name, is_adapter ? MemberKind::kAdapter : MemberKind::kCheckpoint,
@@ -38,10 +40,12 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
       } else if (is_adapter) {
         AdapterFiles files(member.adapter, *base, Precision::kFast);
         check.is_activated = !files.begin_adapter().invocation.empty();
-        check.problem = describe_adapter_tokenizer_mismatch(file.base.path, member.adapter);
-        if (!check.problem.empty()) check.problem = "its tokenizer differs: " + check.problem;
+        AdapterTokenizer compared = tokenizer.compare(member.adapter);
+        check.differences = std::move(compared.differences);
+        if (!compared.mismatch.empty())
+          check.problem = "its tokenizer differs: " + compared.mismatch;
       } else {
-        check.problem = describe_misfit(file.base, *base, member);
+        check.problem = describe_misfit(tokenizer, *base, member);
         check.has_tokenizer = has_tokenizer(member.path);
       }
     } catch (const Failure& failure) {

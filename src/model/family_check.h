@@ -17,8 +17,8 @@ struct MemberCheck {
   std::string problem;        // empty: it fits
   bool is_activated = false;  // an activated LoRA, which needs no plans
   bool has_tokenizer = true;  // false: a checkpoint that is taken to read texts as the base does
-  // What its files say of prompts and answers, and the base otherwise, whose way is used. Not known
-  // here: filled in by who has tokenizers.
+  // What its files say of texts, prompts and answers, and the base otherwise, whose way is used.
+  // Here those of an adapter's tokenizer alone: who has tokenizers adds the others.
   std::vector<std::string> differences = {};
 };
 

@@ -210,6 +210,20 @@ TEST_F(Families, RefuseAnAdapterWithATokenizerOfOtherIds) {
         << check.problem;
 }
 
+// Trainers add tokens to pad with, and mark others as special.
+TEST_F(Families, TakeAnAdapterWithMoreTokens) {
+  const std::filesystem::path adapter = folder_.path() / "adapters/alpha";
+  Json json = Json::parse(std::ifstream(file_.base.path / "tokenizer.json"));
+  json["added_tokens"].push_back({{"id", 500}, {"content", "[PAD]"}, {"special", true}});
+  json["added_tokens"][1]["special"] = false;
+  std::ofstream(adapter / "tokenizer.json") << json;
+  EXPECT_EQ(refusal(), "");
+  const std::vector<MemberCheck> checks = check_family(file_);
+  EXPECT_EQ(checks[1].problem, "");
+  ASSERT_EQ(checks[1].differences.size(), 1u);
+  EXPECT_THAT(checks[1].differences.front(), HasSubstr("token \"[PAD]\" (500) is not in the base"));
+}
+
 TEST_F(Families, TakeACheckpointWithoutATokenizerOfItsOwn) {
   std::filesystem::remove(twin() / "tokenizer.json");
   EXPECT_EQ(refusal(), "");

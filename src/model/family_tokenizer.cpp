@@ -8,33 +8,68 @@
 
 #include <fmt/format.h>
 
-#include "model/tokenizer_definition.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "model/adapter_opener.h"
 
 namespace droidspeak {
 namespace {
 
-// The file that defines the tokenizer; empty: there is none.
-std::filesystem::path definition_file(const std::filesystem::path& checkpoint) {
-  if (!std::filesystem::is_directory(checkpoint)) return checkpoint;
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (std::filesystem::exists(checkpoint / name)) return checkpoint / name;
+std::optional<TokenizerDefinition> read_checkpoint(const std::filesystem::path& checkpoint) {
+  if (!std::filesystem::is_directory(checkpoint)) return read_gguf_tokenizer_definition(checkpoint);
+  auto read = [&](const std::string& name, size_t max_bytes) -> std::optional<std::string> {
+    if (!std::filesystem::exists(checkpoint / name)) return std::nullopt;
+    return read_file(checkpoint / name, max_bytes);
+  };
+  return read_tokenizer_definition(checkpoint, read);
+}
+
+// LoRA files in GGUF have none.
+std::optional<TokenizerDefinition> read_adapter(const AdapterPath& adapter) {
+  const AdapterOpener opener(adapter);
+  if (opener.file()) return std::nullopt;
+  auto read = [&](const std::string& name, size_t max_bytes) -> std::optional<std::string> {
+    try {
+      return opener.open(name)->read_text(max_bytes);
+    } catch (const Failure& failure) {
+      if (failure.code() == ErrorCode::kNotFound) return std::nullopt;
+      throw;
+    }
+  };
+  return read_tokenizer_definition(adapter.path, read);
+}
+
+std::optional<int64_t> id_in(const TokenizerDefinition& definition, const std::string& token) {
+  for (const auto* ids : {&definition.ids, &definition.unused}) {
+    if (auto found = ids->find(token); found != ids->end()) return found->second;
   }
-  return {};
+  return std::nullopt;
+}
+
+std::optional<std::string> id_difference(const TokenizerDefinition& base,
+                                         const TokenizerDefinition& variant) {
+  for (const auto& [token, id] : base.ids) {
+    const auto found = id_in(variant, token);
+    if (found && *found != id)
+      return fmt::format("vocabulary: token \"{}\" is {} where the base has {}", token, *found, id);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> vocabulary_difference(const TokenizerDefinition& base,
                                                  const TokenizerDefinition& variant) {
+  if (auto other_id = id_difference(base, variant)) return other_id;
   for (const auto& [token, id] : base.ids) {
-    auto found = variant.ids.find(token);
-    if (found == variant.ids.end())
+    if (!id_in(variant, token))
       return fmt::format("vocabulary: token \"{}\" ({}) is missing", token, id);
-    if (found->second != id)
-      return fmt::format("vocabulary: token \"{}\" is {} where the base has {}", token,
-                         found->second, id);
   }
   for (const auto& [token, id] : variant.ids) {
-    if (!base.ids.contains(token))
+    const auto expected = id_in(base, token);
+    if (!expected)
       return fmt::format("vocabulary: token \"{}\" ({}) is not in the base", token, id);
+    if (*expected != id)
+      return fmt::format("vocabulary: token \"{}\" is {} where the base has {}", token, id,
+                         *expected);
   }
   return std::nullopt;
 }
@@ -117,33 +152,56 @@ std::optional<std::string> rule_difference(const TokenizerDefinition& base,
   return describe_rule(left->first, left->second, right->second);
 }
 
-}  // namespace
-
-bool has_tokenizer(const std::filesystem::path& checkpoint) {
-  return !definition_file(checkpoint).empty();
-}
-
-std::string describe_tokenizer_mismatch(const std::filesystem::path& base,
-                                        const std::filesystem::path& variant) {
-  std::filesystem::path base_file = definition_file(base);
-  std::filesystem::path variant_file = definition_file(variant);
-  if (base_file.empty() || variant_file.empty()) return "";
-  TokenizerDefinition expected = read_tokenizer_definition(base_file);
-  TokenizerDefinition actual = read_tokenizer_definition(variant_file);
+std::string differences_between(const TokenizerDefinition& base,
+                                const TokenizerDefinition& variant) {
   std::string text;
-  for (const auto& difference :
-       {vocabulary_difference(expected, actual), special_difference(expected, actual),
-        merge_difference(expected, actual), score_difference(expected, actual),
-        rule_difference(expected, actual)}) {
+  for (const auto& difference : {vocabulary_difference(base, variant),
+                                 special_difference(base, variant), merge_difference(base, variant),
+                                 score_difference(base, variant), rule_difference(base, variant)}) {
     if (difference) text += (text.empty() ? "" : "; ") + *difference;
   }
   return text;
 }
 
-std::string describe_adapter_tokenizer_mismatch(const std::filesystem::path& base,
-                                                const std::filesystem::path& adapter) {
-  // LoRA files in GGUF have none.
-  return std::filesystem::is_directory(adapter) ? describe_tokenizer_mismatch(base, adapter) : "";
+}  // namespace
+
+bool has_tokenizer(const std::filesystem::path& checkpoint) {
+  if (!std::filesystem::is_directory(checkpoint)) return true;
+  return std::filesystem::exists(checkpoint / "tokenizer.json") ||
+         std::filesystem::exists(checkpoint / "tokenizer.model");
+}
+
+const TokenizerDefinition* BaseTokenizer::definition() {
+  if (!is_read_) definition_ = read_checkpoint(base_);
+  is_read_ = true;
+  return definition_ ? &*definition_ : nullptr;
+}
+
+std::string BaseTokenizer::mismatch_of(const std::filesystem::path& variant) {
+  if (!has_tokenizer(variant) || definition() == nullptr) return "";
+  const auto actual = read_checkpoint(variant);
+  return actual ? differences_between(*definition_, *actual) : "";
+}
+
+AdapterTokenizer BaseTokenizer::compare(const AdapterPath& adapter) {
+  std::optional<TokenizerDefinition> actual;
+  try {
+    actual = read_adapter(adapter);
+  } catch (const Failure& failure) {
+    return {"", {fmt::format("its tokenizer could not be compared: {}", failure.what())}};
+  }
+  if (!actual || definition() == nullptr) return {};
+  if (auto mismatch = id_difference(*definition_, *actual)) return {*mismatch, {}};
+  const std::string others = differences_between(*definition_, *actual);
+  if (others.empty()) return {};
+  return {"", {fmt::format("its tokenizer differs: {}; the base's is used", others)}};
+}
+
+std::vector<std::string> BaseTokenizer::require_fit(const AdapterPath& adapter) {
+  AdapterTokenizer compared = compare(adapter);
+  if (compared.mismatch.empty()) return std::move(compared.differences);
+  throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: its tokenizer differs: {}",
+                                                         adapter.path.string(), compared.mismatch));
 }
 
 }  // namespace droidspeak

@@ -42,6 +42,8 @@ constexpr ModuleNames kModules[] = {
 constexpr std::string_view kKnownKeys[] = {"adapter.type", "adapter.lora.alpha",
                                            "adapter.alora.invocation_tokens",
                                            "adapter.lora.task_name"};
+// Nothing puts it before prompts.
+constexpr std::string_view kPrefixKey = "adapter.lora.prompt_prefix";
 
 [[noreturn]] void refuse(const GgufFile& file, const std::string& what) {
   throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: {}", file.path().string(), what));
@@ -157,7 +159,8 @@ const Architecture& check_gguf_adapter(const GgufFile& file, const ModelConfig& 
   expect("general.type", "adapter");
   expect("adapter.type", "lora");
   for (const auto& [key, value] : file.metadata()) {
-    const bool is_known = std::ranges::find(kKnownKeys, key) != std::end(kKnownKeys);
+    const bool is_known = std::ranges::find(kKnownKeys, key) != std::end(kKnownKeys) ||
+                          (key == kPrefixKey && value == GgufValue(std::string()));
     if (key.starts_with("adapter.") && !is_known)
       refuse(file, fmt::format("key {} is not supported", in_quotes(key)));
   }

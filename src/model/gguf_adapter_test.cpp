@@ -162,6 +162,8 @@ TEST_F(GgufAdapter, IsRefusedForWhatItSaysAndWeDoNot) {
 TEST_F(GgufAdapter, IsRefusedForAPrefixOfPrompts) {
   set("adapter.lora.task_name", std::string("questions"));
   EXPECT_EQ(refusal(), "");
+  set("adapter.lora.prompt_prefix", std::string());
+  EXPECT_EQ(refusal(), "");
   set("adapter.lora.prompt_prefix", std::string("query: "));
   EXPECT_THAT(refusal(), HasSubstr("key 'adapter.lora.prompt_prefix' is not supported"));
 }

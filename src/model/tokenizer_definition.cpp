@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/json_scan.h"
 #include "formats/gguf.h"
@@ -30,6 +29,7 @@ constexpr size_t kMaxPieces = size_t{1} << 24;
 constexpr int64_t kUnknown = 2;
 constexpr int64_t kControl = 3;
 constexpr int64_t kUserDefined = 4;
+constexpr int64_t kUnused = 5;
 
 std::string shown(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -40,42 +40,30 @@ bool flag_or(const Json& object, const char* name, bool fallback) {
   return value.is_null() ? fallback : value.get<bool>();
 }
 
-TokenizerDefinition from_gguf(const std::filesystem::path& path) {
-  constexpr const char* kSpaceKey = "tokenizer.ggml.add_space_prefix";
-  constexpr const char* kPreKey = "tokenizer.ggml.pre";
+// Rows that converters to GGUF add where the model has more embeddings than tokens.
+bool is_filler(const std::string& text, int64_t id) {
+  return text.starts_with("[PAD") && text == fmt::format("[PAD{}]", id);
+}
+
+void add_gguf_tokens(const GgufFile& file, TokenizerDefinition& definition) {
   constexpr const char* kUnknownKey = "tokenizer.ggml.unknown_token_id";
-  GgufFile file(path);
-  TokenizerDefinition definition;
-  definition.format = TokenizerFormat::kGguf;
   const std::vector<std::string>& tokens = file.get_strings("tokenizer.ggml.tokens");
-  int64_t id = 0;
-  for (const std::string& token : tokens) definition.ids.emplace(token, id++);
-  if (const GgufValue* types = file.find("tokenizer.ggml.token_type")) {
-    const auto* numbers = std::get_if<std::vector<int64_t>>(types);
-    const int64_t unknown = file.find(kUnknownKey) == nullptr ? -1 : file.get_int(kUnknownKey);
-    for (size_t i = 0; numbers != nullptr && i < std::min(numbers->size(), tokens.size()); ++i) {
-      const int64_t place = static_cast<int64_t>(i);
-      const bool is_unknown = (*numbers)[i] == kUnknown && place == unknown;
-      if (is_unknown || (*numbers)[i] == kControl) definition.special.insert(place);
-      if ((*numbers)[i] == kUserDefined) definition.added[tokens[i]] = "user-defined";
+  const GgufValue* value = file.find("tokenizer.ggml.token_type");
+  const auto* types = value == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(value);
+  const int64_t unknown = file.find(kUnknownKey) == nullptr ? -1 : file.get_int(kUnknownKey);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string& token = tokens[i];
+    const auto id = static_cast<int64_t>(i);
+    const int64_t type = types != nullptr && i < types->size() ? (*types)[i] : 0;
+    if (type == kUnused || is_filler(token, id)) {
+      definition.unused.emplace(token, id);
+      continue;
     }
+    definition.ids.emplace(token, id);
+    const bool is_unknown = type == kUnknown && id == unknown;
+    if (is_unknown || type == kControl) definition.special.insert(id);
+    if (type == kUserDefined) definition.added[token] = "user-defined";
   }
-  if (file.find("tokenizer.ggml.merges") != nullptr)
-    definition.merges = file.get_strings("tokenizer.ggml.merges");
-  const std::string model = file.get_string_or("tokenizer.ggml.model", "");
-  auto add = [&](const char* key, const Json& value) {
-    definition.rules.emplace_back(key, shown(value));
-  };
-  add("tokenizer.ggml.model", model);
-  if (model == "llama") {
-    add(kSpaceKey, file.get_bool_or(kSpaceKey, true));
-    const GgufValue* scores = file.find("tokenizer.ggml.scores");
-    const auto* numbers = scores == nullptr ? nullptr : std::get_if<std::vector<double>>(scores);
-    if (numbers != nullptr) definition.scores = *numbers;
-  } else {
-    add(kPreKey, common_gguf_name(file.get_string_or(kPreKey, "default")));
-  }
-  return definition;
 }
 
 // Older files write "left right", newer ones ["left", "right"].
@@ -182,8 +170,9 @@ void add_token(const Json& token, TokenizerDefinition& definition) {
   definition.added[content] = shown(search_rule(token, definition));
 }
 
-Json read_json(const std::filesystem::path& path, size_t most_bytes, const JsonLimits& limits) {
-  std::string text = read_file(path, most_bytes);
+Json parse_json(const std::string& text,
+                const std::filesystem::path& path,
+                const JsonLimits& limits) {
   if (auto excess = find_json_excess(text, limits))
     throw Failure(ErrorCode::kDataCorrupt, fmt::format("{}: JSON {}", path.string(), *excess));
   return Json::parse(text);
@@ -191,10 +180,14 @@ Json read_json(const std::filesystem::path& path, size_t most_bytes, const JsonL
 
 // Tokens that tokenizer_config.json knows and the file beside it does not. Beside a tokenizer.json
 // they are no part of the vocabulary: converters to GGUF may have left them out.
-void add_configured_tokens(const std::filesystem::path& path, TokenizerDefinition& definition) {
-  if (!std::filesystem::exists(path)) return;
+void add_configured_tokens(const std::filesystem::path& folder,
+                           const ReadTokenizerFile& read,
+                           TokenizerDefinition& definition) {
+  const std::filesystem::path path = folder / "tokenizer_config.json";
+  const auto text = read(path.filename(), kMaxTokenizerConfigBytes);
+  if (!text) return;
   try {
-    const Json config = read_json(path, kMaxTokenizerConfigBytes, kTokenizerConfigLimits);
+    const Json config = parse_json(*text, path, kTokenizerConfigLimits);
     const Json tokens = config.value("added_tokens_decoder", Json());
     for (const auto& [id, token] : tokens.items()) {
       Json rule = search_rule(token, definition);
@@ -212,9 +205,8 @@ void add_configured_tokens(const std::filesystem::path& path, TokenizerDefinitio
   }
 }
 
-TokenizerDefinition from_sentencepiece(const std::filesystem::path& path) {
-  const SentencePieceFile file =
-      parse_sentencepiece_file(read_file(path, kMaxTokenizerBytes), path.string(), kMaxPieces);
+TokenizerDefinition from_sentencepiece(const std::string& text, const std::filesystem::path& path) {
+  const SentencePieceFile file = parse_sentencepiece_file(text, path.string(), kMaxPieces);
   TokenizerDefinition definition;
   definition.format = TokenizerFormat::kSentencePiece;
   int64_t id = 0;
@@ -236,14 +228,13 @@ TokenizerDefinition from_sentencepiece(const std::filesystem::path& path) {
   add("normalizer_spec.precompiled_charsmap", map.finish().hex());
   add("normalizer_spec.add_dummy_prefix", file.adds_dummy_prefix);
   add("normalizer_spec.remove_extra_whitespaces", file.removes_extra_spaces);
-  add_configured_tokens(path.parent_path() / "tokenizer_config.json", definition);
   return definition;
 }
 
-TokenizerDefinition from_json(const std::filesystem::path& path) {
+TokenizerDefinition from_json(const std::string& text, const std::filesystem::path& path) {
   TokenizerDefinition definition;
   try {
-    const Json json = read_json(path, kMaxTokenizerBytes, kTokenizerLimits);
+    const Json json = parse_json(text, path, kTokenizerLimits);
     const Json& model = json.at("model");
     const Json pre_tokenizer = steps_of(json, "pre_tokenizer");
     definition.rules = {{"normalizer", shown(steps_of(json, "normalizer"))},
@@ -260,15 +251,46 @@ TokenizerDefinition from_json(const std::filesystem::path& path) {
                   fmt::format("{}: not a tokenizer.json with a vocabulary by token: {}",
                               path.string(), exception.what()));
   }
-  add_configured_tokens(path.parent_path() / "tokenizer_config.json", definition);
   return definition;
 }
 
 }  // namespace
 
-TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& file) {
-  if (file.filename() == "tokenizer.json") return from_json(file);
-  return file.filename() == "tokenizer.model" ? from_sentencepiece(file) : from_gguf(file);
+std::optional<TokenizerDefinition> read_tokenizer_definition(const std::filesystem::path& folder,
+                                                             const ReadTokenizerFile& read) {
+  std::optional<TokenizerDefinition> definition;
+  if (const auto json = read("tokenizer.json", kMaxTokenizerBytes)) {
+    definition = from_json(*json, folder / "tokenizer.json");
+  } else if (const auto pieces = read("tokenizer.model", kMaxTokenizerBytes)) {
+    definition = from_sentencepiece(*pieces, folder / "tokenizer.model");
+  }
+  if (definition) add_configured_tokens(folder, read, *definition);
+  return definition;
+}
+
+TokenizerDefinition read_gguf_tokenizer_definition(const std::filesystem::path& path) {
+  constexpr const char* kSpaceKey = "tokenizer.ggml.add_space_prefix";
+  constexpr const char* kPreKey = "tokenizer.ggml.pre";
+  GgufFile file(path);
+  TokenizerDefinition definition;
+  definition.format = TokenizerFormat::kGguf;
+  add_gguf_tokens(file, definition);
+  if (file.find("tokenizer.ggml.merges") != nullptr)
+    definition.merges = file.get_strings("tokenizer.ggml.merges");
+  const std::string model = file.get_string_or("tokenizer.ggml.model", "");
+  auto add = [&](const char* key, const Json& value) {
+    definition.rules.emplace_back(key, shown(value));
+  };
+  add("tokenizer.ggml.model", model);
+  if (model == "llama") {
+    add(kSpaceKey, file.get_bool_or(kSpaceKey, true));
+    const GgufValue* scores = file.find("tokenizer.ggml.scores");
+    const auto* numbers = scores == nullptr ? nullptr : std::get_if<std::vector<double>>(scores);
+    if (numbers != nullptr) definition.scores = *numbers;
+  } else {
+    add(kPreKey, common_gguf_name(file.get_string_or(kPreKey, "default")));
+  }
+  return definition;
 }
 
 }  // namespace droidspeak

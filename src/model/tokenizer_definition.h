@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,7 +18,8 @@ enum class TokenizerFormat { kJson, kSentencePiece, kGguf };
 
 struct TokenizerDefinition {
   TokenizerFormat format = TokenizerFormat::kJson;
-  std::map<std::string, int64_t> ids;  // by token as written in the file
+  std::map<std::string, int64_t> ids;     // by token as written in the file
+  std::map<std::string, int64_t> unused;  // no text has them: others need not have them either
   std::set<int64_t> special;
   std::vector<std::string> merges;  // "left right", in order; empty: the format has none
   std::vector<double> scores;       // by id, which order merges elsewhere; empty: none
@@ -27,8 +30,15 @@ struct TokenizerDefinition {
   std::map<std::string, std::string> added;
 };
 
-// Of a tokenizer.json or a tokenizer.model, with the tokenizer_config.json beside it, or a GGUF
-// file. Throws Failure naming the file when it cannot be read.
-TokenizerDefinition read_tokenizer_definition(const std::filesystem::path& file);
+// The text of a file, of so many bytes at most; nothing where there is none. Throws Failure.
+using ReadTokenizerFile =
+    std::function<std::optional<std::string>(const std::string& name, size_t max_bytes)>;
+
+// Of a folder's tokenizer.json or tokenizer.model, with the tokenizer_config.json beside it;
+// nothing where it has neither. Throws Failure naming the file when it cannot be read.
+std::optional<TokenizerDefinition> read_tokenizer_definition(const std::filesystem::path& folder,
+                                                             const ReadTokenizerFile& read);
+// Of a GGUF file; throws likewise.
+TokenizerDefinition read_gguf_tokenizer_definition(const std::filesystem::path& file);
 
 }  // namespace droidspeak

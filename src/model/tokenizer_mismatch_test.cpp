@@ -57,7 +57,7 @@ class TokenizerMismatch : public testing::Test {
   std::string difference(const Json& base, const std::function<void(Json&)>& change) const {
     Json variant = base;
     change(variant);
-    return describe_tokenizer_mismatch(write("base", base), write("variant", variant));
+    return BaseTokenizer(write("base", base)).mismatch_of(write("variant", variant));
   }
 
   std::string difference(const Json& base, const char* place, const Json& value) const {
@@ -72,8 +72,8 @@ class TokenizerMismatch : public testing::Test {
   std::string gguf_difference(const GgufEntries& base, size_t entry, const GgufValue& value) const {
     GgufEntries variant = base;
     variant[entry].second = value;
-    return describe_tokenizer_mismatch(write_file("base.gguf", base),
-                                       write_file("variant.gguf", variant));
+    return BaseTokenizer(write_file("base.gguf", base))
+        .mismatch_of(write_file("variant.gguf", variant));
   }
 
   TemporaryFolder folder_;
@@ -217,7 +217,7 @@ TEST_F(TokenizerMismatch, CountTokensThatOnlyTheConfigurationAdds) {
   const std::filesystem::path variant = write("variant", byte_level());
   auto configure = [&](const std::string& text) {
     write_file_atomically(variant / "tokenizer_config.json", text);
-    return describe_tokenizer_mismatch(base, variant);
+    return BaseTokenizer(base).mismatch_of(variant);
   };
   EXPECT_EQ(configure(R"({"added_tokens_decoder": null})"), "");
   EXPECT_EQ(configure(R"({"added_tokens_decoder": {"3": {"content": "<|end|>", "rstrip": true}}})"),
@@ -370,7 +370,7 @@ TEST_F(TokenizerMismatch, OfSentencePieceModelsAreFound) {
   };
   const std::filesystem::path base = write_pieces("base", {});
   auto difference = [&](const Pieces& pieces) {
-    return describe_tokenizer_mismatch(base, write_pieces("variant", pieces));
+    return BaseTokenizer(base).mismatch_of(write_pieces("variant", pieces));
   };
   EXPECT_EQ(difference({}), "");
   EXPECT_EQ(difference({.score = -4}), "scores: that of token 3 is -4 where the base has -3");
@@ -385,17 +385,17 @@ TEST_F(TokenizerMismatch, OfSentencePieceModelsAreFound) {
   EXPECT_THAT(difference({.character_map = "x"}), HasSubstr("precompiled_charsmap"));
 
   const char* known = R"({"added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})";
-  EXPECT_EQ(describe_tokenizer_mismatch(base, write_pieces("known", {}, known)), "");
+  EXPECT_EQ(BaseTokenizer(base).mismatch_of(write_pieces("known", {}, known)), "");
   const char* pad = R"({"added_tokens_decoder": {"5": {"content": "<pad>", "special": true}}})";
-  EXPECT_THAT(describe_tokenizer_mismatch(base, write_pieces("more", {}, pad)),
+  EXPECT_THAT(BaseTokenizer(base).mismatch_of(write_pieces("more", {}, pad)),
               HasSubstr("vocabulary: token \"<pad>\" (5) is not in the base"));
 
   const std::filesystem::path json = write("json", sentencepiece());
-  EXPECT_EQ(describe_tokenizer_mismatch(base, json), "") << "in another format";
-  EXPECT_EQ(describe_tokenizer_mismatch(json, base), "");
+  EXPECT_EQ(BaseTokenizer(base).mismatch_of(json), "") << "in another format";
+  EXPECT_EQ(BaseTokenizer(json).mismatch_of(base), "");
   Json other = sentencepiece();
   other["model"]["vocab"] = {{"<unk>", 0}, {"b", 1}, {"a", 2}, {"ab", 3}};
-  EXPECT_THAT(describe_tokenizer_mismatch(base, write("other", other)),
+  EXPECT_THAT(BaseTokenizer(base).mismatch_of(write("other", other)),
               HasSubstr("vocabulary: token \"a\" is 2 where the base has 1"));
 }
 
@@ -404,25 +404,25 @@ TEST_F(TokenizerMismatch, InGgufTheUnknownTokenIsSpecial) {
   GgufEntries pieces = gguf_pieces();
   pieces[3].second = std::vector<int64_t>{2, 1, 1, 1, 4};
   const std::filesystem::path json = write("json", sentencepiece());
-  EXPECT_THAT(describe_tokenizer_mismatch(json, write_file("plain.gguf", pieces)),
+  EXPECT_THAT(BaseTokenizer(json).mismatch_of(write_file("plain.gguf", pieces)),
               HasSubstr("special tokens: 0 is plain"));
   pieces.emplace_back("tokenizer.ggml.unknown_token_id", int64_t{0});
-  EXPECT_EQ(describe_tokenizer_mismatch(json, write_file("unknown.gguf", pieces)), "");
+  EXPECT_EQ(BaseTokenizer(json).mismatch_of(write_file("unknown.gguf", pieces)), "");
 }
 
 // Nothing in them says the same in the same words, but for vocabulary, special tokens and merges.
 TEST_F(TokenizerMismatch, InTwoFormatsAreComparedByWhatBothSay) {
   const std::filesystem::path json = write("json", byte_level());
   const std::filesystem::path gguf = write_file("model.gguf", gguf_bytes());
-  EXPECT_EQ(describe_tokenizer_mismatch(json, gguf), "");
-  EXPECT_EQ(describe_tokenizer_mismatch(gguf, json), "");
+  EXPECT_EQ(BaseTokenizer(json).mismatch_of(gguf), "");
+  EXPECT_EQ(BaseTokenizer(gguf).mismatch_of(json), "");
   const std::filesystem::path pieces = write_file("pieces.gguf", gguf_pieces());
   const std::filesystem::path characters = write("characters", sentencepiece());
-  EXPECT_EQ(describe_tokenizer_mismatch(characters, pieces), "");
-  EXPECT_EQ(describe_tokenizer_mismatch(pieces, characters), "");
+  EXPECT_EQ(BaseTokenizer(characters).mismatch_of(pieces), "");
+  EXPECT_EQ(BaseTokenizer(pieces).mismatch_of(characters), "");
   GgufEntries other = gguf_bytes();
   other[2].second = std::vector<std::string>{"b", "a", "ab", "<|end|>"};
-  EXPECT_THAT(describe_tokenizer_mismatch(json, write_file("other.gguf", other)),
+  EXPECT_THAT(BaseTokenizer(json).mismatch_of(write_file("other.gguf", other)),
               HasSubstr("vocabulary: token \"a\" is 1 where the base has 0"));
 }
 
