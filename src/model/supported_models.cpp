@@ -63,7 +63,7 @@ Grouped heads, heads that are not the hidden size over their number, any FFN and
 | LoRA, PEFT folder | F32, F16, BF16; rank and alpha patterns, rank-stabilised scaling, `layers_to_transform`, experts as modules or as parameters (`target_parameters`), activated LoRA (`alora_invocation_tokens`) |
 | LoRA, GGUF file (`general.type` is `adapter`) | the types of GGUF models; `adapter.lora.alpha`, activated LoRA (`adapter.alora.invocation_tokens`), experts; for the base's architecture, q and k in its order |
 
-Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, the others in 8, of which q2_k, q3_k and q6_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Matrices that are joined, q, k and v or the gate and up of an FFN, may be of several of these formats; one part of any other turns the whole into bf16.
+Quantised GGUF matrices stay quantised on the CPU: q4_0, q4_1 and q4_k in 4 bits, q5_k in 5, q6_k in 6, the others in 8, of which q2_k and q3_k are quantised anew. On CUDA q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k stay as they are, embeddings included, and 256 MiB are set aside for products of more than 64 rows; the others become bf16 (f32 with exact precision). Matrices that are joined, q, k and v or the gate and up of an FFN, may be of several of these formats; one part of any other turns the whole into bf16.
 
 ### `quantization_config` of config.json
 | `quant_method` | what is read |

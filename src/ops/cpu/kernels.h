@@ -15,19 +15,23 @@ namespace droidspeak::cpu {
 
 // Weights are packed in panels of 16 matrix rows (16 columns of the output).
 inline constexpr int kPanelWidth = 16;
-// Quantised weights and activations have one scale for 32 elements.
+// Quantised weights and activations have one scale for 32 elements; weights of kU6 one for 16.
 inline constexpr int kQuantBlock = 32;
+// Columns that share the units of their scales where these are codes.
+inline constexpr int kSuperColumns = 256;
+inline constexpr int kSuperBlocks = kSuperColumns / kQuantBlock;
 // Most input rows of one LinearTask.
 inline constexpr int64_t kMaxTaskRows = 384;
 // An input of at most so many rows waits for the weights to come from memory: kernels read them as
 // they lie. More rows share a copy of a panel in the form that is fastest to compute with.
 inline constexpr int64_t kFewRows = 16;
 
-enum class PanelKind { kF32, kF16, kBF16, kU4, kU8 };
-enum class ScaleKind { kF16, kF32 };
+enum class PanelKind { kF32, kF16, kBF16, kU4, kU5, kU6, kU8 };
+// kCodes: a scale is a small integer times a unit of 256 columns.
+enum class ScaleKind { kF16, kF32, kCodes };
 
-// weight = scale * (quant - zero_point) + minimum for kU4 and kU8. A format has a minimum or a zero
-// point, never both; floats have neither.
+// weight = scale * (quant - zero_point) + minimum for quants. A format has a minimum or a zero
+// point, never both; floats have neither. kU4 and kU8 have any scales, kU5 and kU6 codes.
 struct PanelFormat {
   PanelKind kind = PanelKind::kF32;
   ScaleKind scales = ScaleKind::kF32;
@@ -45,10 +49,43 @@ inline int64_t scale_bytes(ScaleKind kind) {
   return kind == ScaleKind::kF16 ? 2 : 4;
 }
 
+// A panel's 256 columns in as many bits as in the file: [low bits | high bits | codes | units].
+// Blocks are of 32 columns, quads of four, eight to a block.
+//   low bits   [8 blocks][256 bytes] as kU4
+//   high bits  kU5 [8][16][4] bytes: bit i of a byte is of quad i; kU6 [8][2][16][4]: of the first
+//              64 bytes bits 2i and 2i + 1 are of quad i, of the second 64 of quad 4 + i
+//   codes      kU6 [8][2][16] signed scales, each for 16 columns. Others [8][16]: six bits of the
+//              block's scale, above them the upper two of its minimum; then [4][16] the lower four
+//              bits of the minima of block 2i, above them those of block 2i + 1
+//   units      [16] f16 of the scales; others than kU6 then [16] f16 of the minima, negative
+struct SuperLayout {
+  int high_bits;  // of a quant, above its low four
+  int code_bytes;
+  int unit_bytes;
+
+  static constexpr SuperLayout of(PanelKind kind) {
+    if (kind == PanelKind::kU6) return {2, 2 * kSuperBlocks * kPanelWidth, 64};  // half of it empty
+    return {kind == PanelKind::kU5 ? 1 : 0, 3 * kSuperBlocks / 2 * kPanelWidth, 64};
+  }
+
+  constexpr int high_block_bytes() const { return 64 * high_bits; }
+
+  constexpr int low_begin() const { return 0; }
+
+  constexpr int high_begin() const { return kSuperColumns * kPanelWidth / 2; }
+
+  constexpr int code_begin() const { return high_begin() + kSuperBlocks * high_block_bytes(); }
+
+  constexpr int unit_begin() const { return code_begin() + code_bytes; }
+
+  constexpr int bytes() const { return unit_begin() + unit_bytes; }
+};
+
 // Consecutive rows of a matrix in one format. A panel holds
 //   floats: [columns][16]
-//   quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16 minima;
-//   quants
+//   codes:  [columns / 256] as SuperLayout says
+//   other quants: [columns / 32] blocks of quants, 16 scales and, if the format has them, 16
+//   minima; quants
 //           kU8: [8][16][4]
 //           kU4: [4][16][4] bytes; low nibbles are elements 0-3 of eight, high nibbles elements 4-7
 struct Segment {
@@ -192,7 +229,8 @@ struct MergeTask {
 struct Kernels {
   LinearKernel linear_float;
   LinearKernel linear_u4;
-  LinearKernel linear_u8;
+  LinearKernel linear_u6;
+  LinearKernel linear_u8;  // kU5, too
 
   void (*rms_norm)(const float* in, const float* weight, float epsilon, int64_t size, float* out);
   void (*gated_activation)(const float* in, Activation activation, int64_t size, float* out);

@@ -19,6 +19,9 @@ const LinearKernel& kernel_for(const Kernels& kernels, PanelKind kind) {
   switch (kind) {
     case PanelKind::kU4:
       return kernels.linear_u4;
+    case PanelKind::kU6:
+      return kernels.linear_u6;
+    case PanelKind::kU5:
     case PanelKind::kU8:
       return kernels.linear_u8;
     default:

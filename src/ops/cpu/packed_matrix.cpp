@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cpu/quant_block.h"
+#include "ops/cpu/super_block.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -52,7 +53,7 @@ std::vector<SourceRow> rows_of(std::span<const MatrixPart> parts) {
 }
 
 bool is_quantized(PanelKind kind) {
-  return kind == PanelKind::kU4 || kind == PanelKind::kU8;
+  return kind >= PanelKind::kU4;
 }
 
 // Bytes of 32 columns of a quantised panel.
@@ -63,6 +64,8 @@ int64_t block_bytes(const PanelFormat& format) {
 
 size_t panel_bytes(const PanelFormat& format, int64_t columns) {
   int64_t bytes = 0;
+  if (format.scales == ScaleKind::kCodes)
+    return static_cast<size_t>(columns / kSuperColumns * SuperLayout::of(format.kind).bytes());
   switch (format.kind) {
     case PanelKind::kF32:
       bytes = columns * kPanelWidth * 4;
@@ -72,6 +75,8 @@ size_t panel_bytes(const PanelFormat& format, int64_t columns) {
       bytes = columns * kPanelWidth * 2;
       break;
     case PanelKind::kU4:
+    case PanelKind::kU5:
+    case PanelKind::kU6:
     case PanelKind::kU8:
       bytes = columns / kQuantBlock * block_bytes(format);
       break;
@@ -138,6 +143,21 @@ bool pack_quants(const Segment& segment, std::span<const SourceRow> rows, std::b
   return is_finite;
 }
 
+// False when a unit of scales is not finite.
+bool pack_supers(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  std::memset(panel, 0, segment.panel_bytes);
+  const int64_t step = SuperLayout::of(segment.format.kind).bytes();
+  bool is_finite = true;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    const DType dtype = rows[lane].dtype;
+    for (int64_t i = 0; i < segment.columns / kSuperColumns; ++i) {
+      const std::byte* super = rows[lane].bytes + i * traits(dtype).block_bytes;
+      is_finite &= store_super_block(dtype, super, static_cast<int>(lane), panel + i * step);
+    }
+  }
+  return is_finite;
+}
+
 // 16-bit rows keep their bits.
 bool pack_halves(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
   const uint16_t exponent = segment.format.kind == PanelKind::kF16 ? 0x7c00 : 0x7f80;
@@ -168,8 +188,11 @@ bool pack_floats(const Segment& segment, std::span<const SourceRow> rows, std::b
 }
 
 bool pack_panel(const Segment& segment, std::span<const SourceRow> rows, std::byte* panel) {
+  if (segment.format.scales == ScaleKind::kCodes) return pack_supers(segment, rows, panel);
   switch (segment.format.kind) {
     case PanelKind::kU4:
+    case PanelKind::kU5:
+    case PanelKind::kU6:
     case PanelKind::kU8:
       return pack_quants(segment, rows, panel);
     case PanelKind::kF16:
@@ -191,6 +214,10 @@ std::string_view name_of(PanelKind kind) {
       return "bf16";
     case PanelKind::kU4:
       return "q4";
+    case PanelKind::kU5:
+      return "q5";
+    case PanelKind::kU6:
+      return "q6";
     case PanelKind::kU8:
       return "q8";
   }
@@ -210,6 +237,14 @@ void read_quants(const Segment& segment, std::byte* panel, int64_t lane, float* 
                             : quants[k / 8 * 4 * kPanelWidth + k % 4] >> (k % 8 / 4 * 4) & 15;
       out[k] = static_cast<float>(quant - format.zero_point) * scale + minimum;
     }
+  }
+}
+
+void read_supers(const Segment& segment, const std::byte* panel, int64_t lane, float* out) {
+  const int64_t step = SuperLayout::of(segment.format.kind).bytes();
+  for (int64_t i = 0; i < segment.columns / kSuperColumns; ++i) {
+    read_super_block(segment.format, panel + i * step, static_cast<int>(lane),
+                     out + i * kSuperColumns);
   }
 }
 
@@ -307,6 +342,8 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
     if (index >= segment.num_rows) continue;
     std::byte* panel = const_cast<std::byte*>(segment.panels) +
                        static_cast<size_t>(index / kPanelWidth) * segment.panel_bytes;
+    if (segment.format.scales == ScaleKind::kCodes)
+      return read_supers(segment, panel, index % kPanelWidth, out);
     if (is_quantized(segment.format.kind))
       return read_quants(segment, panel, index % kPanelWidth, out);
     return read_floats(segment, panel, index % kPanelWidth, out);

@@ -34,30 +34,6 @@ void add_fifth_bits(const uint8_t* bytes, uint8_t* quants) {
   }
 }
 
-// Scale and minimum of one of the eight blocks of a q4_k or q5_k super-block; see
-// tensor/dequantize.
-void read_k_scales(const uint8_t* super, int block, QuantBlock& out) {
-  const uint8_t* packed = super + 4;
-  int scale = packed[block & 3];
-  int minimum = packed[(block & 3) + 4];
-  if (block < 4) {
-    scale &= 63;
-    minimum &= 63;
-  } else {
-    scale = (packed[block + 4] & 15) | ((scale >> 6) << 4);
-    minimum = (packed[block + 4] >> 4) | ((minimum >> 6) << 4);
-  }
-  out.scale = load_f16(super) * static_cast<float>(scale);
-  out.minimum = -load_f16(super + 2) * static_cast<float>(minimum);
-}
-
-// 32 bytes hold two blocks: low nibbles, high nibbles.
-void read_k_nibbles(const uint8_t* bytes, int block, uint8_t* quants) {
-  const uint8_t* from = bytes + block / 2 * 32;
-  const int shift = block % 2 * 4;
-  for (int i = 0; i < kQuantBlock; ++i) quants[i] = (from[i] >> shift) & 15;
-}
-
 // 16 bytes of nibbles that stand for the values of a table; zero point 128.
 void read_table(const uint8_t* bytes, const int8_t* table, uint8_t* quants) {
   read_nibbles(bytes, quants);
@@ -90,21 +66,6 @@ void read_dequantized(DType dtype, const uint8_t* super, int block, float* value
   const auto size = static_cast<size_t>(traits(dtype).block_bytes);
   dequantize(dtype, std::as_bytes(std::span(super, size)), all);
   std::copy_n(all + kQuantBlock * block, kQuantBlock, values);
-}
-
-// Elements [32 * block, 32 * block + 32) of a q6_k super-block; see tensor/dequantize.
-void read_q6_k(const uint8_t* super, int block, float* values) {
-  const int half = block / 4;
-  const int run = block % 4;
-  const uint8_t* lower = super + 64 * half + 32 * (run & 1);
-  const uint8_t* upper = super + 128 + 32 * half;
-  const uint8_t* scales = super + 192 + 8 * half + 2 * run;
-  const int shift = run < 2 ? 0 : 4;
-  for (int i = 0; i < kQuantBlock; ++i) {
-    const int quant = ((lower[i] >> shift) & 15) | (((upper[i] >> (2 * run)) & 3) << 4);
-    const auto scale = static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-    values[i] = load_f16(super + 208) * scale * static_cast<float>(quant - 32);
-  }
 }
 
 // A value that is not finite shows in the scale, where the packer looks.
@@ -163,20 +124,6 @@ QuantBlock read_affine_block(DType dtype, const uint8_t* bytes) {
   return out;
 }
 
-QuantBlock read_k_block(DType dtype, const uint8_t* super, int block) {
-  QuantBlock out{};
-  read_k_scales(super, block, out);
-  if (dtype == DType::kQ4_K) {
-    read_k_nibbles(super + 16, block, out.quants);
-    return out;
-  }
-  read_k_nibbles(super + 48, block, out.quants);
-  for (int i = 0; i < kQuantBlock; ++i) {
-    out.quants[i] = static_cast<uint8_t>(out.quants[i] | ((super[16 + i] >> block & 1) << 4));
-  }
-  return out;
-}
-
 }  // namespace
 
 PanelFormat packed_format(DType dtype) {
@@ -192,13 +139,17 @@ PanelFormat packed_format(DType dtype) {
     case DType::kQ4_1:
       return {.kind = K::kU4, .scales = S::kF16, .has_minimum = true};
     case DType::kQ4_K:
+      return {.kind = K::kU4, .scales = S::kCodes, .has_minimum = true};
+    case DType::kQ5_K:
+      return {.kind = K::kU5, .scales = S::kCodes, .has_minimum = true};
+    case DType::kQ6_K:
+      return {.kind = K::kU6, .scales = S::kCodes, .zero_point = 32};
     case DType::kAffine4:
       return {.kind = K::kU4, .scales = S::kF32, .has_minimum = true};
     case DType::kQ5_0:
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 16};
     case DType::kQ5_1:
       return {.kind = K::kU8, .scales = S::kF16, .has_minimum = true};
-    case DType::kQ5_K:
     case DType::kAffine8:
       return {.kind = K::kU8, .scales = S::kF32, .has_minimum = true};
     case DType::kQ8_0:
@@ -207,7 +158,6 @@ PanelFormat packed_format(DType dtype) {
       return {.kind = K::kU8, .scales = S::kF16, .zero_point = 128};
     case DType::kQ2_K:
     case DType::kQ3_K:
-    case DType::kQ6_K:
     case DType::kIQ4_XS:
     case DType::kMXFP4:
       return {.kind = K::kU8, .scales = S::kF32, .zero_point = 128};
@@ -223,14 +173,6 @@ QuantBlock read_block(DType dtype, const std::byte* row, int64_t index) {
       reinterpret_cast<const uint8_t*>(row) + index / blocks_each * format.block_bytes;
   const auto block = static_cast<int>(index % blocks_each);
   switch (dtype) {
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return read_k_block(dtype, bytes, block);
-    case DType::kQ6_K: {
-      float values[kQuantBlock];
-      read_q6_k(bytes, block, values);
-      return quantize(values);
-    }
     case DType::kQ2_K:
     case DType::kQ3_K: {
       float values[kQuantBlock];

@@ -35,6 +35,11 @@ inline constexpr int kMaxPackedRows = kSumsLanes == 16 ? 8 : 4;
 // So few rows read the panels as they lie; more rows share an expanded copy of a panel.
 inline constexpr int64_t kMaxPackedInput = kSumsLanes == 16 ? 16 : 8;
 
+// Scales of a format's weights in a block of 32 columns.
+constexpr int scales_of_block(PanelKind kind) {
+  return kind == PanelKind::kU6 ? 2 : 1;
+}
+
 inline int64_t int8_tile_rows(int64_t total_rows) {
   return even_part(total_rows, total_rows <= kMaxPackedInput ? kMaxPackedRows : kInt8TileRows);
 }
@@ -76,7 +81,37 @@ struct QuadU8 {
     return {_mm512_and_si512(shifted, _mm512_set1_epi8(15))};
   }
 
-  static HWY_INLINE QuadU8 from_u8(const uint8_t* from) { return load(from); }
+  static HWY_INLINE QuadU8 from_bytes(const QuadU8& quad) { return quad; }
+
+  // Bits [at, at + kBits) of each byte above the low four.
+  template <int kBits>
+  HWY_INLINE QuadU8 with_high(const uint8_t* from, int at) const {
+    const __m512i bits = to_bit_four(_mm512_loadu_si512(from), at);
+    const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+    return {_mm512_ternarylogic_epi32(bits, mask, bytes, 0xea)};  // (bits & mask) | bytes
+  }
+
+ private:
+  static HWY_INLINE __m512i to_bit_four(__m512i value, int at) {
+    switch (at) {
+      case 0:
+        return _mm512_slli_epi16(value, 4);
+      case 1:
+        return _mm512_slli_epi16(value, 3);
+      case 2:
+        return _mm512_slli_epi16(value, 2);
+      case 3:
+        return _mm512_slli_epi16(value, 1);
+      case 5:
+        return _mm512_srli_epi16(value, 1);
+      case 6:
+        return _mm512_srli_epi16(value, 2);
+      case 7:
+        return _mm512_srli_epi16(value, 3);
+      default:
+        return value;
+    }
+  }
 };
 
 // The same as 16-bit values: the first pair of each four, then the second.
@@ -93,13 +128,12 @@ struct QuadU16 {
     _mm512_storeu_si512(to + 64, pairs[1]);
   }
 
-  static HWY_INLINE QuadU16 from_u8(const uint8_t* from) {
+  static HWY_INLINE QuadU16 from_bytes(const QuadU8& quad) {
     const __m512i first = _mm512_broadcast_i32x4(
         _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
     const __m512i second = _mm512_broadcast_i32x4(
         _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-    const __m512i bytes = _mm512_loadu_si512(from);
-    return {{_mm512_shuffle_epi8(bytes, first), _mm512_shuffle_epi8(bytes, second)}};
+    return {{_mm512_shuffle_epi8(quad.bytes, first), _mm512_shuffle_epi8(quad.bytes, second)}};
   }
 };
 
@@ -131,6 +165,10 @@ struct VnniDot {
 
 struct VnniDotU4 : VnniDot {
   static constexpr PanelKind kKind = PanelKind::kU4;
+};
+
+struct VnniDotU6 : VnniDot {
+  static constexpr PanelKind kKind = PanelKind::kU6;
 };
 
 struct VnniDotU8 : VnniDot {
@@ -193,6 +231,10 @@ struct DotU8 {
   static HWY_INLINE Sums resume(const hn::Vec<SumsTag>* sums) { return sums[0].raw; }
 };
 
+struct DotU6 : DotU8 {
+  static constexpr PanelKind kKind = PanelKind::kU6;
+};
+
 #elif HWY_TARGET == HWY_AVX2
 
 HWY_INLINE __m256i load_bytes(const uint8_t* from) {
@@ -229,6 +271,23 @@ struct QuadU8 {
     return {{_mm256_and_si256(_mm256_srli_epi16(nibbles.half[0], 4), low),
              _mm256_and_si256(_mm256_srli_epi16(nibbles.half[1], 4), low)}};
   }
+
+  // Bits [at, at + kBits) of each byte above the low four.
+  template <int kBits>
+  HWY_INLINE QuadU8 with_high(const uint8_t* from, int at) const {
+    const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
+    QuadU8 out;
+    for (int i = 0; i < 2; ++i) {
+      const __m256i bits = to_bit_four(load_bytes(from + 32 * i), at);
+      out.half[i] = _mm256_or_si256(_mm256_and_si256(bits, mask), half[i]);
+    }
+    return out;
+  }
+
+ private:
+  static HWY_INLINE __m256i to_bit_four(__m256i value, int at) {
+    return at < 4 ? _mm256_slli_epi16(value, 4 - at) : _mm256_srli_epi16(value, at - 4);
+  }
 };
 
 // The same as 16-bit values: the first pair of each four, then the second.
@@ -245,12 +304,11 @@ struct QuadU16 {
     for (int i = 0; i < 4; ++i) store_bytes(pairs[i / 2][i % 2], to + 32 * i);
   }
 
-  static HWY_INLINE QuadU16 from_u8(const uint8_t* from) {
+  static HWY_INLINE QuadU16 from_bytes(const QuadU8& bytes) {
     const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
     const __m256i second = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-    const QuadU8 bytes = QuadU8::load(from);
     QuadU16 out;
     for (int i = 0; i < 2; ++i) {
       out.pairs[0][i] = _mm256_shuffle_epi8(bytes.half[i], first);
@@ -328,6 +386,10 @@ struct DotU8 {
   }
 };
 
+struct DotU6 : DotU8 {
+  static constexpr PanelKind kKind = PanelKind::kU6;
+};
+
 #else
 
 // Quants of four columns: [16][4] bytes.
@@ -355,7 +417,18 @@ struct QuadU8 {
     return quad;
   }
 
-  static QuadU8 from_u8(const uint8_t* from) { return load(from); }
+  static QuadU8 from_bytes(const QuadU8& quad) { return quad; }
+
+  // Bits [at, at + kBits) of each byte above the low four.
+  template <int kBits>
+  QuadU8 with_high(const uint8_t* from, int at) const {
+    constexpr int kMask = (1 << kBits) - 1;
+    QuadU8 quad;
+    for (int i = 0; i < kBytes; ++i) {
+      quad.bytes[i] = static_cast<uint8_t>(bytes[i] | (from[i] >> at & kMask) << 4);
+    }
+    return quad;
+  }
 };
 
 template <PanelKind kPanelKind>
@@ -402,6 +475,7 @@ struct PortableDot {
 };
 
 using DotU4 = PortableDot<PanelKind::kU4>;
+using DotU6 = PortableDot<PanelKind::kU6>;
 using DotU8 = PortableDot<PanelKind::kU8>;
 
 #endif

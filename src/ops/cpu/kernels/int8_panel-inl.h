@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/int8_block-inl.h"
 #include "ops/cpu/kernels/int8_dot-inl.h"
 #include "ops/cpu/kernels/int8_tile.h"
 #include "ops/cpu/kernels/store_tile-inl.h"
@@ -33,55 +34,21 @@ struct Ahead {
 // How far ahead packed quants are fetched: the next panel follows without a gap.
 inline constexpr int kAheadBytes = 4096;
 
-// How a kernel reads a panel: quants packed as in the segment, or expanded to what the inner step
-// takes. S is the type of the scales.
-template <class Dot, class S, bool kHasMinimum>
-struct PackedBlock {
-  static constexpr bool kIsPacked = true;
-  static constexpr int kQuantBytes = Dot::kKind == PanelKind::kU4 ? 256 : 512;
-  static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(S);
-  using Scale = S;
-
-  // Quants of four columns, the index-th of the block's eight.
-  static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
-    if constexpr (Dot::kKind == PanelKind::kU4) {
-      const uint8_t* from = block + index / 2 * 64;
-      return index % 2 == 0 ? Dot::Quad::low_nibbles(from) : Dot::Quad::high_nibbles(from);
-    } else {
-      return Dot::Quad::from_u8(block + index * 64);
-    }
-  }
-};
-
-template <class Dot, bool kHasMinimum>
-struct ExpandedBlock {
-  static constexpr bool kIsPacked = false;
-  static constexpr int kQuantBytes = 8 * Dot::Quad::kBytes;
-  static constexpr int kBytes = kQuantBytes + (kHasMinimum ? 2 : 1) * kPanelWidth * sizeof(float);
-  using Scale = float;
-
-  static HWY_INLINE typename Dot::Quad load(const uint8_t* block, int index) {
-    return Dot::Quad::load(block + index * Dot::Quad::kBytes);
-  }
-};
-
-// Adds a block's products to the 16 sums of one row.
-template <class Block, bool kHasMinimum>
+// Adds a block's products to the 16 sums of one row; `index` of the block's scales.
+template <bool kHasMinimum, class Block>
 HWY_INLINE void add_block(const hn::Vec<SumsTag>* dots,
-                          const uint8_t* block,
+                          const Block& block,
+                          int index,
                           float scale,
                           float scaled_sum,
                           hn::Vec<FloatTag>* sums) {
   const FloatTag d;
-  const auto* scales = reinterpret_cast<const typename Block::Scale*>(block + Block::kQuantBytes);
   HWY_UNROLL(4)
   for (int j = 0; j < kSumsVectors; ++j) {
-    const auto factor = hn::Mul(hn::Set(d, scale), load_as_float(d, scales + j * kSumsLanes));
+    const auto factor = hn::Mul(hn::Set(d, scale), block.scale(index, j * kSumsLanes));
     sums[j] = hn::MulAdd(hn::ConvertTo(d, dots[j]), factor, sums[j]);
-    if constexpr (kHasMinimum) {
-      const auto minimum = load_as_float(d, scales + kPanelWidth + j * kSumsLanes);
-      sums[j] = hn::MulAdd(hn::Set(d, scaled_sum), minimum, sums[j]);
-    }
+    if constexpr (kHasMinimum)
+      sums[j] = hn::MulAdd(hn::Set(d, scaled_sum), block.minimum(j * kSumsLanes), sums[j]);
   }
 }
 
@@ -138,33 +105,39 @@ HWY_INLINE void to_second_part(const int32_t* start, hn::Vec<SumsTag>* total) {
   }
 }
 
-// The products of a block in integers, row by row.
+// The products of a block, or of the part of it that has one scale, in integers, row by row.
 template <class Dot, int kRows, int kParts, bool kHasStart>
 class BlockDots {
+  static constexpr int kScales = scales_of_block(Dot::kKind);
+
  public:
   // An implicit one would not be compiled for the target (NEON).
   HWY_INLINE BlockDots() {}
 
+  // `index` of the block's scales.
   template <class Block, int kInterleave>
-  HWY_INLINE void multiply(const uint8_t* block,
-                           const Int8Tile<kInterleave, typename Dot::Activation, kParts>& tile) {
+  HWY_INLINE void multiply(
+      const Block& block,
+      const Int8Tile<kInterleave, typename Dot::Activation, kParts, kScales>& tile,
+      int index) {
+    const int32_t* starts = tile.starts + index * kInterleave;
     HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
-      sums_[i] = Dot::template begin<kStartsAtOnce>(tile.starts + i);
+      sums_[i] = Dot::template begin<kStartsAtOnce>(starts + i);
     }
-    add_part<Block, kInterleave>(block, tile.quants);
+    add_part<Block, kInterleave>(block, tile.quants, index);
     if constexpr (kParts == 2) {
       HWY_UNROLL(12)
       for (int i = 0; i < kRows; ++i) {
         Dot::template total<false>(sums_[i], nullptr, first_[i]);
-        to_second_part<kHasStart>(tile.starts + i, first_[i]);
+        to_second_part<kHasStart>(starts + i, first_[i]);
         if constexpr (Dot::kIsWide) {
           sums_[i] = Dot::resume(first_[i]);
         } else {
           sums_[i] = Dot::template begin<false>(nullptr);
         }
       }
-      add_part<Block, kInterleave>(block, tile.quants + kQuantBlock * kInterleave);
+      add_part<Block, kInterleave>(block, tile.quants + kQuantBlock * kInterleave, index);
     }
   }
 
@@ -177,15 +150,16 @@ class BlockDots {
 
  private:
   static constexpr bool kStartsAtOnce = kHasStart && kParts == 1;
+  static constexpr int kQuads = kQuantBlock / 4 / kScales;
 
   template <class Block, int kInterleave>
-  HWY_INLINE void add_part(const uint8_t* block, const typename Dot::Activation* quants) {
+  HWY_INLINE void add_part(const Block& block, const typename Dot::Activation* quants, int index) {
     HWY_UNROLL(8)
-    for (int index = 0; index < kQuantBlock / 4; ++index) {
-      const typename Dot::Quad quad = Block::load(block, index);
-      const auto* a = quants + index * 4 * kInterleave;
+    for (int i = 0; i < kQuads; ++i) {
+      const typename Dot::Quad quad = block.load(index * kQuads + i);
+      const auto* a = quants + (index * kQuads + i) * 4 * kInterleave;
       HWY_UNROLL(12)
-      for (int i = 0; i < kRows; ++i) Dot::add(sums_[i], quad, a + 4 * i);
+      for (int row = 0; row < kRows; ++row) Dot::add(sums_[row], quad, a + 4 * row);
     }
   }
 
@@ -196,23 +170,28 @@ class BlockDots {
 // out: [kRows][kPanelWidth].
 template <class Dot, int kRows, int kParts, bool kHasMinimum, class Block>
 void multiply_int8_tile(
-    int64_t columns, std::byte* input, const uint8_t* block, Ahead ahead, float* out) {
+    int64_t columns, std::byte* input, const uint8_t* panel, Ahead ahead, float* out) {
   constexpr int kInterleave = Block::kIsPacked ? kRows : kInt8TileRows;
-  Int8Tile<kInterleave, typename Dot::Activation, kParts> tile(input, columns);
+  constexpr int kScales = scales_of_block(Dot::kKind);
+  Int8Tile<kInterleave, typename Dot::Activation, kParts, kScales> tile(input, columns);
   const int64_t blocks = columns / kQuantBlock;
+  Block block(panel);
   TileSums<kRows> sums(out);
-  for (int64_t b = 0; b < blocks; ++b, block += Block::kBytes, tile.advance()) {
+  for (int64_t b = 0; b < blocks; ++b, block.advance(), tile.advance()) {
     for (int64_t i = 0; i < ahead.bytes; i += 64) hwy::Prefetch(ahead.from + i);
     ahead.from += ahead.bytes;
-    BlockDots<Dot, kRows, kParts, !kHasMinimum> dots;
-    dots.template multiply<Block, kInterleave>(block, tile);
-    HWY_UNROLL(12)
-    for (int i = 0; i < kRows; ++i) {
-      hn::Vec<SumsTag> whole[kSumsVectors];
-      dots.total(i, tile.starts + i, whole);
-      add_block<Block, kHasMinimum>(whole, block, tile.scales[i], tile.scaled_sums[i],
-                                    sums.begin(i));
-      sums.end(i);
+    HWY_UNROLL(2)
+    for (int index = 0; index < kScales; ++index) {
+      BlockDots<Dot, kRows, kParts, !kHasMinimum> dots;
+      dots.template multiply<Block, kInterleave>(block, tile, index);
+      HWY_UNROLL(12)
+      for (int i = 0; i < kRows; ++i) {
+        hn::Vec<SumsTag> whole[kSumsVectors];
+        dots.total(i, tile.starts + index * kInterleave + i, whole);
+        add_block<kHasMinimum>(whole, block, index, tile.scales[i], tile.scaled_sums[i],
+                               sums.begin(i));
+        sums.end(i);
+      }
     }
     // Or the compiler moves the sums to registers and spills those of the inner loop.
     if constexpr (TileSums<kRows>::kInMemory) std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -244,33 +223,26 @@ size_t int8_scratch_bytes(int64_t columns) {
          kInt8TileRows * kPanelWidth * sizeof(float);
 }
 
-template <class Dot, class S, bool kHasMinimum>
+template <class Packed, class Expanded>
 void expand_panel(const uint8_t* from, int64_t blocks, uint8_t* to) {
-  using Packed = PackedBlock<Dot, S, kHasMinimum>;
-  using Expanded = ExpandedBlock<Dot, kHasMinimum>;
-  for (int64_t b = 0; b < blocks; ++b, from += Packed::kBytes, to += Expanded::kBytes) {
-    HWY_UNROLL(8)
-    for (int index = 0; index < kQuantBlock / 4; ++index) {
-      Packed::load(from, index).store(to + index * Dot::Quad::kBytes);
-    }
-    convert_row(reinterpret_cast<const S*>(from + Packed::kQuantBytes),
-                (kHasMinimum ? 2 : 1) * kPanelWidth, 1.0f,
-                reinterpret_cast<float*>(to + Expanded::kQuantBytes));
-  }
+  Packed block(from);
+  for (int64_t b = 0; b < blocks; ++b, block.advance(), to += Expanded::kBytes)
+    Expanded::write(block, to);
 }
 
-template <class Dot, class S, int kParts, bool kHasMinimum>
+template <class Dot, int kParts, bool kHasMinimum, class Packed>
 void multiply_int8_panels(const LinearTask& task) {
-  static constexpr auto kPacked =
-      int8_tile_functions<Dot, kParts, kHasMinimum, PackedBlock<Dot, S, kHasMinimum>, 1>(
-          std::make_integer_sequence<int, kMaxPackedRows>());
+  using Expanded = ExpandedBlock<Dot, kHasMinimum>;
+  static constexpr auto kPacked = int8_tile_functions<Dot, kParts, kHasMinimum, Packed, 1>(
+      std::make_integer_sequence<int, kMaxPackedRows>());
   static constexpr auto kExpanded =
-      int8_tile_functions<Dot, kParts, kHasMinimum, ExpandedBlock<Dot, kHasMinimum>, kExpandedStep>(
+      int8_tile_functions<Dot, kParts, kHasMinimum, Expanded, kExpandedStep>(
           std::make_integer_sequence<int, kInt8TileRows / kExpandedStep>());
   const Segment& weights = *task.weights;
   const int64_t blocks = weights.columns / kQuantBlock;
   const size_t tile_bytes =
-      Int8Tile<kInt8TileRows, typename Dot::Activation, kParts>::bytes(weights.columns);
+      Int8Tile<kInt8TileRows, typename Dot::Activation, kParts, scales_of_block(Dot::kKind)>::bytes(
+          weights.columns);
   const bool is_packed = task.num_rows <= kMaxPackedInput;
   const int64_t most_rows = int8_tile_rows(task.num_rows);
   auto* expanded = reinterpret_cast<uint8_t*>(task.scratch);
@@ -278,10 +250,10 @@ void multiply_int8_panels(const LinearTask& task) {
   for (int64_t panel = task.panel_begin; panel < task.panel_end; ++panel) {
     const auto* packed = reinterpret_cast<const uint8_t*>(
         weights.panels + static_cast<size_t>(panel) * weights.panel_bytes);
-    if (!is_packed) expand_panel<Dot, S, kHasMinimum>(packed, blocks, expanded);
+    if (!is_packed) expand_panel<Packed, Expanded>(packed, blocks, expanded);
     // The first tile fetches the weights that come next.
     Ahead ahead{packed + (is_packed ? kAheadBytes : static_cast<int64_t>(weights.panel_bytes)),
-                PackedBlock<Dot, S, kHasMinimum>::kBytes};
+                Packed::kBytes};
     for (int64_t t = task.tile_begin; t < task.tile_end; ++t, ahead.bytes = 0) {
       const int64_t row = t * most_rows;
       const int64_t rows = std::min(most_rows, task.num_rows - row);
@@ -297,16 +269,26 @@ void multiply_int8_panels(const LinearTask& task) {
   }
 }
 
+template <class Dot, int kParts, bool kHasMinimum>
+void multiply_int8_blocks(const LinearTask& task) {
+  using Half = PackedBlock<Dot, hwy::float16_t, kHasMinimum>;
+  using Float = PackedBlock<Dot, float, kHasMinimum>;
+  task.weights->format.scales == ScaleKind::kF16
+      ? multiply_int8_panels<Dot, kParts, kHasMinimum, Half>(task)
+      : multiply_int8_panels<Dot, kParts, kHasMinimum, Float>(task);
+}
+
 template <class Dot, int kParts>
 void multiply_int8_parts(const LinearTask& task) {
   const PanelFormat& format = task.weights->format;
-  const bool is_f16 = format.scales == ScaleKind::kF16;
-  if (format.has_minimum) {
-    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, kParts, true>(task)
-           : multiply_int8_panels<Dot, float, kParts, true>(task);
+  if constexpr (Dot::kKind == PanelKind::kU6) {
+    multiply_int8_panels<Dot, kParts, false, SuperBlock<Dot, PanelKind::kU6>>(task);
+  } else if (format.scales == ScaleKind::kCodes) {
+    constexpr PanelKind kKind = Dot::kKind == PanelKind::kU4 ? PanelKind::kU4 : PanelKind::kU5;
+    multiply_int8_panels<Dot, kParts, true, SuperBlock<Dot, kKind>>(task);
   } else {
-    is_f16 ? multiply_int8_panels<Dot, hwy::float16_t, kParts, false>(task)
-           : multiply_int8_panels<Dot, float, kParts, false>(task);
+    format.has_minimum ? multiply_int8_blocks<Dot, kParts, true>(task)
+                       : multiply_int8_blocks<Dot, kParts, false>(task);
   }
 }
 

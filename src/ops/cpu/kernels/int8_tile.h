@@ -13,12 +13,13 @@ namespace droidspeak::cpu {
 inline constexpr int kPartShift = 7;
 
 // A position in a tile, at a block of 32 columns. T holds the int8 values: int8_t or int16_t.
-template <int kTileRows, class T, int kParts>
+// kScales: of the weights, in 32 columns.
+template <int kTileRows, class T, int kParts, int kScales>
 struct Int8Tile {
   T* quants;           // [columns / 32][kParts][8][kTileRows][4]
   float* scales;       // [columns / 32][kTileRows], of the last part
   float* scaled_sums;  // the same: scale * sum of the block's values, for minima
-  int32_t* starts;     // the same: -zero_point * sum of the block's values
+  int32_t* starts;     // [columns / 32][kScales][kTileRows]: -zero_point * sum of what has a scale
 
   Int8Tile(std::byte* tile, int64_t columns) {
     const int64_t num_scales = columns / kQuantBlock * kTileRows;
@@ -33,13 +34,14 @@ struct Int8Tile {
     quants += kQuantBlock * kParts * kTileRows;
     scales += kTileRows;
     scaled_sums += kTileRows;
-    starts += kTileRows;
+    starts += kScales * kTileRows;
   }
 
   static size_t bytes(int64_t columns) {
     const auto rows = static_cast<size_t>(kTileRows);
-    const size_t size = static_cast<size_t>(columns) * kParts * rows * sizeof(T) +
-                        static_cast<size_t>(columns / kQuantBlock) * rows * 3 * sizeof(float);
+    const size_t size =
+        static_cast<size_t>(columns) * kParts * rows * sizeof(T) +
+        static_cast<size_t>(columns / kQuantBlock) * rows * (2 + kScales) * sizeof(float);
     return (size + 63) / 64 * 64;
   }
 };

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "ops/cpu/kernels/dispatch.h"
+#include "ops/cpu/kernels/int8_block-inl.h"
 #include "ops/cpu/kernels/int8_dot-inl.h"
 #include "ops/cpu/kernels/int8_panel-inl.h"
 #include "ops/cpu/kernels/quantize_tile-inl.h"
@@ -19,28 +20,31 @@ HWY_BEFORE_NAMESPACE();
 namespace droidspeak::cpu::HWY_NAMESPACE {
 namespace {
 
-template <class T>
+template <class T, int kScales>
 size_t int8_tile_bytes(int64_t columns, int parts) {
-  return parts == 2 ? Int8Tile<kInt8TileRows, T, 2>::bytes(columns)
-                    : Int8Tile<kInt8TileRows, T, 1>::bytes(columns);
+  return parts == 2 ? Int8Tile<kInt8TileRows, T, 2, kScales>::bytes(columns)
+                    : Int8Tile<kInt8TileRows, T, 1, kScales>::bytes(columns);
 }
 
 template <class Dot>
 LinearKernel kernel() {
   using T = typename Dot::Activation;
+  constexpr int kScales = scales_of_block(Dot::kKind);
   return {.tile_rows = int8_tile_rows,
-          .tile_bytes = int8_tile_bytes<T>,
+          .tile_bytes = int8_tile_bytes<T, kScales>,
           .scratch_bytes = int8_scratch_bytes<Dot>,
-          .pack_tile = quantize_tile<T>,
+          .pack_tile = quantize_tile<T, kScales>,
           .multiply = multiply_int8<Dot>};
 }
 
 void bind(InstructionSet set, Kernels& kernels) {
   kernels.linear_u4 = kernel<DotU4>();
+  kernels.linear_u6 = kernel<DotU6>();
   kernels.linear_u8 = kernel<DotU8>();
 #if HWY_TARGET == HWY_AVX3
   if (set >= InstructionSet::kAvx512Vnni) {
     kernels.linear_u4 = kernel<VnniDotU4>();
+    kernels.linear_u6 = kernel<VnniDotU6>();
     kernels.linear_u8 = kernel<VnniDotU8>();
   }
 #endif

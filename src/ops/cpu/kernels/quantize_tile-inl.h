@@ -21,14 +21,17 @@ HWY_BEFORE_NAMESPACE();
 
 namespace droidspeak::cpu::HWY_NAMESPACE {
 
+template <int kScales>
 struct BlockScale {
-  float scale;  // of the last part
-  int32_t sum;  // of the values, in units of the last part
+  float scale;            // of the last part
+  int32_t sums[kScales];  // of the values, in units of the last part
+
+  int32_t sum() const { return kScales == 2 ? sums[0] + sums[1] : sums[0]; }
 };
 
 // 32 values as int8 parts of T: [kParts][32]. A value that is not finite makes the scale NaN.
-template <int kParts, class T>
-HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
+template <int kParts, int kScales, class T>
+HWY_INLINE BlockScale<kScales> quantize_block(const float* in, T* out) {
   const hn::CappedTag<float, kPanelWidth> d;
   const hn::RebindToSigned<decltype(d)> d32;
   const hn::Rebind<T, decltype(d)> narrow;
@@ -42,10 +45,14 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
   const float magnitude = largest_of_bits(d, largest);
   if (!(magnitude <= std::numeric_limits<float>::max())) {
     std::fill_n(out, kParts * kQuantBlock, T{0});
-    return {std::numeric_limits<float>::quiet_NaN(), 0};
+    return {std::numeric_limits<float>::quiet_NaN(), {}};
   }
   const bool is_zero = magnitude <= 1e-30f;
   const auto inverse = hn::Set(d, is_zero ? 0.0f : 127.0f / magnitude);
+  const float scale = is_zero ? 0.0f : magnitude / 127.0f;
+  BlockScale<kScales> block{.scale = kParts == 1 ? scale : scale / static_cast<float>(kUnit),
+                            .sums = {}};
+  constexpr int kSummed = kQuantBlock / kScales;
   auto sum = hn::Zero(d32);
   HWY_UNROLL(8)
   for (int i = 0; i < kQuantBlock; i += kStep) {
@@ -60,26 +67,29 @@ HWY_INLINE BlockScale quantize_block(const float* in, T* out) {
       hn::StoreU(hn::DemoteTo(narrow, rest), narrow, out + kQuantBlock + i);
       sum = hn::Add(sum, hn::Add(hn::ShiftLeft<kPartShift>(values), rest));
     }
+    if ((i + kStep) % kSummed == 0) {
+      block.sums[i / kSummed] = hn::GetLane(hn::SumOfLanes(d32, sum));
+      sum = hn::Zero(d32);
+    }
   }
-  const float scale = is_zero ? 0.0f : magnitude / 127.0f;
-  return {kParts == 1 ? scale : scale / static_cast<float>(kUnit),
-          hn::GetLane(hn::SumOfLanes(d32, sum))};
+  return block;
 }
 
 // kInterleave: rows of the layout. T: how the kernel wants the int8 values. Places of missing rows
 // are left as they are.
-template <int kInterleave, class T, int kParts>
+template <int kInterleave, class T, int kParts, int kScales>
 void quantize_rows(const InputRows& rows, std::byte* data) {
   const int64_t blocks = rows.columns / kQuantBlock;
   for (int64_t i = 0; i < rows.num_rows; ++i) {
-    Int8Tile<kInterleave, T, kParts> tile(data, rows.columns);
+    Int8Tile<kInterleave, T, kParts, kScales> tile(data, rows.columns);
     const float* in = rows.data + i * rows.stride;
     for (int64_t b = 0; b < blocks; ++b, tile.advance(), in += kQuantBlock) {
       HWY_ALIGN T values[kParts * kQuantBlock];
-      const BlockScale block = quantize_block<kParts>(in, values);
+      const auto block = quantize_block<kParts, kScales>(in, values);
       tile.scales[i] = block.scale;
-      tile.scaled_sums[i] = block.scale * static_cast<float>(block.sum);
-      tile.starts[i] = -rows.zero_point * block.sum;
+      tile.scaled_sums[i] = block.scale * static_cast<float>(block.sum());
+      for (int s = 0; s < kScales; ++s)
+        tile.starts[s * kInterleave + i] = -rows.zero_point * block.sums[s];
       for (int k = 0; k < kParts * kQuantBlock; k += 4) {
         std::memcpy(tile.quants + k * kInterleave + i * 4, values + k, 4 * sizeof(T));
       }
@@ -87,27 +97,29 @@ void quantize_rows(const InputRows& rows, std::byte* data) {
   }
 }
 
-template <class T, int kParts, int... kRows>
+template <class T, int kParts, int kScales, int... kRows>
 void quantize_few_rows(const InputRows& rows,
                        std::byte* data,
                        std::integer_sequence<int, kRows...>) {
   constexpr void (*kFunctions[])(const InputRows&,
-                                 std::byte*) = {quantize_rows<kRows + 1, T, kParts>...};
+                                 std::byte*) = {quantize_rows<kRows + 1, T, kParts, kScales>...};
   kFunctions[rows.num_rows - 1](rows, data);
 }
 
-template <class T, int kParts>
+template <class T, int kParts, int kScales>
 void quantize_parts(const InputRows& rows, std::byte* data) {
   if (rows.total_rows <= kMaxPackedInput) {
-    quantize_few_rows<T, kParts>(rows, data, std::make_integer_sequence<int, kMaxPackedRows>());
+    quantize_few_rows<T, kParts, kScales>(rows, data,
+                                          std::make_integer_sequence<int, kMaxPackedRows>());
   } else {
-    quantize_rows<kInt8TileRows, T, kParts>(rows, data);
+    quantize_rows<kInt8TileRows, T, kParts, kScales>(rows, data);
   }
 }
 
-template <class T>
+template <class T, int kScales>
 void quantize_tile(const InputRows& rows, std::byte* data) {
-  rows.parts == 2 ? quantize_parts<T, 2>(rows, data) : quantize_parts<T, 1>(rows, data);
+  rows.parts == 2 ? quantize_parts<T, 2, kScales>(rows, data)
+                  : quantize_parts<T, 1, kScales>(rows, data);
 }
 
 }  // namespace droidspeak::cpu::HWY_NAMESPACE
