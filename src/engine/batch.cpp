@@ -71,7 +71,9 @@ bool is_plain_prefill(const Batch& batch) {
   return batch.num_rows() >= kObservedRows &&
          std::ranges::none_of(batch.work, [](const Step::Work& work) {
            const Sequence& sequence = *work.sequence;
-           return sequence.is_decoding() || sequence.reuse != nullptr || sequence.looking ||
+           const bool reads_answer =
+               sequence.num_computed + work.num_tokens > sequence.prompt_tokens;
+           return reads_answer || sequence.reuse != nullptr || sequence.looking ||
                   sequence.reads_every_row();
          });
 }

@@ -110,7 +110,7 @@ PrefillChoice PrefillChooser::choose(Sequence& sequence,
   if (is_by_name && sharing.plan == "full") return compute(sequence);
   if (sequence.reads_every_row()) {
     PrefillChoice choice = compute(sequence);
-    if (is_by_name && sharing.plan != "auto") {
+    if (is_by_name && sharing.plan != "auto" && sequence.num_generated() == 0) {
       choice.fallback = "a result of every token of the prompt is wanted, which caches do not have";
       choice.fallback_kind = "reads_every_token";
     }

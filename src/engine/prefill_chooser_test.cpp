@@ -498,6 +498,9 @@ TEST_F(Choosing, WhatIsWantedOfEveryRowTakesNoCache) {
     reading.request.sharing = {SharingRequest::Mode::kExplicit, "base", "reuse"};
     EXPECT_EQ(chooser().choose(reading, 0).source(), PrefillChoice::Source::kCompute);
     EXPECT_EQ(chooser().choose(reading, 0).fallback_kind, "reads_every_token");
+    reading.tokens.push_back(1);
+    EXPECT_EQ(chooser().choose(reading, 0).fallback, "") << "said before its answer was preempted";
+    reading.tokens.pop_back();
     reading.request.sharing.plan = "full";
     EXPECT_EQ(chooser().choose(reading, 0).fallback, "");
   }

@@ -148,9 +148,10 @@ TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
   std::vector<Step::Work> decodes;
   for (auto& sequence : decoding) decodes.push_back(work_of(*sequence, 1));
   EXPECT_FALSE(teaches(decodes)) << "64 rows, none of them of a prompt";
-  decoding[0]->num_computed = 0;  // preempted: its tokens are read again like a prompt
-  decoding[0]->tokens.resize(60, 2);
-  EXPECT_TRUE(teaches({work_of(*decoding[0], 60)}));
+  SequencePtr preempted = make_sequence(80, 64, 20);
+  preempted->tokens.resize(80, 2);
+  EXPECT_TRUE(teaches({work_of(*preempted, 64)})) << "its prompt is read again";
+  EXPECT_FALSE(teaches({work_of(*preempted, 80)})) << "with its answer";
 }
 
 TEST(Scheduler, PreemptsTheYoungestWhenNobodyCanGrow) {

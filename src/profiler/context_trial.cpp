@@ -42,7 +42,8 @@ void ContextTrial::run_layers(const Variant& variant,
   for (int32_t layer = range.begin; layer < range.end; ++layer) {
     for (int32_t first = 0; first < num_tokens(); first += chunk) {
       int32_t rows = std::min(chunk, num_tokens() - first);
-      BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get(), 0};
+      BatchSlice slice{
+          {0, rows, first, table.blocks(), {}, num_tokens()}, variant.adapter.get(), 0};
       variant.transformer->forward_layers({layer, layer + 1}, std::span(&slice, 1), pair_.kv,
                                           hidden.row_range(first, first + rows));
     }

@@ -69,7 +69,8 @@ void MixtureLook::read(std::span<const int32_t> context,
     TensorView hidden = hidden_.reshape(ops_.device(), ops_.activation_dtype(), std::ssize(tokens),
                                         transformer.config().d_model);
     transformer.embed(tokens, hidden);
-    BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some},
+    const auto answer_begin = static_cast<int32_t>(context.size());
+    BatchSlice slice{{0, static_cast<int32_t>(some.size()), 0, table.blocks(), some, answer_begin},
                      receiver_.adapter.get()};
     transformer.forward_to_kv({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
                               hidden);

@@ -16,9 +16,11 @@ namespace droidspeak {
 namespace {
 
 // Of a chunk's rows, of which the last `wanted` are among the `wanted_in_all`. A single one that is
-// wanted alone is summed in another order than one among others.
+// wanted alone is summed in another order than one among others, so one of several takes the row
+// before it along.
 int32_t output_rows(int32_t rows, int32_t wanted, int32_t wanted_in_all) {
-  if (wanted >= rows && wanted_in_all > 1) return BatchSlice::kAllRows;
+  if (wanted_in_all > 1 && wanted == 1 && rows > 1) return 2;
+  if (wanted_in_all > 1 && wanted >= rows) return BatchSlice::kAllRows;
   return std::max(0, wanted);
 }
 
@@ -164,8 +166,10 @@ std::optional<std::vector<int32_t>> PromptRunner::look(std::span<const int32_t> 
   if (end < transformer.max_positions() && table.reserve(kv_.pool(), end + 1)) {
     std::vector<int32_t> tokens(prompt.begin(), prompt.end());
     tokens.push_back(draft);
-    forward_rows(
-        tokens, end, scout, table, nullptr, [](int32_t, TensorView) {}, &look.mass());
+    const Adapter* adapter = job.receiver->adapter.get();
+    BatchSlice slice{{0, 1, end, table.blocks()}, adapter, 1, &look.mass()};
+    slice.activate_from(activation_in(adapter, tokens));
+    forward_one(*job.receiver, draft, slice);
   }
   return look.choose(job.plan.looked_at_tokens(context_tokens));
 }
@@ -215,11 +219,16 @@ TensorView PromptRunner::decode(const Variant& variant,
     throw Failure(ErrorCode::kExhausted,
                   fmt::format("K/V memory is full at {} tokens (raise --kv-memory)", position));
   }
+  return forward_one(variant, token, {{0, 1, position, table.blocks()}, variant.adapter.get()});
+}
+
+TensorView PromptRunner::forward_one(const Variant& variant,
+                                     int32_t token,
+                                     const BatchSlice& slice) {
   Transformer& transformer = *variant.transformer;
   TensorView hidden =
       hidden_.reshape(ops_.device(), ops_.activation_dtype(), 1, transformer.config().d_model);
   transformer.embed(std::span(&token, 1), hidden);
-  BatchSlice slice{{0, 1, position, table.blocks()}, variant.adapter.get()};
   transformer.forward_layers({0, transformer.config().num_layers}, std::span(&slice, 1), kv_,
                              hidden);
   return hidden;
@@ -261,7 +270,7 @@ double PromptRunner::ensure_cached(const Variant& variant,
         hidden_.reshape(ops_.device(), ops_.activation_dtype(), rows, transformer.config().d_model);
     transformer.embed(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
                       hidden);
-    BatchSlice slice{{0, rows, first, table.blocks()}, variant.adapter.get(), 0};
+    BatchSlice slice{{0, rows, first, table.blocks(), {}, total}, variant.adapter.get(), 0};
     slice.activate_from(active_from);
     int32_t done = 0;
     for (int32_t layer : writer.captured_layers()) {

@@ -103,6 +103,8 @@ class PromptRunner {
                     ContextReuse* reuse,
                     const Visit& visit,
                     const AttentionMass* mass = nullptr);
+  // Hidden row of one token of an answer.
+  TensorView forward_one(const Variant& variant, int32_t token, const BatchSlice& slice);
   // The tokens of the context that the prompt looks at, see look.h; nothing when a load has failed.
   std::optional<std::vector<int32_t>> look(std::span<const int32_t> prompt,
                                            int32_t context_tokens,

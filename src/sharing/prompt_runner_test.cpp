@@ -12,6 +12,7 @@
 #include "sharing/plan_books.h"
 #include "store/test_entries.h"
 #include "support/tiny_model.h"
+#include "support/watched_ops.h"
 
 namespace droidspeak {
 namespace {
@@ -33,7 +34,7 @@ class PromptRunning : public testing::Test {
   }
 
   PromptTimings prefill(const PromptJob& plan, int32_t chunk_tokens = 0) {
-    PromptRunner runner(*ops_, kv_, *store_, chunk_tokens);
+    PromptRunner runner(ops_, kv_, *store_, chunk_tokens);
     BlockTable table;
     num_rows_ = 0;
     return runner.partial_prefill(tokens_, plan, table, [&](int32_t first, TensorView hidden) {
@@ -43,7 +44,7 @@ class PromptRunning : public testing::Test {
   }
 
   double cache(const std::vector<int32_t>& layers) {
-    return PromptRunner(*ops_, kv_, *store_).ensure_cached(*models_.base(), tokens_, layers);
+    return PromptRunner(ops_, kv_, *store_).ensure_cached(*models_.base(), tokens_, layers);
   }
 
   static void expect_sums(const PromptTimings& timings) {
@@ -55,8 +56,8 @@ class PromptRunning : public testing::Test {
 
   TemporaryFolder folder_;
   std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<Ops> ops_ = make_cpu_ops(*device_, 1);
-  ModelFamily models_{*ops_,
+  WatchedOps ops_{*device_};
+  ModelFamily models_{ops_,
                       read_family_file(write_tiny_family(folder_.path() / "family")),
                       {.precision = Precision::kExact}};
   KvLayout layout_ = models_.config().kv_layout(DType::kF32);
@@ -74,7 +75,7 @@ TEST_F(PromptRunning, ReadsAContextOnceAndAgainForOtherInputs) {
   EXPECT_EQ(cache({}), 0);
   EXPECT_GT(cache({1}), 0) << "E was not there";
   EXPECT_EQ(cache({1}), 0);
-  PromptRunner runner(*ops_, kv_, *store_);
+  PromptRunner runner(ops_, kv_, *store_);
   EXPECT_EQ(runner.ensure_cached(*models_.base(), std::span(tokens_).first(kBlockTokens - 1), {1}),
             0)
       << "not a block";
@@ -116,6 +117,23 @@ TEST_F(PromptRunning, SaysWhatWasReusedAndHowLongThatTook) {
   EXPECT_EQ(num_rows_, 20);
 }
 
+// As the engine does, where a draft is decoded: other sums could choose other tokens.
+TEST_F(PromptRunning, LooksAlongADraftAsARowOfTheAnswer) {
+  cache({});
+  ops_.mass_slices.clear();
+  prefill(plan({0, 0, 0, 100}));
+  ASSERT_FALSE(ops_.mass_slices.empty());
+  const auto end = static_cast<int32_t>(tokens_.size());
+  int num_drafts = 0;
+  for (const SequenceSlice& slice : ops_.mass_slices) {
+    if (slice.first_position < end) continue;
+    ++num_drafts;
+    EXPECT_EQ(slice.num_rows, 1);
+    EXPECT_EQ(slice.num_prompt_rows(), 0);
+  }
+  EXPECT_EQ(num_drafts, models_.config().num_layers) << "one in each";
+}
+
 TEST_F(PromptRunning, NamesTheSlowestTier) {
   cache({1});
   store_.reset();
@@ -149,7 +167,7 @@ TEST_F(PromptRunning, ComputesEverythingWhenALoadFails) {
 
 TEST_F(PromptRunning, TooLittleMemoryIsSaid) {
   KvCache small(*device_, layout_, 2 * layout_.block_bytes());
-  PromptRunner runner(*ops_, small, *store_);
+  PromptRunner runner(ops_, small, *store_);
   auto refusal = [](auto run) -> std::string {
     try {
       run();
@@ -184,11 +202,11 @@ TEST_F(PromptRunning, LogitsThatAreNotFiniteAreRefused) {
   std::vector<float> values = {0, 3, 1, 2, 5, 1, 1, 1};
   device_->to_device(logits.view().data, values.data(), values.size() * sizeof(float));
   std::vector<int32_t> best(2);
-  greedy_tokens(*ops_, logits.view(), best);
+  greedy_tokens(ops_, logits.view(), best);
   EXPECT_EQ(best, (std::vector<int32_t>{1, 0}));
   values[6] = std::numeric_limits<float>::quiet_NaN();
   device_->to_device(logits.view().data, values.data(), values.size() * sizeof(float));
-  EXPECT_THROW(greedy_tokens(*ops_, logits.view(), best), Failure);
+  EXPECT_THROW(greedy_tokens(ops_, logits.view(), best), Failure);
 }
 
 std::string why_unused_of(const PlanBooks& books, const ModelFamily& models) {
@@ -209,10 +227,10 @@ TEST_F(PromptRunning, BooksThatAreNotUsedSayWhy) {
   book.num_layers = 4;
   save_plan_book(folder_.path() / "book.json", book);
   file.plan_books = {folder_.path() / "book.json"};
-  PlanBooks books(*ops_, models_.config(), file);
+  PlanBooks books(ops_, models_.config(), file);
   EXPECT_EQ(why_unused_of(books, models_), "");
   auto loaded = [&](const std::vector<std::string>& only) {
-    return ModelFamily(*ops_, models_.file(), {.precision = Precision::kExact}, only);
+    return ModelFamily(ops_, models_.file(), {.precision = Precision::kExact}, only);
   };
   EXPECT_THAT(why_unused_of(books, loaded({"base", "beta"})),
               HasSubstr("book.json: \"alpha\" is not loaded"));
@@ -227,7 +245,7 @@ TEST_F(PromptRunning, BooksThatAreNotUsedSayWhy) {
 TEST_F(PromptRunning, AnActivatedAdapterTakesAllOfItsBase) {
   write_tiny_adapter(folder_.path() / "hot", {}, {.seed = 7, .invocation = {1, 2}});
   models_.add_adapter("hot", folder_.path() / "hot");
-  PlanBooks books(*ops_, models_.config(), models_.file());
+  PlanBooks books(ops_, models_.config(), models_.file());
   auto shown = [&](const std::string& plan, const std::string& sender,
                    const std::string& receiver) -> std::string {
     try {

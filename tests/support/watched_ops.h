@@ -1,5 +1,5 @@
-// Operations of the CPU that note what they are asked for: how many rows attention sees, which rows
-// are corrected together, what is queued to be repeated.
+// Operations of the CPU that note what they are asked for: how many rows attention sees, of which
+// slices its mass is added up, which rows are corrected together, what is queued to be repeated.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@ class WatchedOps final : public ForwardingOps {
   explicit WatchedOps(Device& device) : WatchedOps(make_cpu_ops(device, 1)) {}
 
   std::vector<int64_t> attention_rows;                              // of each call
+  std::vector<SequenceSlice> mass_slices;                           // of each call
   std::vector<std::vector<std::pair<int64_t, int64_t>>> lora_rows;  // of each call, its ranges
   int num_repeats = 0;
   int num_linear = 0;
@@ -52,6 +53,16 @@ class WatchedOps final : public ForwardingOps {
                  TensorView out) override {
     attention_rows.push_back(out.rows);
     ForwardingOps::attention(qkv, options, slices, kv, out);
+  }
+
+  void add_attention_mass(TensorView qkv,
+                          const AttentionOptions& options,
+                          std::span<const SequenceSlice> slices,
+                          size_t which,
+                          const KvLayerView& kv,
+                          TensorView sums) override {
+    mass_slices.push_back(slices[which]);
+    ForwardingOps::add_attention_mass(qkv, options, slices, which, kv, sums);
   }
 
   void repeat(const std::function<void()>& queue) override {

@@ -33,8 +33,16 @@ class Attention {
     for (const SequenceSlice& slice : slices) {
       const int32_t num_prompt_rows = slice.num_prompt_rows();
       add_prefill(slice, num_prompt_rows);
-      for (int32_t row = num_prompt_rows; row < slice.num_rows; ++row) add_decode(slice, row);
+      for (int32_t row = num_prompt_rows; row < slice.num_rows; ++row) {
+        add_decode(slice, row);
+        if (partial_bytes() >= context_.most_partial_bytes) run_tasks();
+      }
     }
+    run_tasks();
+  }
+
+ private:
+  void run_tasks() {
     std::stable_sort(tasks_.begin(), tasks_.end(),
                      [](const Task& a, const Task& b) { return a.cost > b.cost; });
     const size_t score_bytes =
@@ -42,9 +50,7 @@ class Attention {
     context_.scratch.reserve_per_thread(
         has_prefill_ ? std::max(score_bytes, context_.kernels.prefill_scratch_bytes(problem_))
                      : score_bytes);
-    const auto partial_bytes =
-        static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
-    partials_ = reinterpret_cast<float*>(context_.scratch.shared(partial_bytes));
+    partials_ = reinterpret_cast<float*>(context_.scratch.shared(partial_bytes()));
     context_.pool.for_each(std::ssize(tasks_), 1, [this](int64_t begin, int64_t end, int thread) {
       for (int64_t i = begin; i < end; ++i) run_task(tasks_[static_cast<size_t>(i)], thread);
     });
@@ -53,12 +59,20 @@ class Attention {
                              for (int64_t i = begin; i < end; ++i)
                                run_merge(merges_[static_cast<size_t>(i)]);
                            });
+    tasks_.clear();
+    merges_.clear();
+    num_partials_ = 0;
+    has_prefill_ = false;
   }
 
- private:
   // Of one task: all heads.
   int64_t partial_floats() const {
     return problem_.options.num_heads * partial_stride(problem_.kv.head_dim);
+  }
+
+  // Of all tasks so far.
+  size_t partial_bytes() const {
+    return static_cast<size_t>(num_partials_ * partial_floats()) * sizeof(float);
   }
 
   // So many merges that another thread is worth waking for half of them.

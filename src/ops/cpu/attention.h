@@ -14,6 +14,9 @@ struct AttentionContext {
   const Kernels& kernels;
   ThreadPool& pool;
   Scratch& scratch;
+  // When the partial results of rows that are split along the keys have come to this, they are
+  // merged before more rows begin: a long answer that is read again has many.
+  size_t most_partial_bytes = size_t{64} << 20;
 };
 
 void attend(const AttentionContext& context,

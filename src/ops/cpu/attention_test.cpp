@@ -1,3 +1,5 @@
+#include "ops/cpu/attention.h"
+
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -347,6 +349,37 @@ TEST_F(AttentionTest, RowsOfAnAnswerEqualDecodedOnesToTheBit) {
       const SequenceSlice together{0, 300, 0, batch.blocks[0], {}, 200};
       EXPECT_EQ(batch.run(*named.ops, {&together, 1}), apart);
     }
+  }
+}
+
+TEST_F(AttentionTest, PartialResultsAreMergedBeforeTheyAreTooMany) {
+  const AttentionCase c{6, 2, 64, 0.125f};
+  Batch batch(*this, c, DType::kF16, {{0, 300}, {150, 1}});
+  batch.slices[0].answer_begin = 100;
+  for (InstructionSet set : available_instruction_sets()) {
+    SCOPED_TRACE(name_of(set));
+    const Kernels kernels(set);
+    ThreadPool pool(2);
+    auto run = [&](size_t most_partial_bytes) {
+      Scratch scratch(*device_, 2);
+      Floats out(static_cast<size_t>(batch.num_rows * 6 * 64), 0.0f);
+      attend({.kernels = kernels,
+              .pool = pool,
+              .scratch = scratch,
+              .most_partial_bytes = most_partial_bytes},
+             {.qkv = view_of(batch.qkv, batch.num_rows, batch.columns),
+              .out = view_of(out, batch.num_rows, 6 * 64),
+              .options = c.options(),
+              .kv = batch.kv.view()},
+             batch.slices);
+      return std::pair(out, scratch.shared_bytes());
+    };
+    const size_t of_a_row = size_t{5} * 6 * partial_stride(64) * sizeof(float);  // at most
+    const auto [together, all_bytes] = run(size_t{1} << 30);
+    EXPECT_GT(all_bytes, 200 * of_a_row / 2);
+    const auto [apart, some_bytes] = run(10 * of_a_row);
+    EXPECT_LE(some_bytes, 11 * of_a_row);
+    EXPECT_EQ(apart, together);
   }
 }
 

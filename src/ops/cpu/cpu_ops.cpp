@@ -161,7 +161,8 @@ class CpuOps final : public Ops {
                  TensorView out) override {
     check_attention(qkv, options, kv, out);
     check_slices(slices, qkv.rows);
-    attend({kernels_, pool_, scratch_}, {qkv, out, options, kv}, slices);
+    attend({.kernels = kernels_, .pool = pool_, .scratch = scratch_}, {qkv, out, options, kv},
+           slices);
   }
 
   void add_attention_mass(TensorView qkv,

@@ -16,6 +16,8 @@ class Scratch {
   // At least `bytes`, 64-byte aligned; content undefined. Before the threads start.
   std::byte* shared(size_t bytes) { return grow(shared_, bytes); }
 
+  size_t shared_bytes() const { return shared_.bytes(); }
+
   // The same for every thread.
   void reserve_per_thread(size_t bytes) {
     for (Buffer& buffer : threads_) grow(buffer, bytes);
