@@ -109,7 +109,7 @@ TEST(ResponsesRequest, TakesWhatAsksForNothingElse) {
   EXPECT_EQ(param(input + R"("max_output_tokens":5,"max_new_tokens":5)"), "accepted");
   EXPECT_EQ(param(input + R"("chat_template_kwargs":[],"enable_thinking":false)"), "accepted");
   for (const char* field :
-       {R"("reasoning":{"effort":"none"})", R"("reasoning":{"enabled":false})",
+       {R"("reasoning":{"effort":"none","x":"y"})", R"("reasoning":{"enabled":false})",
         R"("reasoning_effort":"none")", R"("thinking":false)", R"("enable_thinking":false)"}) {
     auto request =
         parse_responses_request(R"({"model":"m","input":"x",)" + std::string(field) + "}");

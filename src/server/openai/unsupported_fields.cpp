@@ -60,16 +60,19 @@ void reject_other_sampling(Fields& fields) {
   reject_other_than_one(fields, {"length_penalty", "repeat_penalty", "typical_p"});
 }
 
-// {"enabled": false} or {"effort": "none"}, and nothing else that is a wish.
-bool is_without_reasoning(const std::optional<JsonValue>& reasoning) {
+// {"enabled": false} or {"effort": "none"}
+bool says_no_reasoning(const std::optional<JsonValue>& reasoning) {
   if (!reasoning || !reasoning->is(JsonKind::kObject)) return false;
-  bool is_without = false;
-  for (const auto& [name, value] : reasoning->members()) {
+  return is_false(reasoning->find("enabled")) || is_text(reasoning->find("effort"), "none");
+}
+
+// Beside them.
+bool has_other_wish(const JsonValue& reasoning) {
+  for (const auto& [name, value] : reasoning.members()) {
     const bool is_none = name == "effort" && is_text(value, "none");
-    if (!is_none && !asks_for_nothing(value)) return false;
-    is_without = is_without || is_none || (name == "enabled" && is_false(value));
+    if (!is_none && !asks_for_nothing(value)) return true;
   }
-  return is_without;
+  return false;
 }
 
 void reject_thinking(Fields& fields) {
@@ -150,12 +153,14 @@ void reject_other_limits(Fields& fields, const std::string& right) {
 }
 
 void reject_reasoning(Fields& fields) {
-  if (!is_without_reasoning(fields.find("reasoning"))) reject_unsupported(fields, {"reasoning"});
+  const auto reasoning = fields.find("reasoning");
+  if (says_no_reasoning(reasoning) && !has_other_wish(*reasoning)) return;
+  reject_unsupported(fields, {"reasoning"});
 }
 
 std::string field_without_thoughts(const Fields& fields) {
   if (is_text(fields.find("reasoning_effort"), "none")) return "reasoning_effort";
-  if (is_without_reasoning(fields.find("reasoning"))) return "reasoning";
+  if (says_no_reasoning(fields.find("reasoning"))) return "reasoning";
   return is_false(fields.find("thinking")) ? "thinking" : "";
 }
 
