@@ -148,7 +148,7 @@ TEST(Batch, TeachesThePrefillCostOnlyWhenAllItsRowsArePrefill) {
   std::vector<Step::Work> decodes;
   for (auto& sequence : decoding) decodes.push_back(work_of(*sequence, 1));
   EXPECT_FALSE(teaches(decodes)) << "64 rows, none of them of a prompt";
-  SequencePtr preempted = make_sequence(80, 64, 20);
+  auto preempted = make_sequence(80, 64, 20);
   preempted->tokens.resize(80, 2);
   EXPECT_TRUE(teaches({work_of(*preempted, 64)})) << "its prompt is read again";
   EXPECT_FALSE(teaches({work_of(*preempted, 80)})) << "with its answer";

@@ -1,8 +1,9 @@
-// A server in a process of its own that is killed, stopped and continued while it is read from,
-// over TCP and over shared memory.
+// A server, or a client, in a process of its own that is killed, stopped and continued while it is
+// read from, or reads, over TCP and over shared memory.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ using Status = PeerReadStatus;
 
 constexpr size_t kEntryBytes = 50000;
 constexpr size_t kNumEntries = 400;
-constexpr auto kSays = "DROIDSPEAK_TEST_PEER_SAYS";  // descriptor for the child's address
+constexpr auto kSays = "DROIDSPEAK_TEST_PEER_SAYS";    // descriptor for the child's address
+constexpr auto kReads = "DROIDSPEAK_TEST_PEER_READS";  // address of whom the child reads from
 
 // The child's part: not a test, run by ServerProcess.
 TEST(PeerProcess, DISABLED_ServesUntilKilled) {
@@ -35,27 +37,30 @@ TEST(PeerProcess, DISABLED_ServesUntilKilled) {
   while (true) pause();
 }
 
-class ServerProcess {
+// Likewise, run by ClientProcess.
+TEST(PeerProcess, DISABLED_ReadsUntilKilled) {
+  PeerClient client(patient_options(kSecret));
+  while (true) read_and_wait(client, {std::getenv(kReads), test_items(kNumEntries, kEntryBytes)});
+}
+
+// Runs a disabled test of this program.
+class Child {
  public:
-  ServerProcess() {
-    int pipe_ends[2];
-    check(pipe(pipe_ends) == 0, "a pipe");
-    setenv(kSays, std::to_string(pipe_ends[1]).c_str(), 1);
+  explicit Child(const std::string& test) {
     std::string self = std::filesystem::read_symlink("/proc/self/exe");
     std::vector<std::string> words = {self, "--gtest_also_run_disabled_tests", "--gtest_brief=1",
-                                      "--gtest_filter=PeerProcess.DISABLED_ServesUntilKilled"};
+                                      "--gtest_filter=PeerProcess.DISABLED_" + test};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     check(posix_spawn(&pid_, self.c_str(), nullptr, nullptr, arguments.data(), environ) == 0,
           "a process");
-    ::close(pipe_ends[1]);
-    char letter = 0;
-    while (read(pipe_ends[0], &letter, 1) == 1 && letter != '\n') address_ += letter;
-    ::close(pipe_ends[0]);
   }
 
-  ~ServerProcess() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  ~Child() { end(); }
 
   void signal(int number) const { ::kill(pid_, number); }
 
@@ -66,11 +71,47 @@ class ServerProcess {
     pid_ = 0;
   }
 
+ private:
+  pid_t pid_ = 0;
+};
+
+class ServerProcess {
+ public:
+  ServerProcess() {
+    int pipe_ends[2];
+    check(pipe(pipe_ends) == 0, "a pipe");
+    setenv(kSays, std::to_string(pipe_ends[1]).c_str(), 1);
+    child_.emplace("ServesUntilKilled");
+    ::close(pipe_ends[1]);
+    char letter = 0;
+    while (read(pipe_ends[0], &letter, 1) == 1 && letter != '\n') address_ += letter;
+    ::close(pipe_ends[0]);
+  }
+
+  void signal(int number) const { child_->signal(number); }
+
+  void end() { child_->end(); }
+
   const std::string& address() const { return address_; }
 
  private:
-  pid_t pid_ = 0;
+  std::optional<Child> child_;
   std::string address_;
+};
+
+class ClientProcess {
+ public:
+  explicit ClientProcess(const std::string& server) {
+    setenv(kReads, server.c_str(), 1);
+    child_.emplace("ReadsUntilKilled");
+  }
+
+  void signal(int number) const { child_->signal(number); }
+
+  void end() { child_->end(); }
+
+ private:
+  std::optional<Child> child_;
 };
 
 class PeerProcesses : public testing::TestWithParam<const char*> {
@@ -168,6 +209,40 @@ TEST_P(PeerProcesses, AClientOfAStoppedServerCanGo) {
                 sink);
   }
   EXPECT_EQ(sink->num_done(), kNumEntries);
+}
+
+// When a reply could not be sent to its end, UCX keeps the connection and would write to it; then
+// it ends.
+TEST_P(PeerProcesses, AClientThatStopsAndIsKilledCostsOthersNothing) {
+  for (const char* name : {"UCX_TCP_SNDBUF", "UCX_TCP_RCVBUF"}) setenv(name, "64k", 1);
+  PeerServer server(
+      {.listen = "127.0.0.1:0", .secret = kSecret, .stall = std::chrono::milliseconds(300)},
+      test_source(std::vector<size_t>(kNumEntries, kEntryBytes)));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ClientProcess client(server.address());
+    const uint64_t bytes = server.counters().bytes;
+    wait_until([&] { return server.counters().bytes > bytes; });
+    client.signal(SIGSTOP);
+    wait_until([&] { return server.counters().stalled >= i && server.counters().clients == 0; });
+    client.end();
+    PeerClient other(patient_options(kSecret));
+    expect_all_here(read_and_wait(other, {server.address(), test_items(9, kEntryBytes)}));
+  }
+  for (const char* name : {"UCX_TCP_SNDBUF", "UCX_TCP_RCVBUF"}) unsetenv(name);
+}
+
+TEST_P(PeerProcesses, AClientThatIsKilledCostsOthersNothing) {
+  PeerServer server({.listen = "127.0.0.1:0", .secret = kSecret},
+                    test_source(std::vector<size_t>(kNumEntries, kEntryBytes)));
+  for (int i = 0; i < 10; ++i) {
+    ClientProcess client(server.address());
+    const uint64_t bytes = server.counters().bytes;
+    wait_until([&] { return server.counters().bytes > bytes; });
+    client.end();
+    wait_until([&] { return server.counters().clients == 0; });
+  }
+  PeerClient other(patient_options(kSecret));
+  expect_all_here(read_and_wait(other, {server.address(), test_items(9, kEntryBytes)}));
 }
 
 TEST_P(PeerProcesses, AServerThatIsStoppedBeforeItIsMetIsLost) {

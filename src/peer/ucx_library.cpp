@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/error.h"
+#include "peer/ucx_events.h"
 
 namespace droidspeak {
 namespace {
@@ -44,6 +46,7 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 UcxLibrary UcxLibrary::load() {
+  check(ucx_asks_us_for_events(), "the program exports epoll_wait()");
   set_defaults();
   void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "peer/ucx_events.h"
 
 namespace droidspeak {
 
@@ -282,7 +283,11 @@ void UcxWorker::close(ucp_ep_h endpoint) {
 bool UcxWorker::progress() {
   constexpr int kRounds = 32;  // then the caller has its turn
   bool happened = false;
-  for (int i = 0; i < kRounds && ucx_.worker_progress(worker_) != 0; ++i) happened = true;
+  for (int i = 0; i < kRounds; ++i) {
+    const bool did_something = ucx_.worker_progress(worker_) != 0;
+    if (!take_left_out_events() && !did_something) break;
+    happened = true;
+  }
   return happened;
 }
 

@@ -1,0 +1,17 @@
+// UCX 1.13 to 1.16 takes a connection's news from epoll_wait() and calls first what reads from it,
+// then what writes to it. Where a connection that was closed with something unsent comes to its
+// end, reading frees it, and writing goes where freed memory says: the process ends, when a client
+// goes in the middle of a reply. So UCX is told of one thing at a time: this module has an
+// epoll_wait() of its own, which comes before the C library's in a program that exports it.
+#pragma once
+
+namespace droidspeak {
+
+// False where UCX would call another epoll_wait(): the program was linked without exporting it.
+bool ucx_asks_us_for_events();
+
+// Whether something was left out since the last call of this thread, so that UCX must be asked to
+// go on even where it did nothing.
+bool take_left_out_events();
+
+}  // namespace droidspeak
