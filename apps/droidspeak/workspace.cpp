@@ -177,7 +177,7 @@ Workspace::Workspace(const CommonOptions& options,
 }
 
 std::vector<int32_t> Workspace::tokenize_raw(const std::string& text) const {
-  return as_prompt(*tokenizer, tokenizer->encode(text, SpecialTokens::kParse));
+  return with_begin(*tokenizer, tokenizer->encode(text, SpecialTokens::kParse));
 }
 
 void Workspace::check_length(size_t prompt_tokens, int64_t new_tokens) const {

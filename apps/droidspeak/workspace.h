@@ -69,7 +69,7 @@ class Workspace {
 
   std::unique_ptr<PlanBooks> books;  // null: left alone
 
-  // Ids of a raw text, with BOS and an end token where the model wants them.
+  // Ids of a raw text, with BOS where the model wants it. It may go on, so nothing ends it.
   std::vector<int32_t> tokenize_raw(const std::string& text) const;
   // Throws Failure when the prompt plus `new_tokens` exceed the model's context.
   void check_length(size_t prompt_tokens, int64_t new_tokens) const;

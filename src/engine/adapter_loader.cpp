@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "model/family_tokenizer.h"
-
 namespace droidspeak {
 namespace {
 
@@ -33,21 +31,24 @@ Result<std::shared_ptr<const AdapterFiles>> try_to_read(const ReadAdapter& read,
 }
 
 // Held to the same as at the start.
-Result<void> check_tokenizer(const std::filesystem::path& base, const AdapterPath& path) {
+Result<void> check_tokenizer(BaseTokenizer& base, const AdapterPath& path) {
   try {
-    BaseTokenizer tokenizer(base);
-    for (const std::string& difference : tokenizer.require_fit(path))
+    for (const std::string& difference : base.require_fit(path))
       spdlog::warn("{}: {}", path.path.string(), difference);
     return {};
   } catch (const Failure& failure) {
     return failure.error();
+  } catch (const std::exception& exception) {
+    return Error{ErrorCode::kInternal, fmt::format("{}: {}", path.path.string(), exception.what())};
   }
 }
 
 }  // namespace
 
 AdapterLoader::AdapterLoader(Options options)
-    : options_(std::move(options)), readers_(options_.patience) {}
+    : options_(std::move(options)),
+      state_(std::make_shared<State>(options_.registry.base_path())),
+      readers_(options_.patience) {}
 
 AdapterLoader::~AdapterLoader() {
   MutexLock lock(state_->mutex);
@@ -105,12 +106,10 @@ Result<AdapterLoader::Files> AdapterLoader::read(const AdapterPath& path) {
 
   auto slot = std::make_shared<Slot>();
   readers_.start([slot, state = state_, path, base = options_.base, precision = options_.precision,
-                  base_path = options_.registry.base_path(),
                   read = options_.read ? options_.read : read_from_disk] {
     Result<Files> files = try_to_read(read, path, base, precision);
     if (files) {
-      MutexLock one_by_one(state->comparing);  // tokenizers are large
-      if (Result<void> fits = check_tokenizer(base_path, path); !fits) files = fits.error();
+      if (Result<void> fits = check_tokenizer(state->tokenizer, path); !fits) files = fits.error();
     }
     MutexLock lock(state->mutex);
     slot->files = std::move(files);

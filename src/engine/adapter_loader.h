@@ -11,6 +11,7 @@
 #include "engine/adapter_registry.h"
 #include "engine/inbox.h"
 #include "model/adapter_files.h"
+#include "model/family_tokenizer.h"
 #include "sharing/transfer_threads.h"
 
 namespace droidspeak {
@@ -52,14 +53,16 @@ class AdapterLoader {
 
   // Shared with reads that are left behind.
   struct State {
-    Mutex comparing;
+    explicit State(const std::filesystem::path& base) : tokenizer(base) {}
+
+    BaseTokenizer tokenizer;
     Mutex mutex;
     Condition changed;
     int num_loads GUARDED_BY(mutex) = 0;
     bool is_stopped GUARDED_BY(mutex) = false;
   };
 
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  const std::shared_ptr<State> state_;
   TransferThreads readers_;
 };
 

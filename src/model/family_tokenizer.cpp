@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -39,6 +40,12 @@ std::optional<TokenizerDefinition> read_adapter(const AdapterPath& adapter) {
   return read_tokenizer_definition(adapter.path, read);
 }
 
+// A stranger's token, for a line of the log.
+std::string quoted(const std::string& token) {
+  using Json = nlohmann::json;
+  return Json(token).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::optional<int64_t> id_in(const TokenizerDefinition& definition, const std::string& token) {
   for (const auto* ids : {&definition.ids, &definition.unused}) {
     if (auto found = ids->find(token); found != ids->end()) return found->second;
@@ -51,7 +58,8 @@ std::optional<std::string> id_difference(const TokenizerDefinition& base,
   for (const auto& [token, id] : base.ids) {
     const auto found = id_in(variant, token);
     if (found && *found != id)
-      return fmt::format("vocabulary: token \"{}\" is {} where the base has {}", token, *found, id);
+      return fmt::format("vocabulary: token {} is {} where the base has {}", quoted(token), *found,
+                         id);
   }
   return std::nullopt;
 }
@@ -61,14 +69,14 @@ std::optional<std::string> vocabulary_difference(const TokenizerDefinition& base
   if (auto other_id = id_difference(base, variant)) return other_id;
   for (const auto& [token, id] : base.ids) {
     if (!id_in(variant, token))
-      return fmt::format("vocabulary: token \"{}\" ({}) is missing", token, id);
+      return fmt::format("vocabulary: token {} ({}) is missing", quoted(token), id);
   }
   for (const auto& [token, id] : variant.ids) {
     const auto expected = id_in(base, token);
     if (!expected)
-      return fmt::format("vocabulary: token \"{}\" ({}) is not in the base", token, id);
+      return fmt::format("vocabulary: token {} ({}) is not in the base", quoted(token), id);
     if (*expected != id)
-      return fmt::format("vocabulary: token \"{}\" is {} where the base has {}", token, id,
+      return fmt::format("vocabulary: token {} is {} where the base has {}", quoted(token), id,
                          *expected);
   }
   return std::nullopt;
@@ -94,7 +102,7 @@ std::optional<std::string> merge_difference(const TokenizerDefinition& base,
   auto [left, right] = std::ranges::mismatch(base.merges, variant.merges);
   if (left == base.merges.end() && right == variant.merges.end()) return std::nullopt;
   auto text = [](const auto& place, const std::vector<std::string>& merges) {
-    return place == merges.end() ? "none" : "\"" + *place + "\"";
+    return place == merges.end() ? "none" : quoted(*place);
   };
   return fmt::format("merges: number {} is {} where the base has {}", left - base.merges.begin(),
                      text(right, variant.merges), text(left, base.merges));
@@ -130,7 +138,7 @@ std::string describe_rule(const std::string& name,
 
 std::optional<std::string> added_difference(const TokenizerDefinition& base,
                                             const TokenizerDefinition& variant) {
-  auto name = [](const std::string& token) { return fmt::format("added token \"{}\"", token); };
+  auto name = [](const std::string& token) { return fmt::format("added token {}", quoted(token)); };
   for (const auto& [token, expected] : base.added) {
     auto found = variant.added.find(token);
     const std::string actual = found == variant.added.end() ? "none" : found->second;
@@ -172,15 +180,18 @@ bool has_tokenizer(const std::filesystem::path& checkpoint) {
 }
 
 const TokenizerDefinition* BaseTokenizer::definition() {
+  MutexLock lock(mutex_);
   if (!is_read_) definition_ = read_checkpoint(base_);
   is_read_ = true;
   return definition_ ? &*definition_ : nullptr;
 }
 
 std::string BaseTokenizer::mismatch_of(const std::filesystem::path& variant) {
-  if (!has_tokenizer(variant) || definition() == nullptr) return "";
+  if (!has_tokenizer(variant)) return "";
+  const TokenizerDefinition* base = definition();
+  if (base == nullptr) return "";
   const auto actual = read_checkpoint(variant);
-  return actual ? differences_between(*definition_, *actual) : "";
+  return actual ? differences_between(*base, *actual) : "";
 }
 
 AdapterTokenizer BaseTokenizer::compare(const AdapterPath& adapter) {
@@ -190,9 +201,10 @@ AdapterTokenizer BaseTokenizer::compare(const AdapterPath& adapter) {
   } catch (const Failure& failure) {
     return {"", {fmt::format("its tokenizer could not be compared: {}", failure.what())}};
   }
-  if (!actual || definition() == nullptr) return {};
-  if (auto mismatch = id_difference(*definition_, *actual)) return {*mismatch, {}};
-  const std::string others = differences_between(*definition_, *actual);
+  const TokenizerDefinition* base = actual ? definition() : nullptr;
+  if (base == nullptr) return {};
+  if (auto mismatch = id_difference(*base, *actual)) return {*mismatch, {}};
+  const std::string others = differences_between(*base, *actual);
   if (others.empty()) return {};
   return {"", {fmt::format("its tokenizer differs: {}; the base's is used", others)}};
 }

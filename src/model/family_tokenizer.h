@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "model/adapter_path.h"
 #include "model/tokenizer_definition.h"
 
@@ -22,7 +23,7 @@ struct AdapterTokenizer {
 };
 
 // That of the base. Its files are read once, when the first variant is found to bring one. Paths
-// are those of GGUF files or Hugging Face folders.
+// are those of GGUF files or Hugging Face folders. For any thread.
 class BaseTokenizer {
  public:
   explicit BaseTokenizer(std::filesystem::path base) : base_(std::move(base)) {}
@@ -43,8 +44,9 @@ class BaseTokenizer {
   const TokenizerDefinition* definition();  // null: it brings none
 
   const std::filesystem::path base_;
-  bool is_read_ = false;
-  std::optional<TokenizerDefinition> definition_;
+  Mutex mutex_;
+  bool is_read_ GUARDED_BY(mutex_) = false;
+  std::optional<TokenizerDefinition> definition_ GUARDED_BY(mutex_);  // stays as it was read
 };
 
 }  // namespace droidspeak

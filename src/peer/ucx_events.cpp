@@ -8,23 +8,21 @@
 
 namespace {
 
-thread_local bool is_writings_turn = false;
+thread_local bool is_one_at_a_time = false;
 thread_local bool has_left_out = false;
 
 }  // namespace
 
-// Of a socket that can be read and written one or the other, in turns: what is left out is told the
-// next time, as long as it is so.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int max_events, int timeout) {
   const int count = epoll_pwait(epoll, events, max_events, timeout, nullptr);
+  if (!is_one_at_a_time) return count;
   constexpr uint32_t kBoth = EPOLLIN | EPOLLOUT;
   for (int i = 0; i < count; ++i) {
     const uint32_t known = events[i].events;
     if ((known & kBoth) != kBoth) continue;
-    events[i].events = known & ~uint32_t{is_writings_turn ? EPOLLIN : EPOLLOUT};
+    events[i].events = known & ~uint32_t{EPOLLOUT};
     has_left_out = true;
   }
-  is_writings_turn = !is_writings_turn;
   return count;
 }
 
@@ -34,7 +32,16 @@ bool ucx_asks_us_for_events() {
   return dlsym(RTLD_DEFAULT, "epoll_wait") == reinterpret_cast<void*>(&epoll_wait);
 }
 
-bool take_left_out_events() {
+OneThingAtATime::OneThingAtATime() {
+  is_one_at_a_time = true;
+  has_left_out = false;
+}
+
+OneThingAtATime::~OneThingAtATime() {
+  is_one_at_a_time = false;
+}
+
+bool OneThingAtATime::take_left_out() {
   return std::exchange(has_left_out, false);
 }
 

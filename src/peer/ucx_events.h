@@ -10,8 +10,19 @@ namespace droidspeak {
 // False where UCX would call another epoll_wait(): the program was linked without exporting it.
 bool ucx_asks_us_for_events();
 
-// Whether something was left out since the last call of this thread, so that UCX must be asked to
-// go on even where it did nothing.
-bool take_left_out_events();
+// While it lives, this thread's epoll_wait() says of what can be read and written only the former.
+// The latter is said when there is nothing to read: before, UCX would write to connections that
+// were reset, and count that twice.
+class OneThingAtATime {
+ public:
+  OneThingAtATime();
+  ~OneThingAtATime();
+  OneThingAtATime(const OneThingAtATime&) = delete;
+  OneThingAtATime& operator=(const OneThingAtATime&) = delete;
+
+  // Whether something was left out since the last call, so that UCX must be asked to go on even
+  // where it did nothing.
+  bool take_left_out();
+};
 
 }  // namespace droidspeak

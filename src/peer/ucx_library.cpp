@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "peer/ucx_events.h"
 
@@ -46,7 +45,11 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 UcxLibrary UcxLibrary::load() {
-  check(ucx_asks_us_for_events(), "the program exports epoll_wait()");
+  if (!ucx_asks_us_for_events()) {
+    throw Failure(ErrorCode::kUnavailable,
+                  "UCX: this program was linked without exporting epoll_wait(), which peers need "
+                  "(src/peer/ucx_events.h)");
+  }
   set_defaults();
   void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

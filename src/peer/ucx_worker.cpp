@@ -283,9 +283,10 @@ void UcxWorker::close(ucp_ep_h endpoint) {
 bool UcxWorker::progress() {
   constexpr int kRounds = 32;  // then the caller has its turn
   bool happened = false;
+  OneThingAtATime events;
   for (int i = 0; i < kRounds; ++i) {
     const bool did_something = ucx_.worker_progress(worker_) != 0;
-    if (!take_left_out_events() && !did_something) break;
+    if (!events.take_left_out() && !did_something) break;
     happened = true;
   }
   return happened;

@@ -189,7 +189,8 @@ void reject_what_needs_more(Fields& fields) {
   if (auto reasoning = fields.object("reasoning")) {
     const auto effort = reasoning->find("effort");
     const bool is_none = effort && effort->is(JsonKind::kString) && effort->string() == "none";
-    if (!is_none) reject_unsupported(*reasoning, {"effort"});
+    is_none ? reject_unsupported(*reasoning, {"enabled"})
+            : reject_unsupported(*reasoning, {"effort"});
     reject_unsupported(*reasoning, {"summary", "generate_summary"});
   }
   accept_only(fields, "service_tier", {"auto", "default"});
