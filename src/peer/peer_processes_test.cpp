@@ -219,9 +219,17 @@ TEST_P(PeerProcesses, AClientOfAStoppedServerCanGo) {
   EXPECT_EQ(sink->num_done(), kNumEntries);
 }
 
+// Over TCP only, UCX's own choice where it has to notice that the other side is gone.
+class ClientProcesses : public PeerProcesses {};
+
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         ClientProcesses,
+                         testing::Values("tcp"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
 // When a reply could not be sent to its end, UCX keeps the connection and would write to it; then
 // it ends.
-TEST_P(PeerProcesses, AClientThatStopsAndIsKilledCostsOthersNothing) {
+TEST_P(ClientProcesses, ThatStopAndAreKilledCostOthersNothing) {
   for (const char* name : {"UCX_TCP_SNDBUF", "UCX_TCP_RCVBUF"}) setenv(name, "64k", 1);
   PeerServer server(
       {.listen = "127.0.0.1:0", .secret = kSecret, .stall = std::chrono::milliseconds(300)},
@@ -248,7 +256,7 @@ TEST_P(PeerProcesses, AClientThatStopsAndIsKilledCostsOthersNothing) {
   for (const char* name : {"UCX_TCP_SNDBUF", "UCX_TCP_RCVBUF"}) unsetenv(name);
 }
 
-TEST_P(PeerProcesses, AClientThatIsKilledCostsOthersNothing) {
+TEST_P(ClientProcesses, ThatAreKilledCostOthersNothing) {
   PeerServer server({.listen = "127.0.0.1:0", .secret = kSecret},
                     test_source(std::vector<size_t>(kNumEntries, kEntryBytes)));
   for (int i = 0; i < 10; ++i) {
