@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "formats/gguf.h"
 
@@ -38,6 +39,15 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model
   TemporaryFolder folder;
   std::filesystem::copy_file(model, folder.path() / "tokenizer.model");
   return load_hf_tokenizer(folder.path());
+}
+
+std::string failure_in(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "no failure";
 }
 
 }  // namespace droidspeak

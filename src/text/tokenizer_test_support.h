@@ -1,7 +1,8 @@
-// What the tokenizer tests share: reading the test data.
+// What the tokenizer tests share: reading the test data, and what failures say.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,5 +26,8 @@ std::vector<int32_t> read_token_list(const std::filesystem::path& path);
 std::unique_ptr<Tokenizer> load_packed_gguf(const std::string& name);
 // From a SentencePiece model under another name than tokenizer.model.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model);
+
+// What the Failure says that `action` throws, or "no failure".
+std::string failure_in(const std::function<void()>& action);
 
 }  // namespace droidspeak

@@ -120,6 +120,7 @@ TEST(ResponsesRequest, TakesWhatAsksForNothingElse) {
 
 TEST(ResponsesRequest, IsRefusedByTheNameOfWhatIsWrong) {
   std::string input = R"("input":"x",)";
+  EXPECT_EQ(param(input + R"("reasoning":{"effort":"none","enabled":true})"), "reasoning.enabled");
   EXPECT_EQ(param(R"("temperature":1)"), "input");
   EXPECT_EQ(param(R"("input":7)"), "input");
   EXPECT_EQ(param(R"("input":[])"), "input");

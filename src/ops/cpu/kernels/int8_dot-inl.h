@@ -93,24 +93,8 @@ struct QuadU8 {
 
  private:
   static HWY_INLINE __m512i to_bit_four(__m512i value, int at) {
-    switch (at) {
-      case 0:
-        return _mm512_slli_epi16(value, 4);
-      case 1:
-        return _mm512_slli_epi16(value, 3);
-      case 2:
-        return _mm512_slli_epi16(value, 2);
-      case 3:
-        return _mm512_slli_epi16(value, 1);
-      case 5:
-        return _mm512_srli_epi16(value, 1);
-      case 6:
-        return _mm512_srli_epi16(value, 2);
-      case 7:
-        return _mm512_srli_epi16(value, 3);
-      default:
-        return value;
-    }
+    return at < 4 ? _mm512_slli_epi16(value, static_cast<unsigned>(4 - at))
+                  : _mm512_srli_epi16(value, static_cast<unsigned>(at - 4));
   }
 };
 
