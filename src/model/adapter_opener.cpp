@@ -61,7 +61,7 @@ void AdapterOpener::open_below(std::function<void()> before_open) {
 
 std::shared_ptr<const InputFile> AdapterOpener::open(const std::string& name) const {
   if (!folder_) return std::make_shared<InputFile>(path_ / name);
-  std::optional<FileDescriptor> opened = below_->open_in(*folder_, path_, name, asked_.path / name);
+  std::optional<FileDescriptor> opened = below_->open_in(*folder_, name, asked_.path / name);
   if (!opened) refuse_place(asked_);
   return std::make_shared<InputFile>(std::move(*opened), asked_.path / name);
 }

@@ -148,6 +148,25 @@ TEST_F(AdapterRoot, BothFilesAreOfTheFolderThatWasOpened) {
   }
 }
 
+TEST_F(AdapterRoot, LinksWithinTheFolderAreOfTheOneThatWasOpened) {
+  fs::copy(root() / "mine", root() / "next", fs::copy_options::recursive);
+  for (const char* folder : {"mine", "next"}) {
+    const fs::path config = root() / folder / "adapter_config.json";
+    fs::create_directory(root() / folder / "parts");
+    fs::rename(config, root() / folder / "parts/config.json");
+    fs::create_symlink("parts/config.json", config);
+  }
+  write_file_atomically(root() / "next/parts/config.json", "{}");
+  EXPECT_NE(refusal_of("next"), "");
+  EXPECT_EQ(refusal_of("mine",
+                       [&](int count) {
+                         if (count != 2) return;
+                         fs::rename(root() / "mine", root() / "before");
+                         fs::rename(root() / "next", root() / "mine");
+                       }),
+            "");
+}
+
 TEST_F(AdapterRoot, FilesMayBeLinksToOthersBelowIt) {
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
     fs::create_directories(root() / "blobs");
