@@ -17,11 +17,14 @@ static_assert(kMostStepFactor == 1 << kMostEighths / 8 && kLeastStepFactor * kMo
 
 }  // namespace
 
-CodedModel coded_model_of(const ModelFamily& family) {
+CodedModel coded_model_of(const ModelFamily& family, const StoreOptions& options) {
   auto base = family.base();
+  CodedModel model{base->model_digest,
+                   key_rotation_of(family.config(), base->transformer->max_positions())};
   const std::filesystem::path& steps = family.file().codec_steps;
-  return {base->model_digest, key_rotation_of(family.config(), base->transformer->max_positions()),
-          steps.empty() ? std::vector<float>{} : read_step_factors(steps, family.config())};
+  if (may_be_coded(options) && !steps.empty())
+    model.step_factors = read_step_factors(steps, family.config());
+  return model;
 }
 
 std::vector<float> read_step_factors(const std::filesystem::path& path, const ModelConfig& config) {

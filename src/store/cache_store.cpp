@@ -56,10 +56,7 @@ StoredFormats formats_of(const StoreOptions& options) {
   StoredFormats formats{
       .disk = options.disk_format,
       .remote = options.remote.servers.empty() ? RemoteFormat::kRaw : options.remote.format};
-  bool may_be_coded = formats.disk == DiskFormat::kCoded ||
-                      formats.remote == RemoteFormat::kCoded ||
-                      formats.remote == RemoteFormat::kAuto;
-  if (may_be_coded) formats.coding = digest_of_coding(options.coded_model);
+  if (may_be_coded(options)) formats.coding = digest_of_coding(options.coded_model);
   return formats;
 }
 
@@ -75,12 +72,20 @@ RemoteStorage remote_storage(const StoreOptions& options) {
 
 std::shared_ptr<DeviceDecoder> choose_decoder(const StoreOptions& options) {
   bool is_on_disk = !options.disk_folder.empty() && options.disk_format == DiskFormat::kCoded;
-  bool may_be_coded = is_on_disk || !options.remote.servers.empty();
-  if (options.decoder || !may_be_coded || options.device == nullptr) return options.decoder;
+  bool may_come_coded = is_on_disk || !options.remote.servers.empty();
+  if (options.decoder || !may_come_coded || options.device == nullptr) return options.decoder;
   return make_device_decoder(*options.device, options.kv_layout);
 }
 
 }  // namespace
+
+bool may_be_coded(const StoreOptions& options) {
+  if (options.kv_layout.dtype == DType::kI8) return false;
+  bool is_remote = !options.remote.servers.empty();
+  return options.disk_format == DiskFormat::kCoded ||
+         (is_remote && (options.remote.format == RemoteFormat::kCoded ||
+                        options.remote.format == RemoteFormat::kAuto));
+}
 
 struct CacheStore::State {
   State(const StoreOptions& options, const Clock& clock)

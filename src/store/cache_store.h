@@ -61,6 +61,9 @@ struct StoreOptions {
   FileSystem* file_system = nullptr;
 };
 
+// Whether K/V may come to lie coded, on disk or in the remote tier.
+bool may_be_coded(const StoreOptions& options);
+
 struct StoreCounters {
   std::vector<TierReport> tiers;  // those there are, from fast to slow
   uint64_t misses = 0;            // in all of them
