@@ -34,7 +34,8 @@ uint64_t queue_bytes(const StoreOptions& options) {
 }
 
 // One thread reads and checks about as fast as one core decodes; a device decodes faster than that.
-constexpr size_t kReadersForADevice = 4;
+// Four for one load, and one more (ReadPool).
+constexpr size_t kReadersForADevice = 5;
 
 DiskTierOptions disk_options(const StoreOptions& options, PiecesAre pieces_are) {
   bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;

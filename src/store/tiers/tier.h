@@ -75,6 +75,9 @@ class ReadSink {
 
   // False: what has not begun need not begin; done() without a label all the same.
   virtual bool is_wanted() const = 0;
+
+  // Sinks of one load have the same: a tier may let loads take turns. Lasts as long as the sink.
+  virtual const void* load() const { return this; }
 };
 
 // Whose thread read() runs on.
