@@ -112,6 +112,10 @@ struct CacheStore::State {
   // Those below the host tier in the order in which they are asked: of several behind links first
   // the one that entries come faster from, in whichever form they travel.
   std::vector<CacheTier*> in_order(TierSet avoided) const;
+  // Of each entry, by key and wanted: where it would be read from.
+  std::vector<std::optional<Tier>> tiers_of(std::span<const Digest> keys,
+                                            std::span<const EntryId> wanted,
+                                            TierSet avoided) const;
   std::optional<PinnedEntry> fetch(const Digest& key,
                                    EntryId id,
                                    std::span<CacheTier* const> tiers,
@@ -300,23 +304,47 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
     counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
     return counts;
   }
-  std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
-  state_->host.look_up(keys, wanted, found);
-  // What waits to be written is in memory.
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i] != Presence::kHit &&
-        state_->pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
-      found[i] = Presence::kHit;
-  }
-  auto num_found = [&] { return static_cast<uint64_t>(std::ranges::count(found, Presence::kHit)); };
-  uint64_t before = num_found();
-  counts[index_of(Tier::kHost)] = before;
-  for (CacheTier* tier : state_->in_order(avoided)) {
-    tier->look_up(keys, wanted, found);
-    counts[index_of(tier->tier())] += num_found() - before;
-    before = num_found();
+  for (std::optional<Tier> tier : state_->tiers_of(keys, wanted, avoided)) {
+    if (tier) ++counts[index_of(*tier)];
   }
   return counts;
+}
+
+std::vector<std::optional<Tier>> CacheStore::State::tiers_of(std::span<const Digest> keys,
+                                                             std::span<const EntryId> wanted,
+                                                             TierSet avoided) const {
+  std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
+  std::vector<std::optional<Tier>> tiers(found.size());
+  auto note = [&](Tier tier) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!tiers[i] && found[i] == Presence::kHit) tiers[i] = tier;
+    }
+  };
+  host.look_up(keys, wanted, found);
+  // What waits to be written is in memory.
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != Presence::kHit && pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
+      found[i] = Presence::kHit;
+  }
+  note(Tier::kHost);
+  for (CacheTier* tier : in_order(avoided)) {
+    tier->look_up(keys, wanted, found);
+    note(tier->tier());
+  }
+  return tiers;
+}
+
+std::vector<Digest> CacheStore::keys_in(Tier tier,
+                                        std::span<const Digest> keys,
+                                        std::span<const EntryId> wanted,
+                                        TierSet avoided) const {
+  std::vector<std::optional<Tier>> tiers = state_->tiers_of(keys, wanted, avoided);
+  std::vector<Digest> there;
+  for (size_t k = 0; k < keys.size(); ++k) {
+    auto of_block = std::span(tiers).subspan(k * wanted.size(), wanted.size());
+    if (std::ranges::find(of_block, tier) != of_block.end()) there.push_back(keys[k]);
+  }
+  return there;
 }
 
 Tier CacheStore::tier_of(std::span<const Digest> keys,
@@ -345,9 +373,9 @@ void CacheStore::wait_for_answers(std::span<const Digest> keys,
   for (const auto& tier : state_->below) tier->wait_for_answers(keys, wanted, until);
 }
 
-std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
+std::optional<LinkCost> CacheStore::link_cost_of(Tier tier, std::span<const Digest> keys) const {
   for (const auto& candidate : state_->below) {
-    if (candidate->tier() == tier) return link_cost(candidate->report());
+    if (candidate->tier() == tier) return candidate->cost_of(keys);
   }
   return std::nullopt;
 }

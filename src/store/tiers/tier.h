@@ -143,6 +143,11 @@ class CacheTier {
 
   virtual TierReport report() const = 0;
 
+  // Of a load of these blocks, for tiers behind links; nothing while none of those is measured.
+  virtual std::optional<LinkCost> cost_of(std::span<const Digest> /*keys*/) const {
+    return link_cost(report());
+  }
+
   // Panics when what it keeps disagrees with itself.
   virtual void check_integrity() const {}
 };
