@@ -519,7 +519,7 @@ TEST_F(PromptReading, LinksMayLoseAShareOfTheTimeThatComputingTakes) {
   };
   for (auto [computing, may_lose] : {std::pair(0.5, 0.2), {5.0, 0.2}, {8.0, 0.28}, {60.0, 0.35}}) {
     CostModel costs = costs_of(computing);
-    LoadPatience patience(costs, *store_, std::chrono::seconds(2));
+    LoadPatience patience(costs, std::chrono::seconds(2));
     for (Tier tier : {Tier::kPeer, Tier::kRemote}) {
       asking->load_tier = tier;
       EXPECT_NEAR(patience.limits_of(*asking).most_lost_seconds, may_lose, 1e-9) << computing;
