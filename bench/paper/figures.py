@@ -55,10 +55,6 @@ def share_of(value: float) -> str:
     return "-" if np.isnan(value) else f"{100 * value:.0f} %"
 
 
-def times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}x"
-
-
 class Document:
     def __init__(self, results: Results, plots: Path):
         self.results, self.plots = results, plots
@@ -211,31 +207,26 @@ class Document:
             return Dot(work, plan.kl, tooltip=tip)
         return Dot(work, 100 * (plan.score - found.full.score), *(100 * v for v in plan.difference_ci95), tip)
 
-    def _device(self) -> str:
-        return (self.results.devices() or ["cpu"])[0]
-
     # ---- figure 16: context length
 
     def length(self) -> str:
         rows, panels = [], []
         for pair in pairs_of(self.results.length):
-            lengths = {"1300": self.results.evaluate.get((pair, "hotpotqa"))}
-            lengths |= {tokens: found for (other, tokens), found in self.results.length.items() if other == pair}
-            lengths = {tokens: found for tokens, found in sorted(lengths.items(), key=lambda item: int(item[0])) if found}
-            for tokens, found in lengths.items():
-                data = "hotpotqa" if tokens == "1300" else tokens
-                speeds = [times(self.results.speedup(plan, self._device(), data)) for plan in (found.reuse, found.auto)]
-                rows.append([pair, tokens, found.n, percent(found.full.score), f"{change(found.reuse, found.full)}, KL {found.reuse.kl:.3f}",
-                             found.auto.name, f"{change(found.auto, found.full)}, KL {found.auto.kl:.3f}", *speeds])
-            dots = lambda choose: [Dot(int(t), 100 * choose(f).score, 100 * choose(f).ci95[0], 100 * choose(f).ci95[1], f"{t} tokens: {choose(f).name}")
-                                   for t, f in lengths.items()]
-            panels.append(Panel(str(pair), [Curve("full prefill", 0, dots(lambda f: f.full)), Curve("plain reuse", 1, dots(lambda f: f.reuse)),
-                                            Curve("DroidSpeak, auto", 2, dots(lambda f: f.auto))]))
-        if panels:
-            write_chart(self.plots / "length.svg", "F1 by length of the context (HotpotQA with added paragraphs)", panels,
-                        Axes("tokens of the context, about", "F1", y_from_zero=False))
-        return table(["pair", "tokens", "rows", "full F1", "plain reuse", "auto", "auto: difference (95 %)",
-                      f"speed-up of reuse, {self._device()}", "of auto"], rows)
+            lengths = {int(tokens): found for (other, tokens), found in self.results.length.items() if other == pair}
+            lengths = dict(sorted(lengths.items()))
+            names = [plan.name for plan in next(iter(lengths.values())).plans if plan.plan != "full"]
+            for name in names:
+                of_plan = {tokens: next(p for p in found.plans if p.name == name) for tokens, found in lengths.items()}
+                rows.append([pair, name, *(f"{change(plan, lengths[t].full)}, KL {plan.kl:.3f}" for t, plan in of_plan.items())])
+            rows.append([pair, "full prefill's F1", *(f"{percent(found.full.score)}, {found.n} rows" for found in lengths.values())])
+            dots = lambda choose: [Dot(t, choose(f).kl, tooltip=f"{t} tokens: {choose(f).kl:.3f}") for t, f in lengths.items()]
+            panels.append(Panel(str(pair), [Curve(name, colour, dots(lambda f, n=name: next(p for p in f.plans if p.name == n)))
+                                            for colour, name in enumerate(names, 1)]))
+        if not rows:
+            return NOT_YET
+        write_chart(self.plots / "length.svg", "KL by length of the context (HotpotQA with added paragraphs)", panels,
+                    Axes("tokens of the context, about", "KL, nats per token", logarithmic=True, y_from_zero=False))
+        return table(["pair", "plan", *(f"{t} tokens" for t in lengths)], rows)
 
     # ---- figure 17: other data
 
@@ -243,14 +234,14 @@ class Document:
         rows = []
         for pair in pairs_of(self.results.transfer):
             for name in SETS:
-                far = self.results.transfer.get((pair, f"{name}.hotpotqa_profile"))
+                far = self.results.transfer.get((pair, f"{name}.family_book"))
                 own = self.results.transfer.get((pair, f"{name}.own_profile"))
                 if far is None or own is None:
                     continue
                 describe = lambda found: f"{found.auto.name}: {percent(found.auto.score)} ({signed(found.auto.difference_ci95)}), KL {found.auto.kl:.3f}"
                 rows.append([pair, f"{SETS[name]}, {far.n}", far.metric, percent(far.full.score), describe(far), describe(own),
                              f"{100 * (far.auto.score - own.auto.score):+.1f}"])
-        return table(["pair", "data, rows", "metric", "full", "auto by the HotpotQA profile", "auto by a profile on the data itself", "difference"], rows)
+        return table(["pair", "data, rows", "metric", "full", "auto by the family's book", "auto by a book made on the data itself", "difference"], rows)
 
 
 def put_in(text: str, name: str, content: str) -> str:

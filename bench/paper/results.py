@@ -33,7 +33,6 @@ class Measured:
     difference_ci95: list[float]  # against full prefill, rows in pairs
     kl: float
     agreement: float
-    ttft_ms: float
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -51,16 +50,6 @@ class Measured:
             block = f"{b}-{c}" if a == "0" else f"0-{a}, {b}-{c}"
         block += f"+{share}" if share else ""
         return block if block == "plain reuse" else f"{block}{' translated' if self.is_translated else ' raw'}"
-
-    def layers(self, all_layers: int) -> int:
-        """Of the block; tokens that are looked at come on top."""
-        if self.plan == "full":
-            return all_layers
-        layers = self.plan.partition("+")[0]
-        if layers == "reuse":
-            return 0
-        a, b, c = map(int, layers.split(","))
-        return a + c - b
 
 
 @dataclass
@@ -89,8 +78,7 @@ class Evaluation:
 
 
 def _evaluation(document: dict) -> Evaluation:
-    plans = [Measured(p["plan"], p["translated"], p["score"], p["ci95"], p["difference_ci95"], p["kl"], p["agreement"],
-                      p["ttft_ms_median"]) for p in document["plans"]]
+    plans = [Measured(p["plan"], p["translated"], p["score"], p["ci95"], p["difference_ci95"], p["kl"], p["agreement"]) for p in document["plans"]]
     return Evaluation(document["metric"], document["n"], plans)
 
 
@@ -105,7 +93,7 @@ def from_rows(path: Path) -> Evaluation:
     agreements = lambda rows: [row["agreement"] for row in rows.values() if "agreement" in row]  # older rows have none
     made = [Measured(plan, is_translated, float(np.mean(column(rows, "score"))), mean_interval(column(rows, "score")),
                      difference(column(rows, "score"), column(full, "score"))["ci95"], float(np.mean(column(rows, "kl"))),
-                     float(np.mean(agreements(rows) or [np.nan])), 0.0) for (plan, is_translated), rows in plans.items()]
+                     float(np.mean(agreements(rows) or [np.nan]))) for (plan, is_translated), rows in plans.items()]
     return Evaluation("", len(full), made)
 
 
@@ -114,12 +102,9 @@ class Results:
 
     def __init__(self, folder: Path, family: Path):
         self.folder = folder
-        self.evaluate = self._by_pair("evaluate", _evaluation)
         self.length = self._by_pair("length", _evaluation)
         self.transfer = self._by_pair("transfer", _evaluation)
         self.baselines = self._by_pair("baselines", lambda document: document)
-        self.speed = {tuple(path.name.split(".")[1:3]): _evaluation(json.loads(path.read_text()))
-                      for path in sorted(folder.glob("speed.*.json"))}  # by (device, data)
         self.rows = {}  # of the family as it is, by (pair, task or set), what confirms books behind the rest
         for name in ("evidence", "confirmed"):
             for path in sorted((ROWS / name).glob("*.jsonl.gz")):
@@ -141,20 +126,3 @@ class Results:
     @property
     def num_layers(self) -> int:
         return next((book["num_layers"] for _, book in self.books.values()), 30)
-
-    def devices(self) -> list[str]:
-        return sorted({device for device, _ in self.speed})
-
-    def speedup(self, plan: Measured, device: str, data: str = "hotpotqa") -> float | None:
-        """TTFT of full prefill over the plan's, from the run that had the machine for itself. For a plan that was not
-        timed (another book's choice, say): between its neighbours by recomputed layers."""
-        timed = self.speed.get((device, data))
-        if timed is None:
-            return None
-        found = timed.find(plan.plan, plan.is_translated)
-        if found is not None:
-            return timed.full.ttft_ms / found.ttft_ms
-        known = {p.layers(self.num_layers): p.ttft_ms for p in timed.plans if p.is_translated == plan.is_translated}
-        known.setdefault(self.num_layers, timed.full.ttft_ms)
-        layers = sorted(known)
-        return timed.full.ttft_ms / float(np.interp(plan.layers(self.num_layers), layers, [known[n] for n in layers]))

@@ -2,7 +2,7 @@
 # Every measurement behind docs/results.md. Results that exist are kept, so a stopped run goes on where it was.
 #
 #   DATA=data OUT=out/paper DEVICE=cuda bench/paper/run.sh                    # all stages
-#   DATA=data OUT=out/paper STAGES="evaluate baselines" bench/paper/run.sh    # some
+#   DATA=data OUT=out/paper STAGES="baselines length" bench/paper/run.sh    # some
 #   python3 bench/paper/figures.py --results out/paper                        # then: docs/results.md and its plots
 #
 # Settings, by environment:
@@ -12,8 +12,8 @@
 #   PAIRS      sender:receiver ...; default: those of the family's plan books
 #   DEVICE     cpu, cuda or auto: where the product and the baselines run
 #   LIMIT      rows of a data set at most (0: all)
-#   PARALLEL   processes side by side; `speed` always runs alone
-#   STAGES     of: evaluate transfer length baselines speed
+#   PARALLEL   processes side by side
+#   STAGES     of: baselines length transfer
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,23 +23,17 @@ FAMILY=${FAMILY:-models/smollm2/family.json}
 DEVICE=${DEVICE:-auto}
 LIMIT=${LIMIT:-300}
 PARALLEL=${PARALLEL:-1}
-STAGES=${STAGES:-evaluate baselines length transfer speed}
+STAGES=${STAGES:-baselines length transfer}
 PYTHON=${PYTHON:-python3}
 PROGRAM=${PROGRAM:-build/droidspeak}
 THREADS=${THREADS:-0}
 PROFILE_ROWS=${PROFILE_ROWS:-50}
-TRANSFER_PAIRS=${TRANSFER_PAIRS:-base:qa entities:qa}
-LENGTH_PAIRS=${LENGTH_PAIRS:-base:qa sentiment:qa}
-LENGTHS=${LENGTHS:-2000 4000 7000}
+TRANSFER_PAIRS=${TRANSFER_PAIRS:-math:qa qa-alt:qa}
+LENGTH_PAIRS=${LENGTH_PAIRS:-base:qa math:qa}
+LENGTHS=${LENGTHS:-1300 2000 4000 7000}
 LENGTH_ROWS=${LENGTH_ROWS:-100}
-NEWS_ROWS=${NEWS_ROWS:-100}
-SPEED_ROWS=${SPEED_ROWS:-20}
-SPEED_PAIR=${SPEED_PAIR:-base:qa}
 
-# A plan with maps, and the same with an r raw. 0,0,0 is reuse with maps.
-SWEEP='full;reuse;auto;0,0,0;0,20,24;0,20,24r;0,18,24;0,18,24r;0,16,24;0,16,24r;0,14,24;0,14,24r;0,12,24;0,12,24r;0,8,24;0,8,24r'
-PLANS='full;reuse;auto;0,18,24;0,18,24r;0,16,24;0,16,24r;0,12,24;0,12,24r'
-FEW='full;reuse;auto;0,16,24;0,16,24r'
+BY_LENGTH='full;reuse;0,16,24;reuse+10%;reuse+25%;0,16,20+15%'
 
 mkdir -p "$OUT"
 PAIRS=${PAIRS:-$($PYTHON bench/paper/prepare.py pairs "$FAMILY" | tr '\n' ' ')}
@@ -78,17 +72,6 @@ evaluate() {
     --plans "$plans" --data "$data" --limit "$rows" --device "$DEVICE" --threads "$THREADS" --json "$@"
 }
 
-stage_evaluate() {
-  for pair in $PAIRS; do
-    local name; name=$(name_of "$pair")
-    evaluate "evaluate.$name.hotpotqa" "$pair" "$DATA/hotpotqa.test.jsonl.gz" "$(rows_of 300)" "$SWEEP" "$FAMILY"
-    evaluate "evaluate.$name.2wikimqa" "$pair" "$DATA/2wikimqa.test.jsonl.gz" "$(rows_of 300)" "$PLANS" "$FAMILY"
-    evaluate "evaluate.$name.musique" "$pair" "$DATA/musique.test.jsonl.gz" "$(rows_of 100)" "$PLANS" "$FAMILY"
-    evaluate "evaluate.$name.multi_news" "$pair" "$DATA/multi_news.jsonl.gz" "$(rows_of "$NEWS_ROWS")" "$FEW" "$FAMILY" \
-      --metric rouge_l --max-tokens 128
-  done
-}
-
 # A profile made on the other data set itself, against the HotpotQA profile, on rows that neither has seen.
 stage_transfer() {
   for set in 2wikimqa.test musique.test multi_news; do
@@ -110,7 +93,7 @@ stage_transfer() {
       local name; name=$(name_of "$pair")
       [ -s "$OUT/books/$set/$name.json" ] || continue
       $PYTHON bench/paper/prepare.py family "$FAMILY" "$OUT/books/$set/$name.family.json" "$OUT/books/$set/$name.json"
-      evaluate "transfer.$name.$short.hotpotqa_profile" "$pair" "$OUT/data/$set.rest.jsonl.gz" "$(rows_of 0)" 'full;reuse;auto' \
+      evaluate "transfer.$name.$short.family_book" "$pair" "$OUT/data/$set.rest.jsonl.gz" "$(rows_of 0)" 'full;reuse;auto' \
         "$FAMILY" "${options[@]}"
       evaluate "transfer.$name.$short.own_profile" "$pair" "$OUT/data/$set.rest.jsonl.gz" "$(rows_of 0)" 'full;reuse;auto' \
         "$OUT/books/$set/$name.family.json" "${options[@]}"
@@ -128,7 +111,7 @@ stage_length() {
   for tokens in $LENGTHS; do
     local data; data=$(make_length "$tokens")
     for pair in $LENGTH_PAIRS; do
-      evaluate "length.$(name_of "$pair").$tokens" "$pair" "$data" "$(rows_of "$LENGTH_ROWS")" "$FEW" "$FAMILY"
+      evaluate "length.$(name_of "$pair").$tokens" "$pair" "$data" "$(rows_of "$LENGTH_ROWS")" "$BY_LENGTH" "$FAMILY"
     done
   done
 }
@@ -143,18 +126,6 @@ stage_baselines() {
         --receiver "$(receiver_of "$pair")" --data "$DATA/$set.test.jsonl.gz" --profile-data "$DATA/hotpotqa.profile.jsonl.gz" \
         --profile-limit "$(rows_of "$PROFILE_ROWS")" --limit "$(rows_of 300)" --device "$device"
     done
-  done
-}
-
-# Times to first token, nothing else running. They depend on layers and tokens, not on the pair.
-stage_speed() {
-  local PARALLEL=1
-  wait
-  evaluate "speed.$DEVICE.hotpotqa" "$SPEED_PAIR" "$DATA/hotpotqa.test.jsonl.gz" "$(rows_of "$SPEED_ROWS")" "$SWEEP" "$FAMILY"
-  wait
-  for tokens in $LENGTHS; do
-    evaluate "speed.$DEVICE.$tokens" "$SPEED_PAIR" "$(make_length "$tokens")" "$(rows_of "$((SPEED_ROWS / 2))")" "$FEW" "$FAMILY"
-    wait
   done
 }
 
