@@ -9,6 +9,7 @@
 #include "model/checkpoint.h"
 #include "model/row_order.h"
 #include "model/weights.h"
+#include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace droidspeak {
@@ -353,8 +354,11 @@ class WeightLoader {
                            Precision precision,
                            std::vector<std::byte>& out) {
     tensor.read(out);
-    if (precision == Precision::kExact || !tensor.bytes.are_made() || tensor.dtype != DType::kF32)
-      return tensor.dtype;
+    const bool expands = is_fp8(tensor.dtype);
+    if (expands) expand_to_floats(tensor.dtype, out);
+    const DType dtype = expands ? DType::kF32 : tensor.dtype;
+    if (precision == Precision::kExact || !tensor.bytes.are_made() || dtype != DType::kF32)
+      return dtype;
     const size_t count = out.size() / sizeof(float);
     for (size_t i = 0; i < count; ++i) {
       float value = 0;
@@ -364,6 +368,16 @@ class WeightLoader {
     }
     out.resize(count * sizeof(uint16_t));
     return DType::kBF16;
+  }
+
+  static void expand_to_floats(DType dtype, std::vector<std::byte>& matrix) {
+    const DTypeTraits& block = traits(dtype);
+    const size_t blocks = matrix.size() / static_cast<size_t>(block.block_bytes);
+    std::vector<std::byte> expanded(blocks * static_cast<size_t>(block.block_elements) *
+                                    sizeof(float));
+    dequantize(dtype, matrix,
+               {reinterpret_cast<float*>(expanded.data()), expanded.size() / sizeof(float)});
+    matrix.swap(expanded);
   }
 
   // To [rows, columns]; elements are floats of some kind, as safetensors have them.

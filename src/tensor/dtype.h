@@ -1,5 +1,6 @@
 // Element types, the GGUF block formats included: a block packs several elements and their scales.
-// The affine formats lie in no file: they hold what other formats spread over several tensors.
+// The affine formats and fp8 lie in no file: they hold what other formats spread over several
+// tensors.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,10 @@ enum class DType : uint8_t {
   kMXFP4,
   kAffine4,
   kAffine8,
+  // 32 codes of 8 bits, four of them exponent (E4M3), behind a float that scales them and is the
+  // same for the whole row.
+  kFp8,         // whose files want activations rounded to such codes, too, by a scale for each row
+  kFp8Weights,  // whose files leave activations alone
 };
 
 struct DTypeTraits {
@@ -41,6 +46,10 @@ const DTypeTraits& traits(DType dtype);
 
 inline std::string_view name_of(DType dtype) {
   return traits(dtype).name;
+}
+
+inline bool is_fp8(DType dtype) {
+  return dtype == DType::kFp8 || dtype == DType::kFp8Weights;
 }
 
 inline bool is_block_format(DType dtype) {

@@ -61,11 +61,12 @@ INSTANTIATE_TEST_SUITE_P(All,
                                          std::pair("packed-8", DType::kAffine8),
                                          std::pair("int8", DType::kAffine8),
                                          std::pair("int8-zeros", DType::kAffine8),
-                                         std::pair("fp8-tensor", DType::kF32),
-                                         std::pair("fp8-scalar", DType::kF32),
+                                         std::pair("fp8-tensor", DType::kFp8),
+                                         std::pair("fp8-scalar", DType::kFp8),
+                                         std::pair("fp8-channel", DType::kFp8),
                                          std::pair("fp8-channel", DType::kF32),
                                          std::pair("fp8-block", DType::kF32),
-                                         std::pair("fbgemm", DType::kF32)),
+                                         std::pair("fbgemm", DType::kFp8)),
                          [](const auto& one) {
                            std::string name = one.param.first;
                            std::ranges::replace(name, '-', '_');
