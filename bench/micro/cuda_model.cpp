@@ -245,17 +245,18 @@ void Model::queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, con
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
   const Parts& parts = work.parts;
   const Views& v = views_;
-  auto norm = [&] {
+  auto norm = [&](const WeightMatrix* next) {
+    if (next != nullptr) ops.expect_product(*next, v.normed);
     if (parts.norms) ops.rms_norm(v.hidden, norm_.view().f32(), 1e-5f, v.normed);
   };
-  norm();
+  norm(layer.qkv.get());
   if (parts.small_products) ops.linear(*layer.qkv, v.normed, v.qkv);
   correct(ops, layer, &Adapter::qkv, work, v.normed, v.qkv);
   if (parts.rotation) ops.rotate_and_store(v.qkv, rope, slices_, kv);
   if (parts.attention) ops.attention(v.qkv, {shape_.heads, scale, 0}, slices_, kv, v.attended);
   if (parts.small_products) ops.linear(*layer.output, v.attended, v.hidden, Accumulate::kAdd);
   correct(ops, layer, &Adapter::output, work, v.attended, v.hidden);
-  norm();
+  norm(layer.gate_up.get());
   queue_ffn(ops, layer, work);
 }
 
@@ -273,6 +274,7 @@ void Model::queue_ffn(Ops& ops, const Layer& layer, const Work& work) {
   }
   if (parts.large_products) ops.linear(*layer.gate_up, v.normed, v.gate_up);
   correct(ops, layer, &Adapter::gate_up, work, v.normed, v.gate_up);
+  ops.expect_product(*layer.down, v.activated);
   if (parts.activation) ops.gated_activation(v.gate_up, Activation::kSilu, v.activated);
   if (parts.large_products) ops.linear(*layer.down, v.activated, v.hidden, Accumulate::kAdd);
   correct(ops, layer, &Adapter::down, work, v.activated, v.hidden);

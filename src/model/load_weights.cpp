@@ -335,7 +335,8 @@ class WeightLoader {
     std::vector<MatrixPart> in_memory;
     for (size_t i = 0; i < parts.size(); ++i) {
       const FileTensor& tensor = parts[i].tensor;
-      const DType dtype = read_matrix(tensor, precision, buffers_[i]);
+      const bool keeps_fp8 = ops_.multiplies_fp8() && !parts[i].is_transposed;
+      const DType dtype = read_matrix(tensor, precision, keeps_fp8, buffers_[i]);
       if (parts[i].is_transposed) transpose(dtype, parts[i].rows(), buffers_[i]);
       in_memory.push_back(
           {dtype, parts[i].rows(), parts[i].columns(), buffers_[i], parts[i].row_order});
@@ -352,9 +353,10 @@ class WeightLoader {
   // unless all bits count.
   static DType read_matrix(const FileTensor& tensor,
                            Precision precision,
+                           bool keeps_fp8,
                            std::vector<std::byte>& out) {
     tensor.read(out);
-    const bool expands = is_fp8(tensor.dtype);
+    const bool expands = is_fp8(tensor.dtype) && (precision == Precision::kExact || !keeps_fp8);
     if (expands) expand_to_floats(tensor.dtype, out);
     const DType dtype = expands ? DType::kF32 : tensor.dtype;
     if (precision == Precision::kExact || !tensor.bytes.are_made() || dtype != DType::kF32)

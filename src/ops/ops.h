@@ -188,6 +188,9 @@ class Ops {
   // Rows that a pass over the layers should have to keep the device busy.
   virtual int32_t prefill_rows() const = 0;
 
+  // Whether pack() takes fp8. Rows are rounded as it asks for where a product of many can be so.
+  virtual bool multiplies_fp8() const { return false; }
+
   // Packs the parts stacked by rows. Throws Failure when a scale or value is not finite.
   virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                              Precision precision) = 0;
@@ -196,6 +199,11 @@ class Ops {
   virtual void embed(const WeightMatrix& table,
                      std::span<const int32_t> tokens,
                      TensorView out) = 0;
+
+  // The next product will be that of `in` with these weights: rows that the next rms_norm() or
+  // gated_activation() writes, and that nothing changes before. A device may prepare them while
+  // they are written.
+  virtual void expect_product(const WeightMatrix& /*weights*/, TensorView /*in*/) {}
 
   // out (+)= in * weights^T (+ bias). bias: [weights.rows()] f32 device memory or null.
   virtual void linear(const WeightMatrix& weights,

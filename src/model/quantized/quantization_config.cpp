@@ -382,10 +382,10 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::string QuantizationConfig::describe() const {
-  return fmt::format("{} layout={} code={} bits={} zero={}+{} block={}x{}:{} {} {}", method,
+  return fmt::format("{} layout={} code={} bits={} zero={}+{} block={}x{}:{} {} {}{}", method,
                      static_cast<int>(layout), static_cast<int>(code), bits, static_cast<int>(zero),
                      zero_offset, scale_block.rows, scale_block.columns, may_scale_rows,
-                     needs_group_index, scale_suffix);
+                     needs_group_index, scale_suffix, rounds_input ? " rounded" : "");
 }
 
 QuantizationConfig read_quantization_config(const JsonFields& json) {

@@ -1,7 +1,8 @@
 // What "quantization_config" of a config.json says about how weights lie in the file. Weights are
-// read as they are meant; rounding of activations, which some schemes ask for, is left out: they
-// are computed in the engine's own precision. With 8-bit floats it is noted whether they ask for
-// it (DType::kFp8). Whatever else such an object says and is not done is refused by name.
+// read as they are meant. Rounding of activations, which some schemes ask for, is noted for 8-bit
+// floats (DType::kFp8), which devices may multiply as they are; otherwise activations are computed
+// in the engine's own precision. Whatever else such an object says and is not done is refused by
+// name.
 #pragma once
 
 #include <cstdint>

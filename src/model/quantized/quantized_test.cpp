@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,6 +18,7 @@
 #include "model/quantized/quantized_tensors.h"
 #include "model/quantized/unpack.h"
 #include "model/weights.h"
+#include "support/forwarding_ops.h"
 #include "tensor/dequantize.h"
 
 namespace droidspeak {
@@ -72,6 +75,65 @@ INSTANTIATE_TEST_SUITE_P(All,
                            std::ranges::replace(name, '-', '_');
                            return name + "_as_" + std::string(name_of(one.param.second));
                          });
+
+// The CPU's operations, as a device that may take 8-bit floats: notes as what matrices come to it.
+class NotingOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  bool multiplies_fp8() const override { return takes_fp8; }
+
+  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision) override {
+    for (const MatrixPart& part : parts) dtypes.insert(part.dtype);
+    return ForwardingOps::pack(parts, Precision::kExact);
+  }
+
+  bool takes_fp8 = true;
+  std::set<DType> dtypes;
+};
+
+class Float8Folder : public testing::Test {
+ protected:
+  std::set<DType> dtypes_of(const std::filesystem::path& model,
+                            Precision precision = Precision::kFast) {
+    ops_.dtypes.clear();
+    load_weights(ops_, model, precision);
+    return ops_.dtypes;
+  }
+
+  static std::filesystem::path golden(const char* name) {
+    return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/quantized" / name;
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Ops> cpu_ = make_cpu_ops(*device_, 1);
+  NotingOps ops_{*cpu_};
+};
+
+TEST_F(Float8Folder, ComesAsItIsToADeviceThatMultipliesSuchFloats) {
+  for (const char* name : {"fp8-tensor", "fp8-scalar", "fp8-channel", "fbgemm"}) {
+    EXPECT_TRUE(dtypes_of(golden(name)).contains(DType::kFp8)) << name;
+    EXPECT_FALSE(dtypes_of(golden(name)).contains(DType::kFp8Weights)) << name;
+  }
+  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fp8-block")), is_fp8)) << "scales by block";
+}
+
+TEST_F(Float8Folder, LeavesActivationsAloneWhereItsFileDoes) {
+  const TemporaryFolder copy;
+  const std::filesystem::path path = copy.path() / "model";
+  std::filesystem::copy(golden("fp8-channel"), path);
+  auto config = nlohmann::json::parse(read_file(path / "config.json"));
+  config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = nullptr;
+  write_file_atomically(path / "config.json", config.dump());
+  EXPECT_TRUE(dtypes_of(path).contains(DType::kFp8Weights));
+  EXPECT_FALSE(dtypes_of(path).contains(DType::kFp8));
+}
+
+TEST_F(Float8Folder, IsExpandedForOtherDevicesAndForExactPrecision) {
+  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fbgemm"), Precision::kExact), is_fp8));
+  ops_.takes_fp8 = false;
+  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fbgemm")), is_fp8));
+}
 
 // By the definition: sign, four bits of exponent (bias 7), three of fraction; all ones is no
 // number.

@@ -14,7 +14,8 @@ constexpr int64_t kSmallStripItem = 8;
 constexpr int64_t kLargeStripItem = 16;
 
 bool is_like(const CudaMatrix& a, const CudaMatrix& b) {
-  if (a.rows() != b.rows() || a.columns() != b.columns() || a.is_quantized() != b.is_quantized())
+  if (a.rows() != b.rows() || a.columns() != b.columns() || a.is_quantized() != b.is_quantized() ||
+      a.is_fp8() || b.is_fp8())
     return false;
   if (!a.is_quantized()) return a.view().dtype == b.view().dtype;
   return a.stacks().size() == 1 && b.stacks().size() == 1 &&
