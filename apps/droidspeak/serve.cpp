@@ -17,6 +17,7 @@
 #include "base/size.h"
 #include "command.h"
 #include "engine/engine.h"
+#include "model/adapter_opener.h"
 #include "model/family_tokenizer.h"
 #include "server/listener.h"
 #include "server/server.h"
@@ -253,13 +254,23 @@ void keep_memory_flat() {
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
 }
 
+// What keeps an adapter from being read is said when it is loaded.
+std::vector<std::string> tokenizer_differences(BaseTokenizer& base,
+                                               const std::filesystem::path& adapter) {
+  try {
+    return base.compare(AdapterOpener(adapter)).differences;
+  } catch (const Failure&) {
+    return {};
+  }
+}
+
 // Prompts of all variants must have the same tokens, so what a variant's own files say is not used.
 void warn_of_differences(const FamilyFile& file, const Tokenizer& base) {
   BaseTokenizer definition(file.base.path);
   for (const FamilyFile::Member& variant : file.variants) {
     std::vector<std::string> differences = differences_of(variant, base);
     if (!variant.adapter.empty())
-      std::ranges::move(definition.compare(variant.adapter).differences,
+      std::ranges::move(tokenizer_differences(definition, variant.adapter),
                         std::back_inserter(differences));
     for (const std::string& difference : differences)
       fmt::print(stderr, "droidspeak: variant \"{}\": {}\n", variant.name, difference);

@@ -168,7 +168,7 @@ Workspace::Workspace(const CommonOptions& options,
   stored = store_options(options, *device);
   stored.kv_layout = layout;
   stored.input_bytes = kBlockTokens * bytes_of(ops->activation_dtype(), family->config().d_model);
-  stored.coded_model = coded_model_of(*family);
+  stored.coded_model = coded_model_of(*family, stored);
   store = std::make_unique<CacheStore>(stored, clock);
   wait_for_remote(*store);
   runner = std::make_unique<PromptRunner>(*ops, *kv, *store);

@@ -27,8 +27,8 @@ from run import ROOT, Pair, compact, read_lines, write_lines
 
 FULL = "math-full:qa-full"
 PAIRS = {FULL: 4, "math:qa": 2, "qa-alt:qa": 2, "base:qa": 2, "qa:qa-alt": 4}  # contexts of each test question
-OPEN = [FULL, "qa-alt:qa", "qa:qa-alt"]  # not judged yet
-CANDIDATES = "full;reuse;reuse+5%;reuse+10%;reuse+25%;0,16,20+15%;0,16,20+25%;0,16,22+25%;0,12,24+25%"
+OPEN = [FULL, "base:qa"]  # of the second test
+CANDIDATES = "full;reuse;reuse+5%;reuse+10%;reuse+25%;0,16,20+15%;0,16,20+25%;0,16,22+25%;0,12,24+25%;0,12,28+25%;0,8,24+25%;0,8,28+25%"
 PROFILE_ROWS = ROOT / "tests/data/qa/qa.profile.jsonl.gz"  # what the shipped books were profiled on
 FAMILY = ROOT / "families/smollm2"
 FLOOR = 0.99  # of `auto`
@@ -40,6 +40,12 @@ def say(text):
 
 
 say.begin = time.monotonic()
+
+
+def reaches_floor(path):
+    """Whether a confirmed book has a plan for `auto`."""
+    book = json.loads(path.read_text())
+    return "confirmed_contexts" in book and any(entry["quality_index"] >= FLOOR for entry in book["frontier"])
 
 
 class Queue:
@@ -187,7 +193,7 @@ class Campaign:
         maps = json.loads(book.read_text())["maps"]  # "" where none was found
         if maps and not (book.parent / maps).exists():
             shutil.copy(first.parent / maps, book.parent / maps)
-        if not any(entry["quality_index"] >= FLOOR for entry in json.loads(book.read_text())["frontier"]):
+        if not reaches_floor(book):
             say(f"{first.stem}: `auto` reads in full, nothing to judge")
             return
         for draw in range(1, PAIRS[pair] + 1):
@@ -232,7 +238,7 @@ class Campaign:
         pairs = self.args.pairs.split(",")
 
         def confirm(pair, priority):
-            if "confirmed_contexts" in json.loads(self.first_book(pair).read_text()):
+            if reaches_floor(self.first_book(pair)):  # confirmed before
                 shutil.copy(self.first_book(pair), self.work / "plans")
                 self.confirm_book(pair)
                 return

@@ -79,8 +79,10 @@ void measure(Device& device, const char* name, const KvLayout& layout, uint32_t 
   }
   KvCache kv(device, layout, num_blocks * layout.block_bytes());
   double kernel_ms = 0;
-  DeviceDecoder decoder(device, std::make_unique<TimedKernel>(make_piece_kernel(device), kernel_ms),
-                        layout);
+  auto channels = static_cast<int32_t>(padded_channels(layout.num_kv_heads, layout.head_dim));
+  DeviceDecoder decoder(
+      device, std::make_unique<TimedKernel>(make_piece_kernel(device, channels), kernel_ms),
+      layout);
   double best = 1e9;
   double best_kernel = 1e9;
   for (int round = 0; round < kRounds; ++round) {

@@ -4,9 +4,12 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 
@@ -17,14 +20,18 @@ namespace fs = std::filesystem;
 
 constexpr int kFolder = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 constexpr int kInput = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
+constexpr int kMaxLinks = 40;  // as many as the system follows
+
+bool is_not_there(int error) {
+  return error == ENOENT || error == EACCES || error == ENAMETOOLONG;
+}
 
 [[noreturn]] void fail_to_open(const fs::path& name, int error) {
   if (error == ENXIO || error == ENODEV) {  // a socket, a device
     throw Failure(ErrorCode::kInvalidArgument,
                   fmt::format("{}: not a regular file", name.string()));
   }
-  const bool is_not_there = error == ENOENT || error == EACCES || error == ENAMETOOLONG;
-  throw Failure(is_not_there ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+  throw Failure(is_not_there(error) ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
                 fmt::format("{}: cannot open: {}", name.string(), std::strerror(error)));
 }
 
@@ -41,7 +48,82 @@ FileDescriptor open_folder(const fs::path& root) {
   return folder;
 }
 
+bool is_same(const FileDescriptor& a, const FileDescriptor& b) {
+  struct stat of_a {};
+
+  struct stat of_b {};
+
+  return ::fstat(a.get(), &of_a) == 0 && ::fstat(b.get(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+std::optional<fs::path> link_at(const FileDescriptor& at, const fs::path& part) {
+  std::string target(PATH_MAX, '\0');
+  const ssize_t size = ::readlinkat(at.get(), part.c_str(), target.data(), target.size());
+  if (size <= 0) return std::nullopt;
+  target.resize(static_cast<size_t>(size));
+  return target;
+}
+
 }  // namespace
+
+// From an open folder on: ".." and links are those of the folders that are open, whatever goes by
+// their paths. It may lead out of the root and back.
+class FilesBelow::Walk {
+ public:
+  Walk(const FilesBelow& below, const FileDescriptor& folder, const fs::path& name)
+      : below_(below), name_(name), at_(::openat(folder.get(), ".", kFolder)) {
+    if (at_.get() < 0) fail_to_open(name_, errno);
+  }
+
+  std::optional<FileDescriptor> open(const fs::path& path) {
+    go_on_with(path);
+    while (!rest_.empty()) {
+      const fs::path part = std::move(rest_.back());
+      rest_.pop_back();
+      const bool is_last = rest_.empty();
+      if (is_last && (part == ".." || is_outside())) return std::nullopt;
+      FileDescriptor next(::openat(at_.get(), part.c_str(), is_last ? kInput : kFolder));
+      if (next.get() >= 0) {
+        has_climbed_ |= part == "..";
+        at_ = std::move(next);
+        continue;
+      }
+      const int error = errno;
+      if (error != ELOOP && error != ENOTDIR) {
+        if (is_not_there(error) && is_outside()) return std::nullopt;
+        fail_to_open(name_, error);
+      }
+      const std::optional<fs::path> target = link_at(at_, part);
+      if (!target || ++num_links_ > kMaxLinks) return std::nullopt;
+      if (target->is_absolute()) return open_absolute(*target);
+      go_on_with(*target);
+    }
+    return std::move(at_);
+  }
+
+ private:
+  void go_on_with(const fs::path& path) {
+    const std::vector<fs::path> parts(path.begin(), path.end());
+    std::copy_if(parts.rbegin(), parts.rend(), std::back_inserter(rest_),
+                 [](const fs::path& part) { return !part.empty(); });
+  }
+
+  bool is_outside() const { return has_climbed_ && !below_.holds(at_, name_); }
+
+  std::optional<FileDescriptor> open_absolute(fs::path path) const {
+    for (auto part = rest_.rbegin(); part != rest_.rend(); ++part) path /= *part;
+    const std::optional<fs::path> resolved = below_.resolve(path);
+    return resolved ? below_.open_resolved(*resolved, name_) : std::nullopt;
+  }
+
+  const FilesBelow& below_;
+  const fs::path& name_;
+  FileDescriptor at_;
+  std::vector<fs::path> rest_;  // the next one last
+  bool has_climbed_ = false;
+  int num_links_ = 0;
+};
 
 FilesBelow::FilesBelow(const fs::path& root, std::function<void()> before_open)
     : root_(without_links(root)),
@@ -63,19 +145,23 @@ std::optional<FileDescriptor> FilesBelow::open(const fs::path& path, const fs::p
 }
 
 std::optional<FileDescriptor> FilesBelow::open_in(const FileDescriptor& folder,
-                                                  const fs::path& path,
                                                   const std::string& file,
                                                   const fs::path& name) const {
   note_open();
-  FileDescriptor opened(::openat(folder.get(), file.c_str(), kInput));
-  if (opened.get() >= 0) return opened;
-  if (errno != ELOOP) fail_to_open(name, errno);
-  std::string target(PATH_MAX, '\0');
-  const ssize_t size = ::readlinkat(folder.get(), file.c_str(), target.data(), target.size());
-  if (size <= 0) return std::nullopt;
-  target.resize(static_cast<size_t>(size));
-  const std::optional<fs::path> resolved = resolve(path / target);
-  return resolved ? open_resolved(*resolved, name) : std::nullopt;
+  return Walk(*this, folder, name).open(file);
+}
+
+// By the folders that it lies in: it may have been moved since it was opened.
+bool FilesBelow::holds(const FileDescriptor& folder, const fs::path& name) const {
+  FileDescriptor at(::fcntl(folder.get(), F_DUPFD_CLOEXEC, 0));
+  while (at.get() >= 0 && !is_same(at, folder_)) {
+    FileDescriptor parent(::openat(at.get(), "..", kFolder));
+    const bool is_top = parent.get() >= 0 && is_same(parent, at);
+    if (is_top || (parent.get() < 0 && is_not_there(errno))) return false;
+    at = std::move(parent);
+  }
+  if (at.get() < 0) fail_to_open(name, errno);
+  return true;
 }
 
 std::optional<FileDescriptor> FilesBelow::open_resolved(const fs::path& resolved,

@@ -1,6 +1,7 @@
 // Opens what lies below a folder that others may write into. The links of a path are resolved, and
 // then it is opened part by part without following any: what becomes a link in between is not
-// opened, so nothing outside ever is. Opening does not wait for pipes.
+// opened, so nothing outside ever is. What is opened in a folder that is open, is of that folder,
+// links included. Opening does not wait for pipes.
 #pragma once
 
 #include <filesystem>
@@ -25,14 +26,16 @@ class FilesBelow {
   // as `name` when it is missing or cannot be opened.
   std::optional<FileDescriptor> open(const std::filesystem::path& path,
                                      const std::filesystem::path& name) const;
-  // A file of `folder`, which was opened as `path`: of that very folder, whatever goes by its path
-  // now. What is a link there is resolved as above.
+  // A file of `folder`, which was opened here: of that very folder, whatever goes by its path now.
+  // A link there leads on from the folder that it lies in. Otherwise as above.
   std::optional<FileDescriptor> open_in(const FileDescriptor& folder,
-                                        const std::filesystem::path& path,
                                         const std::string& file,
                                         const std::filesystem::path& name) const;
 
  private:
+  class Walk;
+
+  bool holds(const FileDescriptor& folder, const std::filesystem::path& name) const;
   std::optional<FileDescriptor> open_resolved(const std::filesystem::path& resolved,
                                               const std::filesystem::path& name) const;
 

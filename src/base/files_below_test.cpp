@@ -103,6 +103,70 @@ TEST_F(FilesBelowAFolder, AreThoseOfTheFolderThatWasThere) {
             "ours");
 }
 
+// Opened as "inside"; what goes by that path is another version since.
+class FilesOfAnOpenFolder : public FilesBelowAFolder {
+ protected:
+  FilesOfAnOpenFolder() {
+    for (const char* folder : {"inside", "next"}) {
+      fs::create_directories(root() / folder / "parts");
+      write_file_atomically(root() / folder / "parts/file", folder);
+    }
+    folder_of_files_ = FilesBelow(root()).open("inside", "inside");
+  }
+
+  void replace_by_next() const {
+    fs::rename(root() / "inside", root() / "before");
+    fs::rename(root() / "next", root() / "inside");
+  }
+
+  std::string read_in_it(const std::string& file) const {
+    std::optional<FileDescriptor> opened =
+        FilesBelow(root()).open_in(*folder_of_files_, file, file);
+    return opened ? InputFile(std::move(*opened), file).read_text(100) : "outside";
+  }
+
+  std::optional<FileDescriptor> folder_of_files_;
+};
+
+TEST_F(FilesOfAnOpenFolder, AreThoseThatItsLinksLeadTo) {
+  write_file_atomically(root() / "beside", "beside");
+  const fs::path inside = root() / "inside";
+  fs::create_symlink("parts/file", inside / "link");
+  fs::create_symlink("./parts/../link", inside / "roundabout");
+  fs::create_symlink("parts", inside / "whole");
+  fs::create_symlink("whole/file", inside / "through");
+  fs::create_symlink("../beside", inside / "up");
+  fs::create_symlink("../../root/beside", inside / "out_and_in");
+  fs::create_symlink(root() / "inside/parts", inside / "absolute");
+  fs::create_symlink("absolute/file", inside / "by_path");
+  EXPECT_EQ(read_in_it("by_path"), "inside");
+  replace_by_next();
+  for (const char* name : {"link", "roundabout", "through"}) EXPECT_EQ(read_in_it(name), "inside");
+  for (const char* name : {"up", "out_and_in"}) EXPECT_EQ(read_in_it(name), "beside");
+  EXPECT_EQ(read_in_it("by_path"), "next") << "that path leads to the next version now";
+}
+
+TEST_F(FilesOfAnOpenFolder, AreNeverOutside) {
+  const fs::path inside = root() / "inside";
+  fs::create_symlink("../../secret/file", inside / "link");
+  fs::create_symlink("../../secret/nothing", inside / "nothing");
+  fs::create_symlink("../..", inside / "folder");
+  fs::create_symlink("loop", inside / "loop");
+  fs::create_symlink("parts/file/file", inside / "beyond");
+  fs::create_symlink("..", inside / "up");
+  fs::create_symlink("up/../secret/file", inside / "two_steps");
+  for (const char* name : {"link", "nothing", "folder", "loop", "beyond", "two_steps"})
+    EXPECT_EQ(read_in_it(name), "outside") << name;
+}
+
+TEST_F(FilesOfAnOpenFolder, AreNotBesideItWhenItHasLeft) {
+  fs::create_symlink("../file", root() / "inside/beside");
+  fs::create_symlink("parts/file", root() / "inside/link");
+  fs::rename(root() / "inside", secret() / "inside");
+  EXPECT_EQ(read_in_it("beside"), "outside");
+  EXPECT_EQ(read_in_it("link"), "inside") << "was below the root when it was opened";
+}
+
 // Nobody's fault but ours, and it passes.
 TEST_F(FilesBelowAFolder, AreUnavailableWithoutDescriptors) {
   const FilesBelow below(root());

@@ -249,8 +249,9 @@ PieceTables DeviceDecoder::tables_of(const TablesPlace& place, int32_t layer) co
 }
 
 std::shared_ptr<DeviceDecoder> make_device_decoder(Device& device, const KvLayout& layout) {
-  bool is_codable = layout.num_layers > 0 && layout.dtype != DType::kI8;
-  std::unique_ptr<PieceKernel> kernel = is_codable ? make_piece_kernel(device) : nullptr;
+  if (layout.num_layers == 0 || layout.dtype == DType::kI8) return nullptr;
+  auto row_channels = static_cast<int32_t>(padded_channels(layout.num_kv_heads, layout.head_dim));
+  std::unique_ptr<PieceKernel> kernel = make_piece_kernel(device, row_channels);
   if (!kernel) return nullptr;
   return std::make_shared<DeviceDecoder>(device, std::move(kernel), layout);
 }

@@ -1,10 +1,13 @@
 #include "engine/adapter_loader.h"
 
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "model/adapter_opener.h"
 
 namespace droidspeak {
 namespace {
@@ -13,29 +16,23 @@ Error stopped() {
   return {ErrorCode::kUnavailable, "the engine is shutting down"};
 }
 
-AdapterFiles read_from_disk(const AdapterPath& path, const ModelConfig& base, Precision precision) {
-  return {path, base, precision};
+AdapterFiles read_from_disk(const AdapterOpener& adapter,
+                            const ModelConfig& base,
+                            Precision precision) {
+  return {adapter, base, precision};
 }
 
-Result<std::shared_ptr<const AdapterFiles>> try_to_read(const ReadAdapter& read,
-                                                        const AdapterPath& path,
-                                                        const ModelConfig& base,
-                                                        Precision precision) {
+// Its tokenizer is held to the same as at the start.
+Result<std::shared_ptr<const AdapterFiles>> try_to_read(
+    const AdapterPath& path,
+    const std::function<AdapterFiles(const AdapterOpener&)>& read,
+    BaseTokenizer& base) {
   try {
-    return std::make_shared<const AdapterFiles>(read(path, base, precision));
-  } catch (const Failure& failure) {
-    return failure.error();
-  } catch (const std::exception& exception) {
-    return Error{ErrorCode::kInternal, fmt::format("{}: {}", path.path.string(), exception.what())};
-  }
-}
-
-// Held to the same as at the start.
-Result<void> check_tokenizer(BaseTokenizer& base, const AdapterPath& path) {
-  try {
-    for (const std::string& difference : base.require_fit(path))
+    const AdapterOpener adapter(path);
+    auto files = std::make_shared<const AdapterFiles>(read(adapter));
+    for (const std::string& difference : base.require_fit(adapter))
       spdlog::warn("{}: {}", path.path.string(), difference);
-    return {};
+    return files;
   } catch (const Failure& failure) {
     return failure.error();
   } catch (const std::exception& exception) {
@@ -105,12 +102,11 @@ Result<AdapterLoader::Files> AdapterLoader::read(const AdapterPath& path) {
   };
 
   auto slot = std::make_shared<Slot>();
-  readers_.start([slot, state = state_, path, base = options_.base, precision = options_.precision,
-                  read = options_.read ? options_.read : read_from_disk] {
-    Result<Files> files = try_to_read(read, path, base, precision);
-    if (files) {
-      if (Result<void> fits = check_tokenizer(state->tokenizer, path); !fits) files = fits.error();
-    }
+  auto read = [base = options_.base, precision = options_.precision,
+               read = options_.read ? options_.read : read_from_disk](
+                  const AdapterOpener& adapter) { return read(adapter, base, precision); };
+  readers_.start([slot, state = state_, path, read = std::move(read)] {
+    Result<Files> files = try_to_read(path, read, state->tokenizer);
     MutexLock lock(state->mutex);
     slot->files = std::move(files);
     state->changed.notify_all();

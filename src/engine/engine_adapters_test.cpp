@@ -128,6 +128,38 @@ TEST_F(EngineAdapters, WithATokenizerOfOtherIdsAreRefused) {
       << loaded.error().message;
 }
 
+// A link that is turned to another version between the two.
+TEST_F(EngineAdapters, AreReadWithTheTokenizerOfTheirOwnFolder) {
+  nlohmann::json json =
+      nlohmann::json::parse(std::ifstream(family_.file().base.path / "tokenizer.json"));
+  const std::filesystem::path fits = family_.folder() / "fits";
+  const std::filesystem::path differs = family_.folder() / "differs";
+  for (const auto& folder : {fits, differs}) {
+    std::filesystem::copy(other(), folder);
+    std::ofstream(folder / "tokenizer.json") << json;
+    std::swap(json["model"]["vocab"]["A"], json["model"]["vocab"]["B"]);
+  }
+  const std::filesystem::path link = family_.folder() / "link";
+  auto lead_to = [link](const std::filesystem::path& folder) {
+    std::filesystem::remove(link);
+    std::filesystem::create_directory_symlink(folder, link);
+  };
+  std::filesystem::path next;
+  EngineOptions options = tiny_options();
+  options.read_adapter = [&](const auto& adapter, const auto& base, auto precision) {
+    AdapterFiles files(adapter, base, precision);
+    lead_to(next);
+    return files;
+  };
+  Engine engine(family_.ops(), family_.file(), options);
+  lead_to(differs);
+  next = fits;
+  EXPECT_FALSE(engine.load_adapter("gamma", link));
+  EXPECT_TRUE(engine.load_adapter("gamma", link)) << "what it leads to now";
+  next = differs;
+  EXPECT_TRUE(engine.load_adapter("delta", link));
+}
+
 TEST_F(EngineAdapters, DrainingEndsALoadThatHangs) {
   auto engine = std::make_unique<Engine>(family_.ops(), family_.file(), gated_options());
   auto loaded =

@@ -55,9 +55,10 @@ LoadLimits LoadPatience::limits_of(const Sequence& sequence) const {
   return limits;
 }
 
-size_t LoadPatience::blocks_together(Tier tier, double block_bytes) const {
+size_t LoadPatience::blocks_together(Tier tier,
+                                     const std::optional<LinkCost>& link,
+                                     double block_bytes) {
   if (!is_behind_link(tier)) return 0;
-  std::optional<LinkCost> link = store_.link_cost_of(tier);
   if (!link) return 1;
   auto blocks = static_cast<size_t>(kTogetherSeconds * link->bytes_per_second / block_bytes);
   return std::max<size_t>(blocks, 1);

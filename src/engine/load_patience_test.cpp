@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
 #include "engine/engine_fixture.h"
 
 namespace droidspeak {
@@ -14,7 +13,7 @@ using Reason = LoadFailure::Reason;
 
 class Patience : public testing::Test {
  protected:
-  LoadPatience with_stall(milliseconds stall) const { return {costs_, store_, stall}; }
+  LoadPatience with_stall(milliseconds stall) const { return {costs_, stall}; }
 
   Sequence loading_from(Tier tier) const {
     Sequence sequence({.request = {.model = "base", .prompt = random_prompt(1, 200)},
@@ -34,8 +33,6 @@ class Patience : public testing::Test {
   }
 
   TinyFamily family_;
-  SteadyClock clock_;
-  CacheStore store_{{.host_bytes = uint64_t{1} << 20}, clock_};
   CostModel costs_{{.token_seconds = 1e-3, .attention_seconds = 1e-6}, 4};
   const std::vector<Tier> none_ = {};
   const TimePoint now_{hours(1000)};
@@ -135,11 +132,15 @@ TEST_F(Patience, LeavesLinksAloneThatHaveCostARequestEnough) {
       << "others have time";
 }
 
-TEST_F(Patience, TakesAllTogetherButOverLinks) {
-  LoadPatience patience = with_stall(hours(1));
-  EXPECT_EQ(patience.blocks_together(Tier::kHost, 1000), 0u);
-  EXPECT_EQ(patience.blocks_together(Tier::kDisk, 1000), 0u);
-  EXPECT_EQ(patience.blocks_together(Tier::kRemote, 1000), 1u) << "of which nothing is known";
+TEST(BlocksTogether, AreAllButOverLinks) {
+  auto num_blocks = [](Tier tier, const std::optional<LinkCost>& link) {
+    return LoadPatience::blocks_together(tier, link, 1000);
+  };
+  EXPECT_EQ(num_blocks(Tier::kHost, std::nullopt), 0u);
+  EXPECT_EQ(num_blocks(Tier::kDisk, std::nullopt), 0u);
+  EXPECT_EQ(num_blocks(Tier::kRemote, std::nullopt), 1u) << "of which nothing is known";
+  EXPECT_EQ(num_blocks(Tier::kPeer, LinkCost{.bytes_per_second = 55e3}), 5u) << "0.1 s";
+  EXPECT_EQ(num_blocks(Tier::kPeer, LinkCost{.bytes_per_second = 1}), 1u);
 }
 
 }  // namespace

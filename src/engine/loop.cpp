@@ -35,7 +35,7 @@ std::shared_ptr<CacheStore> make_store(StoreOptions options,
   };
 
   options.kv_layout = layout;
-  options.coded_model = coded_model_of(family);
+  options.coded_model = coded_model_of(family, options);
   options.input_bytes = kBlockTokens * row_bytes;
   auto owner = std::make_shared<ClockedStore>(options);
   return {owner, &owner->store};

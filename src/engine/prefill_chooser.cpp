@@ -491,9 +491,22 @@ PrefillWork PrefillChooser::work_of(const Sequence& sequence, const PrefillChoic
     add_bytes(part, EntryKind::kLayerInput, input_bytes);
   }
   for (Tier tier : kAllTiers) {
-    if (work.load_bytes[index_of(tier)] > 0) work.links[index_of(tier)] = store_.link_cost_of(tier);
+    if (work.load_bytes[index_of(tier)] > 0)
+      work.links[index_of(tier)] = link_cost_of(tier, choice);
   }
   return work;
+}
+
+// Of a remote store's servers each has its share, whichever blocks these are.
+std::optional<LinkCost> PrefillChooser::link_cost_of(Tier tier, const PrefillChoice& choice) const {
+  std::vector<Digest> keys;
+  if (tier == Tier::kPeer) {
+    for (const Part& part : parts_of(choice)) {
+      std::ranges::move(store_.keys_in(tier, part.keys, part.entries, choice.stored.avoided),
+                        std::back_inserter(keys));
+    }
+  }
+  return store_.link_cost_of(tier, keys);
 }
 
 }  // namespace droidspeak

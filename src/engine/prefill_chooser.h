@@ -74,6 +74,9 @@ class PrefillChooser {
   // Leading blocks of the choice that are on the device, or could be read from host memory.
   size_t num_in_memory(PrefillChoice choice) const;
 
+  // Of what the choice would read from the tier.
+  std::optional<LinkCost> link_cost_of(Tier tier, const PrefillChoice& choice) const;
+
   // About what loading it takes in.
   uint64_t load_bytes(const PrefillChoice& choice) const;
 

@@ -38,7 +38,7 @@ class PromptReader {
   explicit PromptReader(Parts parts)
       : parts_(std::move(parts)),
         writer_(parts_.writer),
-        patience_(parts_.costs, *parts_.store, parts_.load_stall) {}
+        patience_(parts_.costs, parts_.load_stall) {}
 
   // Takes blocks for all tokens and starts loading. False when there is no room for those that it
   // does not share; then it holds none.

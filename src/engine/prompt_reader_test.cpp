@@ -141,6 +141,19 @@ TEST_F(PromptReading, WhoIsPreemptedIsCountedOnce) {
   EXPECT_EQ(reading->admitted, admitted) << "reading it again is a part of its prefill";
 }
 
+TEST_F(PromptReading, WithoutRoomNothingBegins) {
+  auto first = sequence("alpha");
+  auto second = sequence("beta");
+  auto third = sequence("base");
+  EXPECT_TRUE(reader_->begin(*first, 0));
+  EXPECT_TRUE(reader_->begin(*second, 0));
+  EXPECT_FALSE(reader_->begin(*third, 0)) << "of 16 blocks";
+  EXPECT_TRUE(third->blocks.blocks().empty());
+  EXPECT_EQ(counted().prompt_tokens, 2 * static_cast<uint64_t>(kPrompt));
+  first->release_blocks();
+  EXPECT_TRUE(reader_->begin(*third, 0));
+}
+
 TEST_F(PromptReading, EmbeddingsDoNotAskForCaches) {
   auto reading = sequence("alpha");
   reading->request.wants_embedding = true;
@@ -519,7 +532,7 @@ TEST_F(PromptReading, LinksMayLoseAShareOfTheTimeThatComputingTakes) {
   };
   for (auto [computing, may_lose] : {std::pair(0.5, 0.2), {5.0, 0.2}, {8.0, 0.28}, {60.0, 0.35}}) {
     CostModel costs = costs_of(computing);
-    LoadPatience patience(costs, *store_, std::chrono::seconds(2));
+    LoadPatience patience(costs, std::chrono::seconds(2));
     for (Tier tier : {Tier::kPeer, Tier::kRemote}) {
       asking->load_tier = tier;
       EXPECT_NEAR(patience.limits_of(*asking).most_lost_seconds, may_lose, 1e-9) << computing;

@@ -67,8 +67,11 @@ class AdapterFiles {
   std::vector<std::vector<Pair>> layers_;
 };
 
-// Reads a folder or file; throws Failure.
-using ReadAdapter = std::function<AdapterFiles(const AdapterPath&, const ModelConfig&, Precision)>;
+// Reads what was opened; throws Failure.
+using ReadAdapter =
+    std::function<AdapterFiles(const AdapterOpener&, const ModelConfig&, Precision)>;
+
+std::shared_ptr<const Adapter> pack_adapter(Ops& ops, const AdapterFiles& files);
 
 // The largest file with tensors that is read: as large as what it corrects, in 32 bits.
 uint64_t max_adapter_bytes(const ModelConfig& base);

@@ -1,8 +1,13 @@
 #include "model/adapter_opener.h"
 
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace droidspeak {
@@ -12,6 +17,12 @@ namespace {
   throw Failure(ErrorCode::kNotFound,
                 fmt::format("{}: expected an adapter's folder or GGUF file under --adapter-root",
                             asked.path.string()));
+}
+
+[[noreturn]] void fail_to_open(const std::filesystem::path& path) {
+  const int error = errno;
+  throw Failure(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                fmt::format("{}: cannot open: {}", path.string(), std::strerror(error)));
 }
 
 bool is_folder(const FileDescriptor& opened) {
@@ -24,12 +35,18 @@ bool is_folder(const FileDescriptor& opened) {
 
 AdapterOpener::AdapterOpener(const AdapterPath& path, std::function<void()> before_open)
     : asked_(path), path_(path.path) {
-  if (!asked_.root.empty()) {
-    open_below(std::move(before_open));
-    return;
+  asked_.root.empty() ? open_anywhere() : open_below(std::move(before_open));
+}
+
+void AdapterOpener::open_anywhere() {
+  FileDescriptor folder(::open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) {
+    folder_ = std::move(folder);
+  } else if (errno == ENOTDIR) {
+    file_ = std::make_shared<InputFile>(path_);
+  } else {
+    fail_to_open(path_);
   }
-  std::error_code error;
-  if (std::filesystem::is_regular_file(path_, error)) file_ = std::make_shared<InputFile>(path_);
 }
 
 void AdapterOpener::open_below(std::function<void()> before_open) {
@@ -60,10 +77,17 @@ void AdapterOpener::open_below(std::function<void()> before_open) {
 }
 
 std::shared_ptr<const InputFile> AdapterOpener::open(const std::string& name) const {
-  if (!folder_) return std::make_shared<InputFile>(path_ / name);
-  std::optional<FileDescriptor> opened = below_->open_in(*folder_, path_, name, asked_.path / name);
+  check(folder_.has_value(), "a file of an adapter that is a folder");
+  const std::filesystem::path path = asked_.path / name;
+  if (!below_) {
+    FileDescriptor opened(
+        ::openat(folder_->get(), name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (opened.get() < 0) fail_to_open(path);
+    return std::make_shared<InputFile>(std::move(opened), path);
+  }
+  std::optional<FileDescriptor> opened = below_->open_in(*folder_, name, path);
   if (!opened) refuse_place(asked_);
-  return std::make_shared<InputFile>(std::move(*opened), asked_.path / name);
+  return std::make_shared<InputFile>(std::move(*opened), path);
 }
 
 }  // namespace droidspeak

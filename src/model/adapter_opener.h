@@ -1,4 +1,5 @@
-// Opens the files of an adapter, each once: what is checked is what was opened, and what is read.
+// Opens the files of an adapter, each once, and of one folder: what is checked is what was opened,
+// and what is read. So its weights and its tokenizer are to be read by one opener.
 #pragma once
 
 #include <filesystem>
@@ -23,6 +24,9 @@ class AdapterOpener {
   // Without links where there is a root.
   const std::filesystem::path& path() const { return path_; }
 
+  // As messages name it.
+  const std::filesystem::path& name() const { return asked_.path; }
+
   // The adapter where it is one file; null for a folder.
   const std::shared_ptr<const InputFile>& file() const { return file_; }
 
@@ -30,11 +34,12 @@ class AdapterOpener {
   std::shared_ptr<const InputFile> open(const std::string& name) const;
 
  private:
+  void open_anywhere();
   void open_below(std::function<void()> before_open);
 
   const AdapterPath asked_;
   std::optional<FilesBelow> below_;       // none: no root
-  std::optional<FileDescriptor> folder_;  // below the root: both files are of the same one
+  std::optional<FileDescriptor> folder_;  // none: it is a file
   std::filesystem::path path_;
   std::shared_ptr<const InputFile> file_;
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "model/family_tokenizer.h"
 #include "support/adapter_fixture.h"
 #include "support/gguf_writer.h"
 
@@ -146,6 +147,55 @@ TEST_F(AdapterRoot, BothFilesAreOfTheFolderThatWasOpened) {
     fs::rename(root() / "mine", root() / "next");
     fs::rename(root() / "before", root() / "mine");
   }
+}
+
+// What a link leads to when it is opened is read, weights and tokenizer, whatever it leads to then.
+TEST_F(AdapterRoot, BothAreOfTheFolderThatALinkLedTo) {
+  write_file_atomically(root() / "mine/tokenizer.json",
+                        R"({"model":{"vocab":{"a":0,"b":1},"merges":[]}})");
+  fs::copy(root() / "mine", root() / "next");
+  write_file_atomically(root() / "next/tokenizer.json",
+                        R"({"model":{"vocab":{"a":1,"b":0},"merges":[]}})");
+  write_file_atomically(root() / "next/adapter_config.json", "{}");
+  const fs::path link = root() / "link";
+  for (const AdapterPath& asked : {AdapterPath(link), AdapterPath(root(), "link")}) {
+    fs::create_symlink("mine", link);
+    const AdapterOpener opener(asked);
+    fs::remove(link);
+    fs::create_symlink("next", link);
+    EXPECT_EQ(failure_of([&] { AdapterFiles(opener, base_, Precision::kFast); }), "");
+    EXPECT_EQ(BaseTokenizer(root() / "mine").compare(opener).mismatch, "");
+    EXPECT_NE(BaseTokenizer(root() / "mine").compare(AdapterOpener(asked)).mismatch, "");
+    fs::remove(link);
+  }
+}
+
+TEST_F(AdapterRoot, NamesWhatIsMissingWithoutARoot) {
+  const fs::path nothing = folder_.path() / "nothing";
+  EXPECT_EQ(failure_of([&] { AdapterOpener{AdapterPath(nothing)}; }),
+            nothing.string() + ": cannot open: No such file or directory");
+  fs::create_directory(nothing);
+  EXPECT_EQ(failure_of([&] { AdapterOpener(AdapterPath(nothing)).open("file"); }),
+            (nothing / "file").string() + ": cannot open: No such file or directory");
+}
+
+TEST_F(AdapterRoot, LinksWithinTheFolderAreOfTheOneThatWasOpened) {
+  fs::copy(root() / "mine", root() / "next", fs::copy_options::recursive);
+  for (const char* folder : {"mine", "next"}) {
+    const fs::path config = root() / folder / "adapter_config.json";
+    fs::create_directory(root() / folder / "parts");
+    fs::rename(config, root() / folder / "parts/config.json");
+    fs::create_symlink("parts/config.json", config);
+  }
+  write_file_atomically(root() / "next/parts/config.json", "{}");
+  EXPECT_NE(refusal_of("next"), "");
+  EXPECT_EQ(refusal_of("mine",
+                       [&](int count) {
+                         if (count != 2) return;
+                         fs::rename(root() / "mine", root() / "before");
+                         fs::rename(root() / "next", root() / "mine");
+                       }),
+            "");
 }
 
 TEST_F(AdapterRoot, FilesMayBeLinksToOthersBelowIt) {

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_fields_once.h"
+#include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "model/family_tokenizer.h"
 #include "model/json_fields.h"
 
@@ -198,8 +200,9 @@ void ModelFamily::add_adapter(const std::string& name, const std::filesystem::pa
 void ModelFamily::add_adapter(const std::string& name,
                               const std::filesystem::path& folder,
                               BaseTokenizer& tokenizer) {
-  tokenizer.require_fit(folder);
-  add_adapter(name, folder, load_adapter(ops_, folder, config(), precision_));
+  const AdapterOpener opener(folder);
+  tokenizer.require_fit(opener);
+  add_adapter(name, folder, pack_adapter(ops_, {opener, config(), precision_}));
 }
 
 void ModelFamily::add_adapter(const std::string& name,

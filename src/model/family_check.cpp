@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "model/family_tokenizer.h"
 
 namespace droidspeak {
@@ -38,9 +39,10 @@ std::vector<MemberCheck> check_family(const FamilyFile& file) {
       if (!base) {
         check.problem = "what it should fit, the base, cannot be read";
       } else if (is_adapter) {
-        AdapterFiles files(member.adapter, *base, Precision::kFast);
+        const AdapterOpener opener(member.adapter);
+        AdapterFiles files(opener, *base, Precision::kFast);
         check.is_activated = !files.begin_adapter().invocation.empty();
-        AdapterTokenizer compared = tokenizer.compare(member.adapter);
+        AdapterTokenizer compared = tokenizer.compare(opener);
         check.differences = std::move(compared.differences);
         if (!compared.mismatch.empty())
           check.problem = "its tokenizer differs: " + compared.mismatch;

@@ -26,18 +26,17 @@ std::optional<TokenizerDefinition> read_checkpoint(const std::filesystem::path& 
 }
 
 // LoRA files in GGUF have none.
-std::optional<TokenizerDefinition> read_adapter(const AdapterPath& adapter) {
-  const AdapterOpener opener(adapter);
-  if (opener.file()) return std::nullopt;
+std::optional<TokenizerDefinition> read_adapter(const AdapterOpener& adapter) {
+  if (adapter.file()) return std::nullopt;
   auto read = [&](const std::string& name, size_t max_bytes) -> std::optional<std::string> {
     try {
-      return opener.open(name)->read_text(max_bytes);
+      return adapter.open(name)->read_text(max_bytes);
     } catch (const Failure& failure) {
       if (failure.code() == ErrorCode::kNotFound) return std::nullopt;
       throw;
     }
   };
-  return read_tokenizer_definition(adapter.path, read);
+  return read_tokenizer_definition(adapter.name(), read);
 }
 
 // A stranger's token, for a line of the log.
@@ -194,7 +193,7 @@ std::string BaseTokenizer::mismatch_of(const std::filesystem::path& variant) {
   return actual ? differences_between(*base, *actual) : "";
 }
 
-AdapterTokenizer BaseTokenizer::compare(const AdapterPath& adapter) {
+AdapterTokenizer BaseTokenizer::compare(const AdapterOpener& adapter) {
   std::optional<TokenizerDefinition> actual;
   try {
     actual = read_adapter(adapter);
@@ -209,11 +208,12 @@ AdapterTokenizer BaseTokenizer::compare(const AdapterPath& adapter) {
   return {"", {fmt::format("its tokenizer differs: {}; the base's is used", others)}};
 }
 
-std::vector<std::string> BaseTokenizer::require_fit(const AdapterPath& adapter) {
+std::vector<std::string> BaseTokenizer::require_fit(const AdapterOpener& adapter) {
   AdapterTokenizer compared = compare(adapter);
   if (compared.mismatch.empty()) return std::move(compared.differences);
-  throw Failure(ErrorCode::kInvalidArgument, fmt::format("{}: its tokenizer differs: {}",
-                                                         adapter.path.string(), compared.mismatch));
+  throw Failure(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: its tokenizer differs: {}", adapter.name().string(), compared.mismatch));
 }
 
 }  // namespace droidspeak

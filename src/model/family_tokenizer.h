@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "model/adapter_path.h"
 #include "model/tokenizer_definition.h"
 
 namespace droidspeak {
+
+class AdapterOpener;
 
 // Whether a checkpoint brings a tokenizer. Where a variant does not, the base's is used.
 bool has_tokenizer(const std::filesystem::path& checkpoint);
@@ -35,10 +36,10 @@ class BaseTokenizer {
   std::string mismatch_of(const std::filesystem::path& variant);
 
   // Throws Failure where the base's files cannot be read.
-  AdapterTokenizer compare(const AdapterPath& adapter);
+  AdapterTokenizer compare(const AdapterOpener& adapter);
 
   // The differences; throws Failure naming the adapter where there is a mismatch.
-  std::vector<std::string> require_fit(const AdapterPath& adapter);
+  std::vector<std::string> require_fit(const AdapterOpener& adapter);
 
  private:
   const TokenizerDefinition* definition();  // null: it brings none

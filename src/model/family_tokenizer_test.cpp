@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/adapter_opener.h"
 #include "support/gguf_writer.h"
 
 namespace droidspeak {
@@ -126,7 +127,7 @@ TEST_F(Tokenizers, OfAdaptersMayHaveMoreTokens) {
   auto compare = [&](const std::function<void(nlohmann::json&)>& change) {
     nlohmann::json json = same_as_gguf();
     change(json);
-    return base.compare(hf("adapter", json));
+    return base.compare(AdapterOpener(hf("adapter", json)));
   };
   const AdapterTokenizer same = compare([](nlohmann::json&) {});
   EXPECT_EQ(same.mismatch, "");
@@ -157,11 +158,11 @@ TEST_F(Tokenizers, OfAdaptersMayHaveMoreTokens) {
 
 TEST_F(Tokenizers, OfAdaptersAreOnlyReportedWhereTheyCannotBeRead) {
   BaseTokenizer base(hf("base", same_as_gguf()));
-  const AdapterTokenizer list = base.compare(hf("list", nlohmann::json::array()));
+  const AdapterTokenizer list = base.compare(AdapterOpener(hf("list", nlohmann::json::array())));
   EXPECT_EQ(list.mismatch, "");
   EXPECT_THAT(list.differences, ElementsAre(AllOf(HasSubstr("could not be compared"),
                                                   HasSubstr("list/tokenizer.json"))));
-  const AdapterTokenizer none = base.compare(folder_.path());
+  const AdapterTokenizer none = base.compare(AdapterOpener(folder_.path()));
   EXPECT_THAT(none.differences, IsEmpty());
 }
 
@@ -174,13 +175,13 @@ TEST_F(Tokenizers, OfAdaptersAreReadBelowTheirRoot) {
   const auto root = folder_.path() / "root";
   std::filesystem::create_directories(root / "linked");
   std::filesystem::create_symlink(outside / "tokenizer.json", root / "linked" / "tokenizer.json");
-  EXPECT_EQ(base.compare(AdapterPath(root, "linked")).mismatch, "");
-  EXPECT_NE(base.compare(root / "linked").mismatch, "");
+  EXPECT_EQ(base.compare(AdapterOpener(AdapterPath(root, "linked"))).mismatch, "");
+  EXPECT_NE(base.compare(AdapterOpener(root / "linked")).mismatch, "");
   std::filesystem::create_directory(root / "own");
   std::filesystem::copy_file(outside / "tokenizer.json", root / "own" / "tokenizer.json");
-  EXPECT_NE(base.compare(AdapterPath(root, "own")).mismatch, "");
+  EXPECT_NE(base.compare(AdapterOpener(AdapterPath(root, "own"))).mismatch, "");
   try {
-    base.require_fit(AdapterPath(root, "own"));
+    base.require_fit(AdapterOpener(AdapterPath(root, "own")));
     ADD_FAILURE() << "is refused";
   } catch (const Failure& failure) {
     EXPECT_STREQ(failure.what(),
@@ -196,7 +197,7 @@ TEST_F(Tokenizers, OfTheBaseAreReadOnce) {
   std::filesystem::remove(folder / "tokenizer.json");
   nlohmann::json moved = same_as_gguf();
   moved["model"]["vocab"] = {{"a", 1}, {"b", 0}};
-  EXPECT_NE(base.compare(hf("adapter", moved)).mismatch, "");
+  EXPECT_NE(base.compare(AdapterOpener(hf("adapter", moved))).mismatch, "");
 }
 
 }  // namespace

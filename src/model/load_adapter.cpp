@@ -26,7 +26,10 @@ std::shared_ptr<const Adapter> load_adapter(Ops& ops,
                                             const std::filesystem::path& folder,
                                             const ModelConfig& base,
                                             Precision precision) {
-  AdapterFiles files(folder, base, precision);
+  return pack_adapter(ops, {folder, base, precision});
+}
+
+std::shared_ptr<const Adapter> pack_adapter(Ops& ops, const AdapterFiles& files) {
   auto adapter = std::make_shared<Adapter>(files.begin_adapter());
   for (int32_t layer = 0; layer < files.num_layers(); ++layer)
     adapter->layers.push_back(files.pack_layer(ops, layer));

@@ -61,7 +61,7 @@ class PieceKernel {
                       const KvLayerView& kv) = 0;
 };
 
-// Null: the device has none.
-std::unique_ptr<PieceKernel> make_piece_kernel(const Device& device);
+// Null: the device has none, or too little shared memory for rows of so many channels.
+std::unique_ptr<PieceKernel> make_piece_kernel(const Device& device, int32_t row_channels);
 
 }  // namespace droidspeak

@@ -45,4 +45,15 @@ bool OneThingAtATime::take_left_out() {
   return std::exchange(has_left_out, false);
 }
 
+bool go_on_one_at_a_time(const std::function<bool()>& step, int max_steps) {
+  bool happened = false;
+  OneThingAtATime events;
+  for (int i = 0; i < max_steps; ++i) {
+    const bool did_something = step();
+    if (!events.take_left_out() && !did_something) break;
+    happened = true;
+  }
+  return happened;
+}
+
 }  // namespace droidspeak

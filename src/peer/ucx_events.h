@@ -5,6 +5,8 @@
 // epoll_wait() of its own, which comes before the C library's in a program that exports it.
 #pragma once
 
+#include <functional>
+
 namespace droidspeak {
 
 // False where UCX would call another epoll_wait(): the program was linked without exporting it.
@@ -24,5 +26,9 @@ class OneThingAtATime {
   // where it did nothing.
   bool take_left_out();
 };
+
+// Takes steps, one thing at a time, for as long as they do something or something was left out; so
+// many at most. `step`: whether it did something. False when nothing happened.
+bool go_on_one_at_a_time(const std::function<bool()>& step, int max_steps);
 
 }  // namespace droidspeak

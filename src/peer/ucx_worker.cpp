@@ -282,14 +282,7 @@ void UcxWorker::close(ucp_ep_h endpoint) {
 
 bool UcxWorker::progress() {
   constexpr int kRounds = 32;  // then the caller has its turn
-  bool happened = false;
-  OneThingAtATime events;
-  for (int i = 0; i < kRounds; ++i) {
-    const bool did_something = ucx_.worker_progress(worker_) != 0;
-    if (!events.take_left_out() && !did_something) break;
-    happened = true;
-  }
-  return happened;
+  return go_on_one_at_a_time([this] { return ucx_.worker_progress(worker_) != 0; }, kRounds);
 }
 
 void UcxWorker::wait(std::chrono::milliseconds timeout, int other) {

@@ -1,4 +1,4 @@
-// A tiny family with rows to ask it about, for tests that measure plans.
+// A tiny family with rows to ask it about, for tests that measure plans, and profiles of it.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "profiler/context_trial.h"
 #include "profiler/data.h"
+#include "profiler/profiler.h"
 #include "sharing/prompt_runner.h"
 #include "support/tiny_model.h"
 
@@ -58,6 +59,21 @@ class ProfilerFixture : public testing::Test {
     return make_prompts(*tokenizer_, read_qa_file(data_), {most, 4096, kAnswerTokens}).prompts;
   }
 
+  ProfileOptions options(const std::string& name) const {
+    ProfileOptions result;
+    result.data = data_;
+    result.out = folder_.path() / name;
+    result.contexts = 4;
+    result.answer_tokens = kAnswerTokens;
+    return result;
+  }
+
+  static void write_rows(const std::filesystem::path& path, const std::vector<int>& numbers) {
+    std::string text;
+    for (int number : numbers) text += item_row(number);
+    write_file_atomically(path, text);
+  }
+
   TemporaryFolder folder_;
   std::filesystem::path data_ = folder_.path() / "rows.jsonl";
   std::unique_ptr<Device> device_ = make_cpu_device();
@@ -66,5 +82,25 @@ class ProfilerFixture : public testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<KvCache> kv_;
 };
+
+inline void expect_same_measurements(const PlanBook& a, const PlanBook& b) {
+  ASSERT_EQ(a.frontier.size(), b.frontier.size());
+  for (size_t i = 0; i < a.frontier.size(); ++i) {
+    EXPECT_EQ(a.frontier[i].plan, b.frontier[i].plan);
+    EXPECT_EQ(a.frontier[i].translated, b.frontier[i].translated);
+    EXPECT_EQ(a.frontier[i].quality.kl, b.frontier[i].quality.kl);
+    EXPECT_EQ(a.frontier[i].quality.score, b.frontier[i].quality.score);
+    EXPECT_EQ(a.frontier[i].quality.gold_lost, b.frontier[i].quality.gold_lost);
+    EXPECT_EQ(a.frontier[i].quality.gold_lost_error, b.frontier[i].quality.gold_lost_error);
+    EXPECT_EQ(a.frontier[i].quality_index, b.frontier[i].quality_index);
+  }
+  ASSERT_EQ(a.heat_map.size(), b.heat_map.size());
+  for (size_t i = 0; i < a.heat_map.size(); ++i) EXPECT_EQ(a.heat_map[i].kl, b.heat_map[i].kl);
+  ASSERT_EQ(a.sensitivity.size(), b.sensitivity.size());
+  for (size_t i = 0; i < a.sensitivity.size(); ++i)
+    EXPECT_EQ(a.sensitivity[i].kl, b.sensitivity[i].kl);
+  EXPECT_EQ(a.full_gold_probability, b.full_gold_probability);
+  EXPECT_EQ(a.prefill_equivalents, b.prefill_equivalents);
+}
 
 }  // namespace droidspeak

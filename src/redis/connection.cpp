@@ -44,6 +44,12 @@ Result<void> RedisConnection::log_in(const RedisServers& servers) {
     Result<RedisReply> reply = read_reply();
     if (!reply) return reply.error();
     if (!reply->is_error()) continue;
+    if (reply->text.starts_with("DENIED")) {
+      return Error{
+          ErrorCode::kInvalidArgument,
+          "the server is in protected mode: it takes other machines when it has a password "
+          "(requirepass) or with --protected-mode no"};
+    }
     // A server that is loading its data answers PING so, and will do later.
     bool is_refused = reply->text.starts_with("WRONGPASS") || reply->text.starts_with("NOAUTH") ||
                       reply->text.starts_with("ERR");

@@ -26,7 +26,7 @@ struct RedisReply {
 };
 
 struct RedisReplyLimits {
-  size_t line_bytes = 1024;
+  size_t line_bytes = 2048;  // Redis 7 takes 1064 to say that it is in protected mode
   size_t text_bytes = size_t{1} << 20;
   size_t items = 65536;  // of all arrays of one reply together
   size_t depth = 6;

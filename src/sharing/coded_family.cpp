@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "codec/learn_tables.h"
 #include "model/json_fields.h"
 #include "model/rope.h"
@@ -15,13 +16,33 @@ namespace {
 constexpr int64_t kMostEighths = 40;  // of an octave
 static_assert(kMostStepFactor == 1 << kMostEighths / 8 && kLeastStepFactor * kMostStepFactor == 1);
 
+struct StepPlace {
+  const std::filesystem::path& file;
+  size_t layer;
+  const char* half;
+  size_t channel;
+};
+
+float factor_of(int64_t eighths, const StepPlace& place) {
+  if (eighths < -kMostEighths || eighths > kMostEighths) {
+    throw Failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: field \"layers[{}].{}[{}]\" is {}: expected {} to {}", place.file.string(),
+                    place.layer, place.half, place.channel, eighths, -kMostEighths, kMostEighths));
+  }
+  return static_cast<float>(std::exp2(static_cast<double>(eighths) / 8));
+}
+
 }  // namespace
 
-CodedModel coded_model_of(const ModelFamily& family) {
+CodedModel coded_model_of(const ModelFamily& family, const StoreOptions& options) {
   auto base = family.base();
+  CodedModel model{base->model_digest,
+                   key_rotation_of(family.config(), base->transformer->max_positions())};
   const std::filesystem::path& steps = family.file().codec_steps;
-  return {base->model_digest, key_rotation_of(family.config(), base->transformer->max_positions()),
-          steps.empty() ? std::vector<float>{} : read_step_factors(steps, family.config())};
+  if (may_be_coded(options) && !steps.empty())
+    model.step_factors = read_step_factors(steps, family.config());
+  return model;
 }
 
 std::vector<float> read_step_factors(const std::filesystem::path& path, const ModelConfig& config) {
@@ -32,13 +53,13 @@ std::vector<float> read_step_factors(const std::filesystem::path& path, const Mo
     json.refuse("layers", fmt::format("{} of them", config.num_layers));
   auto channels = static_cast<size_t>(config.kv_columns());
   std::vector<float> factors;
-  for (const JsonFields& layer : layers) {
-    layer.accept_only({"keys", "values"});
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i].accept_only({"keys", "values"});
     for (const char* half : {"keys", "values"}) {
-      std::vector<int64_t> eighths = layer.get_ints(half, -kMostEighths, kMostEighths);
-      if (eighths.size() != channels) layer.refuse(half, fmt::format("{} numbers", channels));
-      for (int64_t n : eighths)
-        factors.push_back(static_cast<float>(std::exp2(static_cast<double>(n) / 8)));
+      std::vector<int64_t> eighths = layers[i].get_ints(half, INT64_MIN, INT64_MAX);
+      if (eighths.size() != channels) layers[i].refuse(half, fmt::format("{} numbers", channels));
+      for (size_t c = 0; c < channels; ++c)
+        factors.push_back(factor_of(eighths[c], {path, i, half, c}));
     }
   }
   return factors;

@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "model/family.h"
+#include "store/cache_store.h"
 #include "store/coded_model.h"
 
 namespace droidspeak {
 
-CodedModel coded_model_of(const ModelFamily& family);
+// For a store of these options and layout: where nothing is coded, "codec_steps" is not read.
+CodedModel coded_model_of(const ModelFamily& family, const StoreOptions& options);
 
 // family.json's "codec_steps": of every channel, in eighths of an octave, how much coarser it is
 // coded than usual. Throws Failure when the file does not fit the model.

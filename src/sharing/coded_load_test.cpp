@@ -250,6 +250,10 @@ TEST(StepFactors, OfAnotherModelAreRefusedByName) {
         R"({"keys": [0, 0]})", R"({"keys": [0, 0], "values": [0, 0], "more": 1})"})
     EXPECT_NE(refusal_of_steps(path, "{\"layers\": [" + good + "," + wrong + "]}"), "") << wrong;
   EXPECT_NE(refusal_of_steps(path, "[]"), "");
+  const std::string far = R"({"keys": [0, 0], "values": [0, -41]})";
+  EXPECT_NE(refusal_of_steps(path, "{\"layers\": [" + good + "," + far + "]}")
+                .find("\"layers[1].values[1]\" is -41: expected -40 to 40"),
+            std::string::npos);
 }
 
 TEST(KeyRotation, LeavesOutLayersWithAnotherRopeOrNone) {

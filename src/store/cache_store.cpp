@@ -34,7 +34,8 @@ uint64_t queue_bytes(const StoreOptions& options) {
 }
 
 // One thread reads and checks about as fast as one core decodes; a device decodes faster than that.
-constexpr size_t kReadersForADevice = 4;
+// Four for one load, and one more (ReadPool).
+constexpr size_t kReadersForADevice = 5;
 
 DiskTierOptions disk_options(const StoreOptions& options, PiecesAre pieces_are) {
   bool is_int8 = options.kv_layout.num_layers > 0 && options.kv_layout.dtype == DType::kI8;
@@ -56,10 +57,7 @@ StoredFormats formats_of(const StoreOptions& options) {
   StoredFormats formats{
       .disk = options.disk_format,
       .remote = options.remote.servers.empty() ? RemoteFormat::kRaw : options.remote.format};
-  bool may_be_coded = formats.disk == DiskFormat::kCoded ||
-                      formats.remote == RemoteFormat::kCoded ||
-                      formats.remote == RemoteFormat::kAuto;
-  if (may_be_coded) formats.coding = digest_of_coding(options.coded_model);
+  if (may_be_coded(options)) formats.coding = digest_of_coding(options.coded_model);
   return formats;
 }
 
@@ -75,12 +73,20 @@ RemoteStorage remote_storage(const StoreOptions& options) {
 
 std::shared_ptr<DeviceDecoder> choose_decoder(const StoreOptions& options) {
   bool is_on_disk = !options.disk_folder.empty() && options.disk_format == DiskFormat::kCoded;
-  bool may_be_coded = is_on_disk || !options.remote.servers.empty();
-  if (options.decoder || !may_be_coded || options.device == nullptr) return options.decoder;
+  bool may_come_coded = is_on_disk || !options.remote.servers.empty();
+  if (options.decoder || !may_come_coded || options.device == nullptr) return options.decoder;
   return make_device_decoder(*options.device, options.kv_layout);
 }
 
 }  // namespace
+
+bool may_be_coded(const StoreOptions& options) {
+  if (options.kv_layout.dtype == DType::kI8) return false;
+  bool is_remote = !options.remote.servers.empty();
+  return options.disk_format == DiskFormat::kCoded ||
+         (is_remote && (options.remote.format == RemoteFormat::kCoded ||
+                        options.remote.format == RemoteFormat::kAuto));
+}
 
 struct CacheStore::State {
   State(const StoreOptions& options, const Clock& clock)
@@ -106,6 +112,10 @@ struct CacheStore::State {
   // Those below the host tier in the order in which they are asked: of several behind links first
   // the one that entries come faster from, in whichever form they travel.
   std::vector<CacheTier*> in_order(TierSet avoided) const;
+  // Of each entry, by key and wanted: where it would be read from.
+  std::vector<std::optional<Tier>> tiers_of(std::span<const Digest> keys,
+                                            std::span<const EntryId> wanted,
+                                            TierSet avoided) const;
   std::optional<PinnedEntry> fetch(const Digest& key,
                                    EntryId id,
                                    std::span<CacheTier* const> tiers,
@@ -294,23 +304,47 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
     counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
     return counts;
   }
-  std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
-  state_->host.look_up(keys, wanted, found);
-  // What waits to be written is in memory.
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i] != Presence::kHit &&
-        state_->pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
-      found[i] = Presence::kHit;
-  }
-  auto num_found = [&] { return static_cast<uint64_t>(std::ranges::count(found, Presence::kHit)); };
-  uint64_t before = num_found();
-  counts[index_of(Tier::kHost)] = before;
-  for (CacheTier* tier : state_->in_order(avoided)) {
-    tier->look_up(keys, wanted, found);
-    counts[index_of(tier->tier())] += num_found() - before;
-    before = num_found();
+  for (std::optional<Tier> tier : state_->tiers_of(keys, wanted, avoided)) {
+    if (tier) ++counts[index_of(*tier)];
   }
   return counts;
+}
+
+std::vector<std::optional<Tier>> CacheStore::State::tiers_of(std::span<const Digest> keys,
+                                                             std::span<const EntryId> wanted,
+                                                             TierSet avoided) const {
+  std::vector<Presence> found(keys.size() * wanted.size(), Presence::kMiss);
+  std::vector<std::optional<Tier>> tiers(found.size());
+  auto note = [&](Tier tier) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!tiers[i] && found[i] == Presence::kHit) tiers[i] = tier;
+    }
+  };
+  host.look_up(keys, wanted, found);
+  // What waits to be written is in memory.
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != Presence::kHit && pin(keys[i / wanted.size()], wanted[i % wanted.size()]))
+      found[i] = Presence::kHit;
+  }
+  note(Tier::kHost);
+  for (CacheTier* tier : in_order(avoided)) {
+    tier->look_up(keys, wanted, found);
+    note(tier->tier());
+  }
+  return tiers;
+}
+
+std::vector<Digest> CacheStore::keys_in(Tier tier,
+                                        std::span<const Digest> keys,
+                                        std::span<const EntryId> wanted,
+                                        TierSet avoided) const {
+  std::vector<std::optional<Tier>> tiers = state_->tiers_of(keys, wanted, avoided);
+  std::vector<Digest> there;
+  for (size_t k = 0; k < keys.size(); ++k) {
+    auto of_block = std::span(tiers).subspan(k * wanted.size(), wanted.size());
+    if (std::ranges::find(of_block, tier) != of_block.end()) there.push_back(keys[k]);
+  }
+  return there;
 }
 
 Tier CacheStore::tier_of(std::span<const Digest> keys,
@@ -339,9 +373,9 @@ void CacheStore::wait_for_answers(std::span<const Digest> keys,
   for (const auto& tier : state_->below) tier->wait_for_answers(keys, wanted, until);
 }
 
-std::optional<LinkCost> CacheStore::link_cost_of(Tier tier) const {
+std::optional<LinkCost> CacheStore::link_cost_of(Tier tier, std::span<const Digest> keys) const {
   for (const auto& candidate : state_->below) {
-    if (candidate->tier() == tier) return link_cost(candidate->report());
+    if (candidate->tier() == tier) return candidate->cost_of(keys);
   }
   return std::nullopt;
 }

@@ -61,6 +61,9 @@ struct StoreOptions {
   FileSystem* file_system = nullptr;
 };
 
+// Whether K/V may come to lie coded, on disk or in the remote tier.
+bool may_be_coded(const StoreOptions& options);
+
 struct StoreCounters {
   std::vector<TierReport> tiers;  // those there are, from fast to slow
   uint64_t misses = 0;            // in all of them
@@ -171,9 +174,14 @@ class CacheStore {
   std::unique_ptr<ReadAhead> read_ahead(std::vector<EntryRead> in_order_of_need,
                                         TierSet avoided = {});
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id, ReadAhead& ahead);
-  // What reading from a tier costs that lies behind links; nothing for others, or while none of
-  // its links is measured.
-  std::optional<LinkCost> link_cost_of(Tier tier) const;
+  // Those of these blocks of which something would be read from the tier.
+  std::vector<Digest> keys_in(Tier tier,
+                              std::span<const Digest> keys,
+                              std::span<const EntryId> wanted,
+                              TierSet avoided = {}) const;
+  // What reading these blocks from a tier costs that lies behind links; nothing for others, or
+  // while none of its links is measured.
+  std::optional<LinkCost> link_cost_of(Tier tier, std::span<const Digest> keys) const;
 
   // Forgets everything under these keys, or everything that `owner` has put: in this process, and
   // in those whose files were found at start. What is being put or read meanwhile does not come

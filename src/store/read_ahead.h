@@ -56,6 +56,10 @@ class Arrivals final : public ReadSink {
 
   bool is_wanted() const override { return num_wanted_.load(std::memory_order_relaxed) > 0; }
 
+  const void* load() const override {
+    return arrived_bytes_ ? static_cast<const void*>(arrived_bytes_.get()) : this;
+  }
+
   // How many readers wait for entries of it, each counted once for each entry.
   void add_wanted() { num_wanted_.fetch_add(1, std::memory_order_relaxed); }
 

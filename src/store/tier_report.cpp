@@ -34,11 +34,36 @@ std::optional<LinkCost> link_cost(const TierReport& tier) {
   }
   if (rates.empty()) return std::nullopt;
   if (tier.tier == Tier::kPeer) {
-    // Which of them has the blocks is not known here; one slow peer says nothing of the others.
+    // Where it is not known which of them has the blocks, one slow peer says nothing of the others.
     std::ranges::sort(rates);
     cost.bytes_per_second = rates[rates.size() / 2];
     cost.queued_bytes = longest_queue;
   }
+  return cost;
+}
+
+std::optional<LinkCost> link_cost(const TierReport& peers,
+                                  const std::map<std::string, size_t>& num_blocks) {
+  const std::optional<LinkCost> usual = link_cost(peers);
+  if (!usual || num_blocks.empty()) return usual;
+  LinkCost cost;
+  size_t total = 0;
+  double longest = 0;  // were each block one byte
+  double queued_seconds = 0;
+  for (const auto& [address, blocks] : num_blocks) {
+    auto link = std::ranges::find(peers.links, address, &LinkReport::address);
+    const bool is_known = link != peers.links.end() && link->is_up && link->bytes_per_second > 0;
+    const LinkCost own =
+        is_known ? LinkCost{link->round_trip_seconds, link->bytes_per_second, link->queued_bytes}
+                 : *usual;
+    total += blocks;
+    longest = std::max(longest, static_cast<double>(blocks) / own.bytes_per_second);
+    queued_seconds =
+        std::max(queued_seconds, static_cast<double>(own.queued_bytes) / own.bytes_per_second);
+    cost.round_trip_seconds = std::max(cost.round_trip_seconds, own.round_trip_seconds);
+  }
+  cost.bytes_per_second = static_cast<double>(total) / longest;
+  cost.queued_bytes = static_cast<uint64_t>(queued_seconds * cost.bytes_per_second);
   return cost;
 }
 

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -77,6 +78,10 @@ struct LinkCost {
 
 // Nothing while no link is up and measured.
 std::optional<LinkCost> link_cost(const TierReport& tier);
+// The same of a load from peers that hold so many of its blocks, by address: the one that takes
+// longest says when all are there. One that is not measured counts as the others do.
+std::optional<LinkCost> link_cost(const TierReport& peers,
+                                  const std::map<std::string, size_t>& num_blocks);
 
 // Whether entries come faster from the one than from the other, by more than measuring could get
 // wrong. One that is not measured is not fast.

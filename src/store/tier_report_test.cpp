@@ -60,6 +60,29 @@ TEST(LinkCost, IsThatOfTheFarthestLinkAndTheLongestQueue) {
   EXPECT_EQ(link_cost(tier)->queued_bytes, 600u + 600u + 900u);
 }
 
+TEST(LinkCost, OfPeersIsThatOfThoseThatHaveTheBlocks) {
+  TierReport peers = tier_with(Tier::kPeer, {100, 1000, 1000, 0});
+  const char* names[] = {"slow:1", "fast:1", "fast:2", "new:1"};
+  for (size_t i = 0; i < 4; ++i) peers.links[i].address = names[i];
+  peers.links[0].round_trip_seconds = 1e-2;
+  auto cost_of = [&](const std::map<std::string, size_t>& num_blocks) {
+    return link_cost(peers, num_blocks).value();
+  };
+  EXPECT_NEAR(cost_of({{"slow:1", 5}}).bytes_per_second, 100, 1e-6);
+  EXPECT_NEAR(cost_of({{"slow:1", 5}}).round_trip_seconds, 1e-2, 1e-9);
+  EXPECT_EQ(cost_of({{"slow:1", 5}}).queued_bytes, 600u);
+  EXPECT_NEAR(cost_of({{"fast:2", 5}}).bytes_per_second, 1000, 1e-6);
+  EXPECT_NEAR(cost_of({{"fast:2", 5}}).round_trip_seconds, 1e-3, 1e-9);
+  EXPECT_NEAR(cost_of({{"fast:1", 3}, {"fast:2", 3}}).bytes_per_second, 2000, 1e-6) << "at once";
+  EXPECT_NEAR(cost_of({{"fast:1", 19}, {"slow:1", 1}}).bytes_per_second, 1052.6, 0.1);
+  EXPECT_NEAR(cost_of({{"fast:1", 10}, {"slow:1", 10}}).bytes_per_second, 200, 1e-6)
+      << "the slow one is waited for";
+  EXPECT_NEAR(cost_of({{"new:1", 5}}).bytes_per_second, 1000, 1e-6) << "as most";
+  EXPECT_NEAR(cost_of({{"unmet:1", 5}}).bytes_per_second, 1000, 1e-6);
+  EXPECT_NEAR(cost_of({}).bytes_per_second, 1000, 1e-6);
+  EXPECT_FALSE(link_cost(tier_with(Tier::kPeer, {0}), {{"a:1", 1}}));
+}
+
 TEST(LinkCost, TiersThatNobodyMeasuredAreAlike) {
   EXPECT_FALSE(is_faster(tier_with(Tier::kRemote, {0}), tier_with(Tier::kPeer, {})));
 }

@@ -218,3 +218,14 @@ def test_wrong_input_is_named_in_one_line(program, arguments, status, named):
     assert done.stdout == ""
     errors = [line for line in done.stderr.splitlines() if named in line]
     assert len(errors) == 1 and not re.search(r"terminate called|Assertion", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--peer-listen", "127.0.0.1:0"]])
+def test_a_host_in_fips_mode_is_refused_at_the_start(program, tmp_path, monkeypatch, flags):
+    (tmp_path / "openssl.cnf").write_text("openssl_conf = all\n[all]\nalg_section = algorithms\n[algorithms]\ndefault_properties = fips=yes\n")
+    (tmp_path / "secret").write_bytes(bytes(32))
+    monkeypatch.setenv("OPENSSL_CONF", str(tmp_path / "openssl.cnf"))
+    done = program.run("serve", "--family", program.family, "--device", "cpu", "--port", 0, "--remote-cache", "redis://127.0.0.1:1",
+                       "--remote-secret-file", tmp_path / "secret", *flags)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "Poly1305" in done.stderr and "FIPS" in done.stderr

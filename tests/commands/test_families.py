@@ -312,8 +312,8 @@ def test_a_variant_that_reads_texts_as_the_base_does_is_said(program, parts, tmp
     assert "note" not in found["with"] and "note" not in found["base"]
 
 
-def test_codec_steps_are_checked(program, parts):
-    """`serve` would end with the same words, whether anything is coded or not."""
+def test_codec_steps_are_checked(program, parts, tmp_path):
+    """Where something is coded `serve` ends with the words of `inspect`; elsewhere nobody needs the file."""
     family = parts / "family.json"
     config = json.loads((parts / "base" / "config.json").read_text())
     channels = config["num_key_value_heads"] * config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
@@ -330,4 +330,6 @@ def test_codec_steps_are_checked(program, parts):
         done = program.run("inspect", family, "--json")
         found = json.loads(done.stdout)
         assert done.returncode == 1 and not found["intact"] and str(parts / "steps.json") in found["codec_steps"]["problem"]
-        assert found["codec_steps"]["problem"] in refusal(program, "serve", "--family", family, "--device", "cpu", "--port", 0)
+        coded = ("--cache-dir", tmp_path / "cache", "--cache-format", "coded")
+        assert found["codec_steps"]["problem"] in refusal(program, "serve", "--family", family, "--device", "cpu", "--port", 0, *coded)
+        assert Server(family).terminate() == 0

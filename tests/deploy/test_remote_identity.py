@@ -3,6 +3,7 @@ comes late."""
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,12 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def questions_to(redis):
+    """How often it was asked whether it has something: only who looks for caches does."""
+    calls = re.search(r"cmdstat_exists:calls=(\d+)", redis.command("INFO", "commandstats"))
+    return int(calls[1]) if calls else 0
 
 
 def make_family(folder):
@@ -130,10 +137,13 @@ def test_nobody_takes_what_is_not_his(written, tmp_path, case):
     for _ in range(READERS):
         with Node(family, written, tmp_path, secret, flags) as reader:
             wait_until(reader.is_linked)
+            before = questions_to(written)
             text, scores = reader.answer(model, tenant)
+            num_questions = questions_to(written) - before
             remote = reader.remote()
         assert text == expected[0]
         assert scores == pytest.approx(expected[1], abs=1e-4)
+        assert num_questions > 0, "Redis was not asked, so that nothing is shown"
         if remote["bytes_read"] + remote["damaged"] > 0 or not (is_shared or secret != "a"):
             break
     assert (remote["bytes_read"] > 0) == is_shared

@@ -202,6 +202,20 @@ TEST_F(ResponseFaces, AResponseRepeatsWhatWasAsked) {
   }
 }
 
+TEST_F(ResponseFaces, RepeatTheEffortThatWasAskedFor) {
+  auto generation = this->generation();
+  auto effort = [&](const std::string& fields) {
+    const Json response = whole(*face("," + fields), *generation, FinishReason::kStop);
+    return response["reasoning"]["effort"];
+  };
+  for (const char* field : {R"("reasoning":{"effort":"none"})", R"("reasoning_effort":"none")",
+                            R"("reasoning":{"effort":null},"reasoning_effort":"none")"})
+    EXPECT_EQ(effort(field), "none") << field;
+  for (const char* field : {R"("reasoning":{"effort":""})", R"("reasoning":{"enabled":false})",
+                            R"("reasoning_effort":null)", R"("thinking":false)"})
+    EXPECT_EQ(effort(field), Json()) << field;
+}
+
 TEST_F(ResponseFaces, AStreamEndsWithTheWholeResponse) {
   auto generation = this->generation();
   std::vector<Json> all = events(*face(), *generation, FinishReason::kStop);

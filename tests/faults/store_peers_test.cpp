@@ -193,6 +193,28 @@ TEST_F(Peers, ReadWhatAnotherHasPut) {
   EXPECT_EQ(first.num_found(kBlocks), 0U) << "a node is not its own peer";
 }
 
+TEST_F(Peers, CostWhatTheLinkToTheOneThatHasTheBlocksDoes) {
+  RedisProcess redis;
+  Node first(options(redis));
+  Node second(options(redis));
+  Node reader(options(redis));
+  first.put(kBlocks);
+  reader.wait_until_found(kBlocks, kEntries);
+  second.put(2);  // told last: these are read from there
+  wait_until([&] {
+    reader.peers().clear();
+    return reader.num_found(kBlocks) == kEntries && reader.num_read(kBlocks) == kEntries &&
+           reader.peers().report().links.size() == 2;
+  });
+  for (const LinkReport& link : reader.peers().report().links) {
+    const bool is_first = link.address == first.peers().address();
+    const std::vector<Digest> keys = {test_key(is_first ? 2 : 0), test_key(is_first ? 3 : 1)};
+    std::optional<LinkCost> cost = reader.peers().cost_of(keys);
+    ASSERT_TRUE(cost);
+    EXPECT_NEAR(cost->bytes_per_second / link.bytes_per_second, 1, 1e-9) << link.address;
+  }
+}
+
 TEST_F(Peers, WhatWasErasedIsNotServed) {
   RedisProcess redis;
   Node first(options(redis));

@@ -178,6 +178,9 @@ TEST_F(Config, OfAutoRoundNamesTheLayoutOfOthers) {
   expect_refused(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32, "act_bits": 8,
                      "packing_format": "auto_round:auto_gptq"})",
                  "\"act_bits\" is 8");
+  expect_refused(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "fp",
+                     "packing_format": "auto_round:auto_gptq"})",
+                 "\"data_type\" is \"fp\"");
 }
 
 TEST_F(Config, OfExpertsInMxfp4SaysNothingMore) {

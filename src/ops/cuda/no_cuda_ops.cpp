@@ -12,7 +12,7 @@ std::unique_ptr<Ops> make_cuda_ops(Device&, Precision) {
       "cuda preset");
 }
 
-std::unique_ptr<PieceKernel> make_piece_kernel(const Device&) {
+std::unique_ptr<PieceKernel> make_piece_kernel(const Device&, int32_t) {
   return nullptr;
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "server/json_writer.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/limits.h"
 #include "server/openai/tool_fields.h"
@@ -43,18 +44,31 @@ int32_t read_chat_logprobs(Fields& fields) {
   return wants_logprobs ? static_cast<int32_t>(top) : -1;
 }
 
-// As if it were said in 'chat_template_kwargs'.
+std::string without_member(const JsonValue& object, std::string_view left_out) {
+  JsonWriter json;
+  json.begin_object();
+  for (const auto& [name, value] : object.members()) {
+    if (name != left_out) json.key(name).raw(value.text());
+  }
+  json.end_object();
+  return std::move(json).take();
+}
+
+// As if it were said in 'chat_template_kwargs'; null says nothing there.
 void set_thinking(Fields& fields, const std::string& name, bool is_thinking, ChatPrompt& prompt) {
   constexpr const char* kVariable = "enable_thinking";
-  std::optional<JsonValue> said = fields.find(kTemplateArguments);
-  if (said) said = said->is(JsonKind::kObject) ? said->find(kVariable) : std::nullopt;
-  if (said) {
+  std::string& text = prompt.template_arguments;
+  const std::optional<JsonValue> arguments = fields.find(kTemplateArguments);
+  const bool has_arguments = arguments && arguments->is(JsonKind::kObject);
+  const auto said = has_arguments ? arguments->find(kVariable) : std::nullopt;
+  if (said && said->is(JsonKind::kNull)) {
+    text = without_member(*arguments, kVariable);
+  } else if (said) {
     const bool is_same = said->is(JsonKind::kBoolean) && said->boolean() == is_thinking;
     if (!is_same)
       fields.invalid(name, fmt::format("'{}.{}' says otherwise", kTemplateArguments, kVariable));
     return;
   }
-  std::string& text = prompt.template_arguments;
   text = text.size() <= 2 ? "{" : text.substr(0, text.size() - 1) + ",";
   text += fmt::format(R"("{}":{}}})", kVariable, is_thinking);
 }

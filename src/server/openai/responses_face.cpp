@@ -252,7 +252,8 @@ class ResponsesFace final : public AnswerFace {
     json.end_array();
     json.key("parallel_tool_calls").boolean(is_parallel);
     json.key("previous_response_id").null();
-    json.key("reasoning").begin_object().key("effort").null().key("summary").null().end_object();
+    json.key("reasoning").begin_object().key("effort");
+    json.raw(or_else(request_.reasoning_effort, "null")).key("summary").null().end_object();
     json.key("service_tier").text("default").key("store").boolean(false);
     json.key("temperature").single_number(fields.sampling.temperature);
     json.key("text").begin_object().key("format");

@@ -226,6 +226,17 @@ std::string choice_json(const ToolChoice& choice) {
   return std::move(json).take();
 }
 
+// By either name; what is no text asks for none in particular.
+std::string effort_json(const Fields& fields) {
+  const auto reasoning = fields.find("reasoning");
+  const bool is_object = reasoning && reasoning->is(JsonKind::kObject);
+  for (const auto& effort :
+       {is_object ? reasoning->find("effort") : std::nullopt, fields.find("reasoning_effort")}) {
+    if (effort && effort->is(JsonKind::kString) && !effort->string().empty()) return effort->text();
+  }
+  return {};
+}
+
 // What the answer repeats.
 void keep_parts(Fields& fields, ResponsesRequest& request) {
   if (fields.has_failed()) return;
@@ -236,9 +247,10 @@ void keep_parts(Fields& fields, ResponsesRequest& request) {
   const ToolOffer& offer = request.chat.prompt.tools;
   request.tool_choice = choice_json(offer.choice);
   request.tools = tools_json(offer);
+  request.reasoning_effort = effort_json(fields);
   request.chat.generation.kept_bytes = request.instructions.size() + request.metadata.size() +
                                        request.text_format.size() + request.tool_choice.size() +
-                                       request.tools.size();
+                                       request.tools.size() + request.reasoning_effort.size();
 }
 
 }  // namespace

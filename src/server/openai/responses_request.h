@@ -16,6 +16,7 @@ struct ResponsesRequest {
   std::string text_format;
   std::string tool_choice;
   std::string tools;
+  std::string reasoning_effort;
 };
 
 ApiResult<ResponsesRequest> parse_responses_request(std::string body);

@@ -181,6 +181,10 @@ TEST(Thoughts, MayBeAskedToStayAway) {
     EXPECT_NE(outcome(read_chat(std::string(field) +
                                 R"(,"chat_template_kwargs":{"enable_thinking":true})")),
               "taken");
+    auto beside_null =
+        read_chat(std::string(field) + R"(,"chat_template_kwargs":{"enable_thinking":null})");
+    ASSERT_EQ(outcome(beside_null), "taken") << field;
+    EXPECT_EQ(beside_null->prompt.template_arguments, R"({"enable_thinking":false})") << field;
   }
   EXPECT_EQ(read_chat(kNoThoughts[1])->prompt.without_thoughts, "reasoning");
   for (const char* field :
@@ -206,6 +210,11 @@ TEST(Thoughts, OfChatsAreToldToTheTemplate) {
             "enable_thinking: invalid_value");
   EXPECT_EQ(arguments(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":1})"),
             "enable_thinking: invalid_value");
+  EXPECT_EQ(arguments(R"("enable_thinking":true,)"
+                      R"("chat_template_kwargs":{"a":1,"enable_thinking":null,"b":"\u00e9"})"),
+            "{\"a\":1,\"b\":\"\u00e9\",\"enable_thinking\":true}");
+  EXPECT_EQ(arguments(R"("chat_template_kwargs":{"enable_thinking":null})"),
+            R"({"enable_thinking":null})");
   EXPECT_EQ(arguments(R"("enable_thinking":"true")"), "enable_thinking: invalid_type");
   EXPECT_EQ(arguments(R"("enable_thinking":null)"), "");
   EXPECT_EQ(outcome(read_completion(R"("enable_thinking":false)")), "taken");

@@ -21,6 +21,11 @@ void add(std::atomic<uint64_t>& counter, uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
+// One more reads for others.
+size_t most_readers_of_one(const DiskTierOptions& options) {
+  return std::max<size_t>(options.num_readers, 2) - 1;
+}
+
 uint64_t get(const std::atomic<uint64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
 }
@@ -36,9 +41,11 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
       tables_(files, options.folder, options.coded_model, options.encoding.layout),
       block_writer_(files, options.folder, [this] { queue_.note_progress(); }),
       index_(make_eviction_policy(options.eviction)),
-      readers_([this](const EntryRead& wanted, size_t index, ReadSink& sink) {
-        read_one(wanted, index, sink);
-      }),
+      readers_(
+          [this](const EntryRead& wanted, size_t index, ReadSink& sink) {
+            read_one(wanted, index, sink);
+          },
+          most_readers_of_one(options)),
       threads_(clock) {
   prepare_cache_folder(options_.folder);
   remove_abandoned_temporaries(options_.folder);

@@ -39,7 +39,7 @@ struct DiskTierOptions {
   std::string eviction;
   BlockEncoding encoding;
   CodedModel coded_model{};  // whose K/V kCoded codes
-  size_t num_readers = 0;    // threads that read; 0: the caller's does
+  size_t num_readers = 0;    // threads that read, one load with all but one; 0: the caller's
 };
 
 // An entry that was found: its bytes can be read even if the file is removed meanwhile.

@@ -86,16 +86,17 @@ std::optional<std::string> PeerIndex::address_of(const Digest& key, EntryId id, 
   return address == nullptr ? std::nullopt : std::optional(*address);
 }
 
-std::set<std::string> PeerIndex::addresses_of(std::span<const Digest> keys, Time now) const {
-  std::set<std::string> addresses;
+std::map<std::string, size_t> PeerIndex::count_by_address(std::span<const Digest> keys,
+                                                          Time now) const {
+  std::map<std::string, size_t> counts;
   MutexLock lock(mutex_);
   for (const Digest& key : keys) {
     const Block* block = blocks_.find(key);
     if (block == nullptr || !block->holding) continue;
     auto node = nodes_.find(block->holding->node);
-    if (node != nodes_.end() && node->second.until > now) addresses.insert(node->second.address);
+    if (node != nodes_.end() && node->second.until > now) ++counts[node->second.address];
   }
-  return addresses;
+  return counts;
 }
 
 void PeerIndex::set_gone(const Digest& key, EntryId id) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,8 +46,8 @@ class PeerIndex {
 
   // Where to read it from.
   std::optional<std::string> address_of(const Digest& key, EntryId id, Time now) const;
-  // The nodes that have something of these blocks.
-  std::set<std::string> addresses_of(std::span<const Digest> keys, Time now) const;
+  // The nodes that have something of these blocks, and of how many.
+  std::map<std::string, size_t> count_by_address(std::span<const Digest> keys, Time now) const;
   void set_gone(const Digest& key, EntryId id);
 
   void forget(const Digest& key);

@@ -86,6 +86,19 @@ TEST_F(KnownNodes, AnswerForEveryBlockAndEntryInItsPlace) {
                                  Presence::kHit, Presence::kMiss, Presence::kHit));
 }
 
+TEST_F(KnownNodes, AreCountedByTheBlocksThatTheyHave) {
+  for (uint64_t block = 1; block < 4; ++block)
+    index_.set_holding(test_key(block), holding(block == 2 ? 'b' : 'a'), now_);
+  index_.set_holding(test_key(4), holding('c'), now_);
+  index_.set_lease(node('a'), "10.0.0.1:7", now_ + 2s);
+  index_.set_lease(node('b'), "10.0.0.2:7", now_ + 1s);
+  const std::vector<Digest> keys = {test_key(1), test_key(2), test_key(3), test_key(4),
+                                    test_key(9)};
+  using Counts = std::map<std::string, size_t>;
+  EXPECT_EQ(index_.count_by_address(keys, now_), (Counts{{"10.0.0.1:7", 2}, {"10.0.0.2:7", 1}}));
+  EXPECT_EQ(index_.count_by_address(keys, now_ + 1s), (Counts{{"10.0.0.1:7", 2}}));
+}
+
 TEST_F(KnownNodes, AreLookedUpForWhatIsWantedAlone) {
   PeerHolding both = holding('a');
   both.entries.add(kv(1));

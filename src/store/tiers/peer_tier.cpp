@@ -180,7 +180,7 @@ void PeerTier::wait_for_answers(std::span<const Digest> keys,
                                 std::chrono::steady_clock::time_point until) {
   directory_->wait_for_answers(keys, until);
   if (!meetings_->are_under_way()) return;
-  for (const std::string& node : index_.addresses_of(keys, std::chrono::steady_clock::now()))
+  for (const auto& [node, blocks] : index_.count_by_address(keys, std::chrono::steady_clock::now()))
     meetings_->wait_for(node, until);
 }
 
@@ -261,6 +261,10 @@ void PeerTier::clear() {
 
 void PeerTier::drain() {
   directory_->drain();
+}
+
+std::optional<LinkCost> PeerTier::cost_of(std::span<const Digest> keys) const {
+  return link_cost(report(), index_.count_by_address(keys, std::chrono::steady_clock::now()));
 }
 
 TierReport PeerTier::report() const {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,8 @@ namespace {
 
 class PoolSink final : public ReadSink {
  public:
-  explicit PoolSink(size_t num_entries) : num_done(num_entries), num_found(num_entries) {}
+  explicit PoolSink(size_t num_entries, const void* load = nullptr)
+      : num_done(num_entries), num_found(num_entries), load_(load == nullptr ? this : load) {}
 
   std::span<std::byte> room(size_t /*index*/, size_t /*bytes*/) override { return {}; }
 
@@ -24,6 +26,8 @@ class PoolSink final : public ReadSink {
 
   bool is_wanted() const override { return true; }
 
+  const void* load() const override { return load_; }
+
   size_t total_done() const {
     size_t total = 0;
     for (const std::atomic<int>& count : num_done) total += static_cast<size_t>(count.load());
@@ -32,6 +36,9 @@ class PoolSink final : public ReadSink {
 
   std::vector<std::atomic<int>> num_done;
   std::vector<std::atomic<int>> num_found;
+
+ private:
+  const void* load_;
 };
 
 std::vector<EntryRead> entries_of(uint64_t count) {
@@ -42,9 +49,11 @@ std::vector<EntryRead> entries_of(uint64_t count) {
 
 TEST(ReadPool, EveryEntryIsReadOnceWhoeverReadsIt) {
   BlockLabel label;
-  ReadPool pool([&](const EntryRead& entry, size_t index, ReadSink& sink) {
-    sink.done(index, entry.key == test_key(index) ? &label : nullptr);
-  });
+  ReadPool pool(
+      [&](const EntryRead& entry, size_t index, ReadSink& sink) {
+        sink.done(index, entry.key == test_key(index) ? &label : nullptr);
+      },
+      3);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { pool.run(); });
   std::vector<std::shared_ptr<PoolSink>> sinks;
@@ -64,30 +73,63 @@ TEST(ReadPool, EveryEntryIsReadOnceWhoeverReadsIt) {
   }
 }
 
-TEST(ReadPool, EntriesBeginInTheOrderOfNeed) {
-  std::vector<size_t> order;
-  ReadPool pool([&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
-    order.push_back(index);
+TEST(ReadPool, EntriesOfALoadBeginInTheOrderOfNeedAndLoadsTakeTurns) {
+  std::vector<std::pair<const void*, size_t>> order;
+  auto read = [&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
+    order.emplace_back(&sink, index);
     sink.done(index, nullptr);
-  });
+  };
+  ReadPool pool(read, 1);
   auto first = std::make_shared<PoolSink>(3);
+  auto more_of_first = std::make_shared<PoolSink>(1, first.get());
   auto second = std::make_shared<PoolSink>(2);
   pool.add(entries_of(3), first);
+  pool.add(entries_of(1), more_of_first);
   pool.add(entries_of(2), second);
   std::thread thread([&] { pool.run(); });
-  wait_until([&] { return second->total_done() == 2; }, "the last entry");
+  wait_until([&] { return more_of_first->total_done() == 1; }, "the last entry");
   pool.close();
   thread.join();
-  EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2, 0, 1}));
+  const void* a = first.get();
+  const void* b = second.get();
+  EXPECT_EQ(order, (std::vector<std::pair<const void*, size_t>>{
+                       {a, 0}, {b, 0}, {a, 1}, {b, 1}, {a, 2}, {more_of_first.get(), 0}}));
+}
+
+TEST(ReadPool, ALoadWhoseReadsHangDoesNotHoldUpOthers) {
+  std::atomic<bool> may_go_on = false;
+  auto hanging = std::make_shared<PoolSink>(10);
+  auto more_of_it = std::make_shared<PoolSink>(10, hanging.get());
+  auto read = [&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
+    while (sink.load() == hanging.get() && !may_go_on) std::this_thread::yield();
+    sink.done(index, nullptr);
+  };
+  ReadPool pool(read, 3);
+  std::vector<std::thread> threads;
+  pool.add(entries_of(10), hanging);
+  pool.add(entries_of(10), more_of_it);
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { pool.run(); });
+  for (int i = 0; i < 3; ++i) {
+    auto other = std::make_shared<PoolSink>(20);
+    pool.add(entries_of(20), other);
+    wait_until([&] { return other->total_done() == 20; }, "a load beside one that hangs");
+  }
+  EXPECT_EQ(hanging->total_done() + more_of_it->total_done(), 0u);
+  may_go_on = true;
+  wait_until([&] { return hanging->total_done() + more_of_it->total_done() == 20; });
+  pool.close();
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ReadPool, WhatHasNotBegunIsDoneWhenItCloses) {
   BlockLabel label;
   std::atomic<bool> may_go_on = false;
-  ReadPool pool([&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
-    while (!may_go_on) std::this_thread::yield();
-    sink.done(index, &label);
-  });
+  ReadPool pool(
+      [&](const EntryRead& /*entry*/, size_t index, ReadSink& sink) {
+        while (!may_go_on) std::this_thread::yield();
+        sink.done(index, &label);
+      },
+      1);
   std::thread thread([&] { pool.run(); });
   auto sink = std::make_shared<PoolSink>(5);
   pool.add(entries_of(5), sink);

@@ -75,6 +75,9 @@ class ReadSink {
 
   // False: what has not begun need not begin; done() without a label all the same.
   virtual bool is_wanted() const = 0;
+
+  // Sinks of one load have the same: a tier may let loads take turns. Lasts as long as the sink.
+  virtual const void* load() const { return this; }
 };
 
 // Whose thread read() runs on.
@@ -139,6 +142,11 @@ class CacheTier {
   virtual void drain() {}
 
   virtual TierReport report() const = 0;
+
+  // Of a load of these blocks, for tiers behind links; nothing while none of those is measured.
+  virtual std::optional<LinkCost> cost_of(std::span<const Digest> /*keys*/) const {
+    return link_cost(report());
+  }
 
   // Panics when what it keeps disagrees with itself.
   virtual void check_integrity() const {}

@@ -368,8 +368,10 @@ class CudaPieceKernel final : public PieceKernel {
 
 namespace droidspeak {
 
-std::unique_ptr<PieceKernel> make_piece_kernel(const Device& device) {
+std::unique_ptr<PieceKernel> make_piece_kernel(const Device& device, int32_t row_channels) {
   if (device.kind() != DeviceKind::kCuda) return nullptr;
+  const int room = cuda::attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (cuda::shared_bytes(row_channels) > static_cast<size_t>(room)) return nullptr;
   return std::make_unique<cuda::CudaPieceKernel>();
 }
 
