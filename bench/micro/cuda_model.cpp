@@ -72,7 +72,7 @@ Model::Model(CudaDevice& device, Ops& ops, const Options& options)
   }
   if (shape_.experts > 0) make_experts(ops, values);
   // Files of 8-bit floats leave the head alone.
-  const DType head = is_fp8(options.dtype) ? DType::kBF16 : options.dtype;
+  const DType head = options.dtype == DType::kFp8 ? DType::kBF16 : options.dtype;
   table_ = RandomWeights(head, shape_.vocab * shape_.dim).matrix(ops, shape_.vocab, shape_.dim);
   const int32_t blocks = std::max(batch_ * blocks_for(max_positions()), blocks_for(options.prompt));
   for (int32_t i = 0; i < blocks; ++i) blocks_.push_back(i);

@@ -267,7 +267,7 @@ int run(int count, char** arguments) {
   }
   const std::string_view format = count > 5 ? arguments[5] : "bf16";
   const auto* quantized = std::ranges::find(kStripDtypes, format, name_of);
-  constexpr DType kOthers[] = {DType::kBF16, DType::kFp8, DType::kFp8Weights};
+  constexpr DType kOthers[] = {DType::kBF16, DType::kFp8};
   const auto* other = std::ranges::find(kOthers, format, name_of);
   if (other == std::end(kOthers) && quantized == std::end(kStripDtypes)) {
     fmt::print(stderr, "unknown format of weights \"{}\": bf16 or one that stays quantised\n",

@@ -23,7 +23,7 @@ class RandomWeights {
     }
     for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random() >> 8);
     const auto step = static_cast<size_t>(traits(dtype).block_bytes);
-    if (is_fp8(dtype)) {
+    if (dtype == DType::kFp8) {
       make_fp8(step);
       return;
     }

@@ -44,15 +44,25 @@ void set_sequences(std::span<const BatchSlice> slices, std::vector<SequenceSlice
   for (const BatchSlice& slice : slices) out.push_back(slice.sequence);
 }
 
+ModelUse use_of(const Weights& weights, int32_t max_positions) {
+  auto rounds = [](const std::unique_ptr<WeightMatrix>& matrix) {
+    return matrix && matrix->rounds_input();
+  };
+  return {.precision = weights.precision,
+          .max_positions = max_positions,
+          .rounds_activations = std::ranges::any_of(weights.layers, [&](const LayerWeights& w) {
+            return rounds(w.qkv) || rounds(w.output) || rounds(w.gate_up) || rounds(w.down);
+          })};
+}
+
 }  // namespace
 
 Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32_t max_positions)
     : ops_(ops),
       weights_(std::move(weights)),
       max_positions_(max_positions),
-      configuration_(configuration_digest(
-          config(), {.precision = weights_->precision, .max_positions = max_positions})),
-      formula_(formula_digest(config(), max_positions)),
+      configuration_(configuration_digest(config(), use_of(*weights_, max_positions))),
+      formula_(formula_digest(config(), use_of(*weights_, max_positions))),
       rope_table_(upload_rope_table(
           ops.device(), rotation_of(config().rope, max_positions), max_positions)),
       experts_(ops) {

@@ -53,6 +53,9 @@ class WeightMatrix {
   virtual size_t bytes() const = 0;
   virtual std::string format() const = 0;  // "q4", "q8", "f16", ...
 
+  // Whether products round the other side to 8-bit floats, as DType::kFp8 asks for.
+  virtual bool rounds_input() const { return false; }
+
  private:
   int64_t rows_;
   int64_t columns_;
@@ -188,8 +191,8 @@ class Ops {
   // Rows that a pass over the layers should have to keep the device busy.
   virtual int32_t prefill_rows() const = 0;
 
-  // Whether pack() takes fp8. Rows are rounded as it asks for where a product of many can be so.
-  virtual bool multiplies_fp8() const { return false; }
+  // Whether pack() takes fp8. What cannot be multiplied like that becomes floats there.
+  virtual bool takes_fp8() const { return false; }
 
   // Packs the parts stacked by rows. Throws Failure when a scale or value is not finite.
   virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,

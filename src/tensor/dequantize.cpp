@@ -368,7 +368,6 @@ void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> 
     case DType::kAffine8:
       return expand_blocks<expand_affine8>(dtype, source, out);
     case DType::kFp8:
-    case DType::kFp8Weights:
       return expand_blocks<expand_fp8>(dtype, source, out);
   }
 }

@@ -31,9 +31,9 @@ enum class DType : uint8_t {
   kAffine4,
   kAffine8,
   // 32 codes of 8 bits, four of them exponent (E4M3), behind a float that scales them and is the
-  // same for the whole row.
-  kFp8,         // whose files want activations rounded to such codes, too, by a scale for each row
-  kFp8Weights,  // whose files leave activations alone
+  // same for the whole row. Activations are to be rounded to such codes, too, by a scale for each
+  // row.
+  kFp8,
 };
 
 struct DTypeTraits {
@@ -46,10 +46,6 @@ const DTypeTraits& traits(DType dtype);
 
 inline std::string_view name_of(DType dtype) {
   return traits(dtype).name;
-}
-
-inline bool is_fp8(DType dtype) {
-  return dtype == DType::kFp8 || dtype == DType::kFp8Weights;
 }
 
 inline bool is_block_format(DType dtype) {

@@ -17,12 +17,11 @@ namespace droidspeak {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr DType kAllTypes[] = {DType::kF32,    DType::kF16,       DType::kBF16,    DType::kI8,
-                               DType::kI32,    DType::kQ8_0,      DType::kQ4_0,    DType::kQ4_1,
-                               DType::kQ5_0,   DType::kQ5_1,      DType::kQ4_K,    DType::kQ5_K,
-                               DType::kQ6_K,   DType::kQ2_K,      DType::kQ3_K,    DType::kIQ4_NL,
-                               DType::kIQ4_XS, DType::kMXFP4,     DType::kAffine4, DType::kAffine8,
-                               DType::kFp8,    DType::kFp8Weights};
+constexpr DType kAllTypes[] = {
+    DType::kF32,     DType::kF16,     DType::kBF16, DType::kI8,     DType::kI32,    DType::kQ8_0,
+    DType::kQ4_0,    DType::kQ4_1,    DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,
+    DType::kQ6_K,    DType::kQ2_K,    DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
+    DType::kAffine4, DType::kAffine8, DType::kFp8};
 
 // By the definition of IEEE half: 1 sign, 5 exponent, 10 fraction bits.
 float f16_by_definition(uint16_t bits) {
@@ -249,11 +248,9 @@ TEST(Dequantize, Fp8IsItsScaleTimesWhatCodesStandFor) {
     block[4 + i % 32] = static_cast<std::byte>(code);
     expected.push_back(scale * float_from_e4m3(code));
   }
-  for (DType dtype : {DType::kFp8, DType::kFp8Weights}) {
-    std::vector<float> values(256);
-    dequantize(dtype, bytes, values);
-    EXPECT_EQ(values, expected);
-  }
+  std::vector<float> values(256);
+  dequantize(DType::kFp8, bytes, values);
+  EXPECT_EQ(values, expected);
 }
 
 TEST(Dequantize, NothingFromNothing) {

@@ -19,7 +19,7 @@ class ForwardingOps : public Ops {
 
   int32_t prefill_rows() const override { return inner_.prefill_rows(); }
 
-  bool multiplies_fp8() const override { return inner_.multiplies_fp8(); }
+  bool takes_fp8() const override { return inner_.takes_fp8(); }
 
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {

@@ -217,6 +217,10 @@ QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_vi
   return {sizes[0], sizes[1]};
 }
 
+bool is_static(const JsonFields& json) {
+  return json.is_text("activation_scheme") && json.get_string("activation_scheme") == "static";
+}
+
 QuantizationConfig read_fp8(const JsonFields& json) {
   constexpr std::string_view formats[] = {"e4m3"};
   constexpr std::string_view types[] = {"fp8"};
@@ -228,7 +232,7 @@ QuantizationConfig read_fp8(const JsonFields& json) {
                             .code = Code::kFloat,
                             .bits = 8,
                             .zero = Zero::kMiddle,
-                            .rounds_input = true};
+                            .rounds_input = !is_static(json)};
   if (json.has("weight_block_size")) {
     config.scale_block = read_block(json, "weight_block_size");
     config.scale_suffix = "weight_scale_inv";
@@ -280,12 +284,13 @@ bool orders_columns(const JsonFields& weights) {
   return order == "group" || order == "dynamic";
 }
 
-// Whatever their scales: each row gets one of its own, which fits it better than a fixed one.
+// Each row by a scale of its own.
 bool rounds_input(const JsonFields& group) {
   if (group.is_blank("input_activations")) return false;
   const auto input = group.find_object("input_activations");
   return input && input->is_text("type") && input->get_string("type") == "float" &&
-         input->has("num_bits") && input->get_int("num_bits", 1, 32) == 8;
+         input->has("num_bits") && input->get_int("num_bits", 1, 32) == 8 &&
+         !input->is_text("dynamic") && input->get_bool_or("dynamic", false);
 }
 
 // One of config_groups.
@@ -382,10 +387,10 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::string QuantizationConfig::describe() const {
-  return fmt::format("{} layout={} code={} bits={} zero={}+{} block={}x{}:{} {} {}{}", method,
+  return fmt::format("{} layout={} code={} bits={} zero={}+{} block={}x{}:{} {} {}", method,
                      static_cast<int>(layout), static_cast<int>(code), bits, static_cast<int>(zero),
                      zero_offset, scale_block.rows, scale_block.columns, may_scale_rows,
-                     needs_group_index, scale_suffix, rounds_input ? " rounded" : "");
+                     needs_group_index, scale_suffix);
 }
 
 QuantizationConfig read_quantization_config(const JsonFields& json) {

@@ -34,7 +34,8 @@ class QuantizedMatrix {
 
   int64_t columns() const { return columns_; }
 
-  // The format that holds it without loss: fp8 where a row has one scale, q4_0, q8_0 or an affine
+  // The format that holds it without loss: fp8 where a row has one scale and the
+  // other side is rounded alike, q4_0, q8_0 or an affine
   // one where 32 columns side by side have one, else f32.
   DType dtype() const { return dtype_; }
 

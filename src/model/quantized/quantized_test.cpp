@@ -64,8 +64,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                                          std::pair("packed-8", DType::kAffine8),
                                          std::pair("int8", DType::kAffine8),
                                          std::pair("int8-zeros", DType::kAffine8),
-                                         std::pair("fp8-tensor", DType::kFp8),
-                                         std::pair("fp8-scalar", DType::kFp8),
+                                         std::pair("fp8-tensor", DType::kF32),
+                                         std::pair("fp8-scalar", DType::kF32),
                                          std::pair("fp8-channel", DType::kFp8),
                                          std::pair("fp8-channel", DType::kF32),
                                          std::pair("fp8-block", DType::kF32),
@@ -81,14 +81,14 @@ class NotingOps final : public ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
 
-  bool multiplies_fp8() const override { return takes_fp8; }
+  bool takes_fp8() const override { return takes; }
 
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision) override {
     for (const MatrixPart& part : parts) dtypes.insert(part.dtype);
     return ForwardingOps::pack(parts, Precision::kExact);
   }
 
-  bool takes_fp8 = true;
+  bool takes = true;
   std::set<DType> dtypes;
 };
 
@@ -111,28 +111,27 @@ class Float8Folder : public testing::Test {
 };
 
 TEST_F(Float8Folder, ComesAsItIsToADeviceThatMultipliesSuchFloats) {
-  for (const char* name : {"fp8-tensor", "fp8-scalar", "fp8-channel", "fbgemm"}) {
+  for (const char* name : {"fp8-channel", "fbgemm"})
     EXPECT_TRUE(dtypes_of(golden(name)).contains(DType::kFp8)) << name;
-    EXPECT_FALSE(dtypes_of(golden(name)).contains(DType::kFp8Weights)) << name;
-  }
-  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fp8-block")), is_fp8)) << "scales by block";
+  for (const char* name : {"fp8-tensor", "fp8-scalar"})
+    EXPECT_FALSE(dtypes_of(golden(name)).contains(DType::kFp8)) << name << " has fixed scales";
+  EXPECT_FALSE(dtypes_of(golden("fp8-block")).contains(DType::kFp8)) << "scales by block";
 }
 
-TEST_F(Float8Folder, LeavesActivationsAloneWhereItsFileDoes) {
+TEST_F(Float8Folder, IsExpandedWhereItLeavesActivationsAlone) {
   const TemporaryFolder copy;
   const std::filesystem::path path = copy.path() / "model";
   std::filesystem::copy(golden("fp8-channel"), path);
   auto config = nlohmann::json::parse(read_file(path / "config.json"));
   config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = nullptr;
   write_file_atomically(path / "config.json", config.dump());
-  EXPECT_TRUE(dtypes_of(path).contains(DType::kFp8Weights));
   EXPECT_FALSE(dtypes_of(path).contains(DType::kFp8));
 }
 
 TEST_F(Float8Folder, IsExpandedForOtherDevicesAndForExactPrecision) {
-  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fbgemm"), Precision::kExact), is_fp8));
-  ops_.takes_fp8 = false;
-  EXPECT_TRUE(std::ranges::none_of(dtypes_of(golden("fbgemm")), is_fp8));
+  EXPECT_FALSE(dtypes_of(golden("fbgemm"), Precision::kExact).contains(DType::kFp8));
+  ops_.takes = false;
+  EXPECT_FALSE(dtypes_of(golden("fbgemm")).contains(DType::kFp8));
 }
 
 // By the definition: sign, four bits of exponent (bias 7), three of fraction; all ones is no

@@ -92,7 +92,6 @@ void store_block(
       block = store(scale, block);
       return store_nibbles(codes, store(-scale * static_cast<float>(zero), block));
     case DType::kFp8:
-    case DType::kFp8Weights:
       std::memcpy(store(scale, block), codes.data(), 32);
       return;
     default:

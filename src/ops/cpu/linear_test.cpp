@@ -87,6 +87,7 @@ TEST(Fp8Reference, RowsBecomeTheNearestCodesOfTheirScale) {
     }
   }
   EXPECT_EQ(through_fp8(rows, 8), expected) << "each row has its scale";
+  EXPECT_EQ(through_fp8({1e-38f, 0, -1e-39f, 0}, 4), Floats(4)) << "too small for an inverse";
 }
 
 TEST(Fp8Reference, NoElementMovesByMoreThanASixteenth) {

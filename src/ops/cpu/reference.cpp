@@ -123,7 +123,7 @@ Floats through_fp8(const Floats& rows, int64_t columns) {
     const auto row = std::span(rows).subspan(begin, static_cast<size_t>(columns));
     float largest = 0;
     for (float value : row) largest = std::max(largest, std::abs(value));
-    const float inverse = largest > 0 ? kLargest / largest : 0;
+    const float inverse = largest >= 1e-35f ? kLargest / largest : 0;
     for (float value : row) out.push_back(nearest(value * inverse) * (largest / kLargest));
   }
   return out;

@@ -35,11 +35,9 @@ bool is_activation(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16;
 }
 
-// Of one kind, which stay as they are.
 bool are_all_fp8(std::span<const MatrixPart> parts) {
-  const DType dtype = parts.front().dtype;
-  return is_fp8(dtype) && parts.front().columns > 0 &&
-         std::ranges::all_of(parts, [&](const MatrixPart& part) { return part.dtype == dtype; });
+  return std::ranges::all_of(parts,
+                             [](const MatrixPart& part) { return part.dtype == DType::kFp8; });
 }
 
 bool has_same_shape(const TensorView& a, const TensorView& b) {
@@ -85,16 +83,16 @@ class CudaOps final : public Ops {
 
   int32_t max_head_dim() const override { return kLargestHeadDim; }
 
-  bool multiplies_fp8() const override { return activation_dtype_ == DType::kBF16; }
+  bool takes_fp8() const override { return activation_dtype_ == DType::kBF16; }
 
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     check(!parts.empty(), "a matrix has parts");
     if (precision == Precision::kExact) return packer_.pack(parts, DType::kF32);
-    const bool are_fp8 = are_all_fp8(parts);
-    if (!are_fp8 && stacks_of(parts).empty()) return packer_.pack(parts, DType::kBF16);
+    const bool keeps_fp8 = are_all_fp8(parts) && can_multiply_fp8(parts);
+    if (!keeps_fp8 && stacks_of(parts).empty()) return packer_.pack(parts, DType::kBF16);
     linear_.make_room_for_expanded();
-    return are_fp8 ? packer_.pack_fp8(parts, fp8_dtype_of(parts)) : packer_.pack_strips(parts);
+    return keeps_fp8 ? packer_.pack_fp8(parts) : packer_.pack_strips(parts);
   }
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
@@ -400,13 +398,11 @@ class CudaOps final : public Ops {
  private:
   static const void* as_address(const float* values) { return values; }
 
-  // Where products of many rows cannot round them, those of few do not either: a row means the
-  // same however many there are.
-  DType fp8_dtype_of(std::span<const MatrixPart> parts) const {
+  // With any number of rows: one row means the same alone and among many.
+  bool can_multiply_fp8(std::span<const MatrixPart> parts) const {
     int64_t rows = 0;
     for (const MatrixPart& part : parts) rows += part.rows;
-    return linear_.multiplies_fp8(rows, parts.front().columns) ? parts.front().dtype
-                                                               : DType::kFp8Weights;
+    return linear_.multiplies_fp8(rows, parts.front().columns);
   }
 
   std::optional<RoundedPlace> place_for_rounded(TensorView in, TensorView out) {

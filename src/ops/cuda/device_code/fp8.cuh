@@ -24,6 +24,9 @@ __device__ inline float largest_of_warp(float value) {
   return value;
 }
 
+// Rows of smaller numbers become zeros: a 448th of them has no inverse that is finite.
+inline constexpr float kLeastMagnitude = 1e-35f;
+
 // Of a row whose largest magnitude is known: value = factor * code. A row with a value that is not
 // finite gets codes, or a factor, that are none either.
 struct Fp8Scale {
@@ -31,7 +34,8 @@ struct Fp8Scale {
   float inverse;
 
   __device__ explicit Fp8Scale(float largest)
-      : factor(largest / kLargestCode), inverse(largest > 0 ? kLargestCode / largest : 0.0f) {}
+      : factor(largest / kLargestCode),
+        inverse(largest < kLeastMagnitude ? 0.0f : kLargestCode / largest) {}
 
   // Rounded to nearest, ties to even.
   __device__ uint8_t code_of(float value) const {

@@ -18,17 +18,16 @@ namespace droidspeak::cuda {
 
 class Fp8Product {
  public:
-  // All outlive it. is_timed: the algorithm of a shape is chosen by trying all, else it is what
-  // cuBLASLt proposes first.
-  Fp8Product(CudaDevice& device, void* handle, const Buffer& workspace, bool is_timed);
+  // Both outlive it. handle: cublasLtHandle_t.
+  Fp8Product(void* handle, const Buffer& workspace);
   ~Fp8Product();
 
   // Whether cuBLASLt can do it here with such a matrix. It can on compute capability 9.0 alone.
   bool takes(int64_t outputs, int64_t columns) const;
 
-  // False: nothing was done, as the matrix leaves activations alone, cuBLASLt cannot do it with
-  // such rows, or there is no room for their rounded form.
-  bool run(cudaStream_t stream, const Product& product, const Buffer& room);
+  // Of a matrix that takes() holds for. The rows' rounded form goes into the room, as many rows at
+  // a time as fit. Throws Failure when cuBLASLt refuses so many rows.
+  void run(cudaStream_t stream, const Product& product, const Buffer& room);
 
   // Ops::expect_product().
   void expect(const CudaMatrix& weights, TensorView in) { expected_ = {&weights, in}; }
@@ -37,7 +36,7 @@ class Fp8Product {
   std::optional<RoundedPlace> place_for(TensorView rows, const Buffer& room);
 
   // What lies in the room is no longer what was expected.
-  void forget() { is_prepared_ = false; }
+  void forget() { prepared_.reset(); }
 
  private:
   // Everything an algorithm depends on.
@@ -55,32 +54,27 @@ class Fp8Product {
   // A product whose rows are rounded.
   struct Rounded {
     Fp8Rows weights;
-    const uint8_t* codes;
-    const float* scales;
+    RoundedPlace in;
     TensorView out;
     Accumulate accumulate;
+  };
+
+  struct Expected {
+    const CudaMatrix* weights;
+    TensorView in;
   };
 
   class Plan;
 
   static Shape shape_of(const Rounded& product);
-  bool is_refused(const Rounded& product) const;
-  Plan& plan_for(cudaStream_t stream, const Rounded& product);
-  void choose(cudaStream_t stream, Plan& plan, const Rounded& product) const;
+  Plan& plan_for(const Rounded& product);
+  void multiply(cudaStream_t stream, const Rounded& product, const float* bias);
 
-  struct Expected {
-    const CudaMatrix* weights = nullptr;
-    TensorView in = {};
-  };
-
-  CudaDevice& device_;
-  void* handle_;  // cublasLtHandle_t
+  void* handle_;
   const Buffer& workspace_;
-  bool is_timed_;
   std::map<Shape, std::unique_ptr<Plan>> plans_;
-  Expected expected_;
-  bool is_prepared_ = false;  // its rows lie in the room, rounded
-  bool has_run_ = false;
+  std::optional<Expected> expected_;
+  std::optional<Expected> prepared_;  // its rows lie in the room, rounded
 };
 
 }  // namespace droidspeak::cuda

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr int kKept = 4;  // accesses of a thread that stay in registers
-constexpr int kExpandThreads = 256;
 
 struct QuantizeTask {
   const __nv_bfloat16* in;
@@ -190,35 +189,12 @@ void launch(cudaStream_t stream, const QuantizeTask& task, int64_t rows) {
                  task);
 }
 
-// Row blockIdx.x of the output is this one of the matrix.
-struct InOrder {
-  int64_t begin;
-
-  __device__ int64_t row() const { return begin + blockIdx.x; }
-};
-
-struct Named {
-  const int32_t* rows;
-
-  __device__ int64_t row() const { return rows[blockIdx.x]; }
-};
-
-template <class Order, class To>
-__global__ void expand_kernel(Fp8Rows from, Order order, To* out, int64_t out_stride) {
-  const int64_t row = order.row();
-  const uint8_t* codes = from.codes + row * from.columns;
-  const float scale = from.scales[row];
-  To* to = out + blockIdx.x * out_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < from.columns; i += kExpandThreads)
-    to[i] = from_float<To>(scale * float_from_code(codes[i]));
-}
-
 }  // namespace
 
-void quantize_rows(cudaStream_t stream, TensorView in, uint8_t* codes, float* scales) {
+void quantize_rows(cudaStream_t stream, TensorView in, const RoundedPlace& place) {
   const QuantizeTask task{.in = static_cast<const __nv_bfloat16*>(in.data),
-                          .codes = codes,
-                          .scales = scales,
+                          .codes = place.codes,
+                          .scales = place.scales,
                           .in_stride = in.row_stride,
                           .columns = static_cast<int>(in.columns)};
   constexpr int size = kPackElements<__nv_bfloat16>;
@@ -253,20 +229,6 @@ void activate_and_quantize(cudaStream_t stream,
     case Activation::kClampedSwish:
       return launch_writing(stream, in, out, place, Gate<Activation::kClampedSwish>{});
   }
-}
-
-void expand_fp8(cudaStream_t stream, const Fp8Rows& rows, int64_t begin, TensorView out) {
-  expand_kernel<<<static_cast<unsigned>(out.rows), kExpandThreads, 0, stream>>>(
-      rows, InOrder{begin}, static_cast<__nv_bfloat16*>(out.data), out.row_stride);
-  check_launch("expand 8-bit floats");
-}
-
-void embed_fp8(cudaStream_t stream, const Fp8Rows& table, const int32_t* tokens, TensorView out) {
-  with_activation_type(out.dtype, [&]<class To>(To) {
-    expand_kernel<<<static_cast<unsigned>(out.rows), kExpandThreads, 0, stream>>>(
-        table, Named{tokens}, static_cast<To*>(out.data), out.row_stride);
-  });
-  check_launch("look up embeddings");
 }
 
 }  // namespace droidspeak::cuda

@@ -1,5 +1,4 @@
-// Rows of activations as 8-bit floats, each with a scale of its own, and matrices of such floats as
-// plain numbers.
+// Rows of activations as 8-bit floats, each with a scale of its own.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +9,15 @@
 
 namespace droidspeak::cuda {
 
-// codes[i] = in[i] / scales[i], rounded to nearest; a row's scale is a 448th of its largest
-// magnitude. codes: [in.rows, in.columns] side by side; scales: [in.rows].
-void quantize_rows(cudaStream_t stream, TensorView in, uint8_t* codes, float* scales);
-
 // Where rounded rows go.
 struct RoundedPlace {
-  uint8_t* codes;
-  float* scales;
+  uint8_t* codes;  // [rows, columns] side by side
+  float* scales;   // [rows]
 };
+
+// codes[i] = in[i] / scales[i], rounded to nearest; a row's scale is a 448th of its largest
+// magnitude.
+void quantize_rows(cudaStream_t stream, TensorView in, const RoundedPlace& place);
 
 // Whether the two below take such rows.
 bool can_round_while_writing(TensorView in, TensorView out);
@@ -34,11 +33,5 @@ void activate_and_quantize(cudaStream_t stream,
                            Activation activation,
                            TensorView out,
                            const RoundedPlace& place);
-
-// Rows [begin, begin + out.rows) of a matrix. out: bf16, its rows side by side.
-void expand_fp8(cudaStream_t stream, const Fp8Rows& rows, int64_t begin, TensorView out);
-
-// out[i] = row tokens[i] of the matrix; out is f32 or bf16.
-void embed_fp8(cudaStream_t stream, const Fp8Rows& table, const int32_t* tokens, TensorView out);
 
 }  // namespace droidspeak::cuda

@@ -18,7 +18,6 @@ struct Fp8Rows {
   const float* scales = nullptr;   // [rows]
   int64_t rows = 0;
   int64_t columns = 0;
-  bool rounds_input = false;  // as DType::kFp8 asks for
 };
 
 class CudaMatrix final : public WeightMatrix {
@@ -32,21 +31,19 @@ class CudaMatrix final : public WeightMatrix {
   // Rows of these formats, one below the other, to be filled in.
   CudaMatrix(Device& device, std::span<const StripShape> shapes);
 
-  // Rows of kFp8 or kFp8Weights, to be filled in.
-  static std::unique_ptr<CudaMatrix> of_fp8(Device& device,
-                                            DType dtype,
-                                            int64_t rows,
-                                            int64_t columns);
+  // Rows of 8-bit floats, to be filled in.
+  static std::unique_ptr<CudaMatrix> of_fp8(Device& device, int64_t rows, int64_t columns);
 
   size_t bytes() const override;
   std::string format() const override;
 
-  // Its rows are strips.
-  bool is_quantized() const { return !stacks_.empty(); }
+  bool rounds_input() const override { return is_fp8(); }
+
+  bool is_strips() const { return !stacks_.empty(); }
 
   bool is_fp8() const { return scales_.rows() > 0; }
 
-  bool is_plain() const { return !is_quantized() && !is_fp8(); }
+  bool is_plain() const { return !is_strips() && !is_fp8(); }
 
   // What it is multiplied with.
   DType input_dtype() const { return is_plain() ? view_.dtype : DType::kBF16; }
@@ -59,17 +56,15 @@ class CudaMatrix final : public WeightMatrix {
 
   Fp8Rows fp8() const {
     check(is_fp8(), "a matrix of 8-bit floats");
-    return {static_cast<const uint8_t*>(view_.data), scales_.view().f32(), rows(), columns(),
-            fp8_dtype_ == DType::kFp8};
+    return {static_cast<const uint8_t*>(view_.data), scales_.view().f32(), rows(), columns()};
   }
 
   std::span<const StripStack> stacks() const { return stacks_; }
 
  private:
   Tensor values_;
-  TensorView view_;  // of 8-bit floats the codes
-  Tensor scales_;    // of 8-bit floats [rows, 1], f32
-  DType fp8_dtype_ = DType::kFp8;
+  TensorView view_;             // of 8-bit floats the codes
+  Tensor scales_;               // of 8-bit floats [rows, 1], f32
   std::vector<Buffer> planes_;  // of the stacks
   std::vector<StripStack> stacks_;
 };

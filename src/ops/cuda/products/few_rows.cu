@@ -30,7 +30,6 @@ void fill_weights(const CudaMatrix& weights, ProductTask& task) {
   const Fp8Rows rows = weights.fp8();
   task.weights = rows.codes;
   task.scales = rows.scales;
-  task.rounds_input = rows.rounds_input;
 }
 
 ProductTask task_of(const FewRowsProduct& product) {
@@ -96,7 +95,7 @@ bool has_whole_accesses(const CudaMatrix& weights) {
 }  // namespace
 
 bool few_rows_support(const CudaMatrix& weights, TensorView in, TensorView out) {
-  if (weights.is_quantized()) return strip_products_support(weights, in, out);
+  if (weights.is_strips()) return strip_products_support(weights, in, out);
   static const bool has_kernel =
       runs_here(multiply_few_rows_kernel<__nv_bfloat16, kMostFewRows>, kMostSharedBytes);
   if (!has_kernel || in.rows < 1 || in.rows > kMostFewRows || weights.rows() < 1) return false;
@@ -112,7 +111,7 @@ bool few_rows_can_norm(TensorView in, const float* weight, TensorView out) {
 }
 
 void multiply_few_rows(cudaStream_t stream, const FewRowsProduct& product) {
-  if (product.weights.is_quantized()) return multiply_strips(stream, product);
+  if (product.weights.is_strips()) return multiply_strips(stream, product);
   const ProductTask task = task_of(product);
   if (product.weights.is_fp8()) return launch_rows<uint8_t>(stream, task);
   launch_rows<__nv_bfloat16>(stream, task);

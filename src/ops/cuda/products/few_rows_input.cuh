@@ -7,13 +7,14 @@
 
 namespace droidspeak::cuda {
 
-// Brings the rows of the input into shared memory, normed and rounded if that is asked for.
+// Brings the rows of the input into shared memory, normed and rounded to 8-bit floats if that is
+// asked for.
 class InputReader {
  public:
   struct Sums {
     float squares[kMostFewRows][kWarps];  // of the rows, one for each warp
     float largest[kMostFewRows][kWarps];
-    float scales[kMostFewRows];  // of rounded rows, else ones
+    float scales[kMostFewRows];  // of rounded rows
   };
 
   // room_rows: what the kernel is made for, at least the rows that there are.
@@ -54,7 +55,7 @@ class InputReader {
       __syncthreads();
       for (int row = 0; row < task_.rows; ++row) norm_row(row);
     }
-    if (task_.scales != nullptr) scale_rows();
+    if (task_.scales != nullptr) round_rows();
     __syncthreads();
   }
 
@@ -101,19 +102,13 @@ class InputReader {
     }
   }
 
-  __device__ void scale_rows() const {
+  __device__ void round_rows() const {
     for (int row = 0; row < task_.rows; ++row) {
-      const float largest = task_.rounds_input ? largest_of_warp(largest_of(row)) : 0.0f;
+      const float largest = largest_of_warp(largest_of(row));
       if (threadIdx.x % 32 == 0) sums_.largest[row][threadIdx.x / 32] = largest;
     }
     __syncthreads();
-    for (int row = 0; row < task_.rows; ++row) {
-      if (task_.rounds_input) {
-        round_row(row);
-      } else if (threadIdx.x == 0) {
-        sums_.scales[row] = 1.0f;
-      }
-    }
+    for (int row = 0; row < task_.rows; ++row) round_row(row);
   }
 
   // Of what this thread has copied.

@@ -25,8 +25,7 @@ struct WeightAccess {
 
 struct ProductTask {
   const void* weights;      // [outputs, columns] bf16, or codes if there are scales
-  const float* scales;      // [outputs] of 8-bit floats, or null
-  bool rounds_input;        // to 8-bit floats, too
+  const float* scales;      // [outputs] of 8-bit floats, to which rows are rounded; or null
   const __nv_bfloat16* in;  // [rows, columns]
   const int32_t* in_rows;   // which rows of `in` they are, null: the first ones
   void* out;                // null: only what is gated is wanted

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "ops/cuda/fp8/quantize_rows.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/products/cublas_lt.h"
 #include "ops/cuda/products/few_rows.h"
@@ -157,7 +156,7 @@ Linear::Linear(CudaDevice& device, const FastPaths& paths)
       stream_(device.stream()),
       handle_(make_handle()),
       workspace_(device.allocate(kWorkspaceBytes)),
-      fp8_(device, handle_, workspace_, paths.timed_choice) {}
+      fp8_(handle_, workspace_) {}
 
 Linear::~Linear() {
   cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_));
@@ -216,47 +215,34 @@ void Linear::run(const Product& product) {
   if (takes_few_rows(product))
     return multiply_few_rows(stream_, {weights, in, out, accumulate, bias});
   make_room_for_expanded();
-  if (weights.is_fp8() && fp8_.run(stream_, product, expanded_)) return;
+  if (weights.is_fp8()) return fp8_.run(stream_, product, expanded_);
   run_expanded(product);
 }
 
 void Linear::run_expanded(const Product& product) {
-  if (product.weights.is_fp8()) {
-    const Fp8Rows rows = product.weights.fp8();
-    return run_in_parts(product, 0, rows.rows, [&](int64_t begin, TensorView plain) {
-      expand_fp8(stream_, rows, begin, plain);
-    });
-  }
-  for (const StripStack& stack : product.weights.stacks()) {
-    run_in_parts(product, stack.first_row, stack.shape.rows, [&](int64_t begin, TensorView plain) {
-      expand_strips(stream_, stack, begin, plain);
-    });
-  }
-}
-
-void Linear::run_in_parts(const Product& product,
-                          int64_t first_row,
-                          int64_t rows,
-                          const std::function<void(int64_t, TensorView)>& expand) {
   const auto& [weights, in, out, accumulate, bias, math] = product;
-  const int64_t columns = weights.columns();
-  const auto fitting = static_cast<int64_t>(expanded_.bytes() / bytes_of(DType::kBF16, columns));
+  const auto fitting =
+      static_cast<int64_t>(expanded_.bytes() / bytes_of(DType::kBF16, weights.columns()));
   const int64_t most = std::max(int64_t{kStripRows}, fitting / kExpandedStep * kExpandedStep);
   check(most <= fitting, "room for expanded weights");
   fp8_.forget();
-  for (int64_t begin = 0; begin < rows; begin += rows <= fitting ? rows : most) {
-    const int64_t end = rows <= fitting ? rows : std::min(begin + most, rows);
-    const TensorView plain{expanded_.data(), DType::kBF16, end - begin, columns, columns};
-    expand(begin, plain);
-    const CudaMatrix matrix(plain);
-    const int64_t first = first_row + begin;
-    const Product part{matrix,
-                       in,
-                       out.column_range(first, first_row + end),
-                       accumulate,
-                       bias == nullptr ? nullptr : bias + first,
-                       math};
-    run_plan(plan_for(part), part);
+  for (const StripStack& stack : weights.stacks()) {
+    const int64_t rows = stack.shape.rows;
+    for (int64_t begin = 0; begin < rows; begin += rows <= fitting ? rows : most) {
+      const int64_t end = rows <= fitting ? rows : std::min(begin + most, rows);
+      const TensorView plain{expanded_.data(), DType::kBF16, end - begin, weights.columns(),
+                             weights.columns()};
+      expand_strips(stream_, stack, begin, plain);
+      const CudaMatrix matrix(plain);
+      const int64_t first = stack.first_row + begin;
+      const Product part{matrix,
+                         in,
+                         out.column_range(first, stack.first_row + end),
+                         accumulate,
+                         bias == nullptr ? nullptr : bias + first,
+                         math};
+      run_plan(plan_for(part), part);
+    }
   }
 }
 

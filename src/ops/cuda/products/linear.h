@@ -1,12 +1,11 @@
 // Matrix products through cuBLASLt, and through our own kernel for up to four bf16 rows. What runs
 // a shape is chosen at its first use and kept: for few rows and for the rows of full prefill chunks
 // by timing what is possible, else as cuBLASLt proposes. Quantised weights are multiplied as they
-// are with few rows, and made bf16 first, as many as there is room for, with more; 8-bit floats
-// stay as they are where the device multiplies them (fp8/fp8_product.h).
+// are with few rows, and made bf16 first, as many as there is room for, with more. 8-bit floats are
+// multiplied as they are with any number (fp8/fp8_product.h).
 #pragma once
 
 #include <compare>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,8 +27,9 @@ class Linear {
 
   void run(const Product& product);
 
-  // Room for quantised weights as bf16, which products of many rows share; of one size, as what was
-  // recorded keeps its address. Without this call the first of them makes it.
+  // Room for quantised weights as bf16, or rows as 8-bit floats, which products of many rows share;
+  // of one size, as what was recorded keeps its address. Without this call the first of them makes
+  // it.
   void make_room_for_expanded();
 
   // Whether such a matrix can be multiplied as 8-bit floats with any number of rows.
@@ -72,12 +72,6 @@ class Linear {
   void choose(Plan& plan, const Shape& shape, const Product& product);
   void run_plan(const Plan& plan, const Product& product);
   void run_expanded(const Product& product);
-  // Rows of the matrix from `first_row` on as bf16: expand(begin, plain) is asked for as many of
-  // them at a time as there is room for.
-  void run_in_parts(const Product& product,
-                    int64_t first_row,
-                    int64_t rows,
-                    const std::function<void(int64_t, TensorView)>& expand);
 
   CudaDevice& device_;
   FastPaths paths_;

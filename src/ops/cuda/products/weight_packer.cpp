@@ -136,10 +136,10 @@ std::unique_ptr<CudaMatrix> WeightPacker::pack(std::span<const MatrixPart> parts
   return matrix;
 }
 
-std::unique_ptr<CudaMatrix> WeightPacker::pack_fp8(std::span<const MatrixPart> parts, DType dtype) {
+std::unique_ptr<CudaMatrix> WeightPacker::pack_fp8(std::span<const MatrixPart> parts) {
   const std::vector<SourceRow> rows = rows_of(parts);
   const int64_t columns = parts.front().columns;
-  auto matrix = CudaMatrix::of_fp8(device_, dtype, std::ssize(rows), columns);
+  auto matrix = CudaMatrix::of_fp8(device_, std::ssize(rows), columns);
   const Fp8Rows to = matrix->fp8();
   const auto row_bytes = static_cast<size_t>(columns);
   const auto piece_rows =

@@ -1,6 +1,5 @@
 #include "device/cuda/cuda_check.h"
 #include "ops/cuda/device_code/vector.cuh"
-#include "ops/cuda/fp8/quantize_rows.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/quantized/expand.h"
 
@@ -21,9 +20,8 @@ __global__ void embed_kernel(
 }  // namespace
 
 void embed(cudaStream_t stream, const CudaMatrix& table, const int32_t* tokens, TensorView out) {
-  if (table.is_fp8()) return embed_fp8(stream, table.fp8(), tokens, out);
   for (const StripStack& stack : table.stacks()) embed_strips(stream, stack, tokens, out);
-  if (table.is_quantized()) return;
+  if (table.is_strips()) return;
   const TensorView rows = table.view();
   with_activation_type(rows.dtype, [&]<class From>(From) {
     with_activation_type(out.dtype, [&]<class To>(To) {

@@ -41,10 +41,9 @@ void OpTrace::add(const WeightMatrix& matrix) {
     add(static_cast<const void*>(rows.codes));
     add(static_cast<const void*>(rows.scales));
     add(rows.rows);
-    add(rows.columns);
-    return add(static_cast<uint64_t>(rows.rounds_input));
+    return add(rows.columns);
   }
-  if (!as_cuda(matrix).is_quantized()) return add(as_cuda(matrix).view());
+  if (!as_cuda(matrix).is_strips()) return add(as_cuda(matrix).view());
   add(matrix.rows());
   add(matrix.columns());
   add(as_cuda(matrix).stacks().size());
