@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes a random model of a real shape, for speed alone: a Hugging Face folder in bf16, a LoRA adapter, and
+"""Makes a random model of a real shape, for speed alone: a Hugging Face folder in bf16 or FP8, a LoRA adapter, and
 the family.json that joins them.
 
     python3 tools/make_random_model.py --shape 8b --out /dev/shm/8b
+    python3 tools/make_random_model.py --shape 8b --format fp8 --out /dev/shm/8b-fp8
 
 The tokenizer is a tiny one of the tests: only token ids matter here. Needs torch and safetensors; uses the GPU
 when there is one."""
@@ -33,8 +34,18 @@ LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "hi
                "original_max_position_embeddings": 8192}
 
 
-def make_config(shape, vocab_size):
-    return dict(SHAPES[shape], architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=vocab_size,
+# As llm-compressor writes it: E4M3 with a scale for each row, activations rounded alike while they are multiplied.
+FP8 = {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+       "ignore": ["lm_head"], "config_groups": {"group_0": {
+           "targets": ["Linear"],
+           "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False},
+           "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True,
+                                 "dynamic": True}}}}
+
+
+def make_config(shape, vocab_size, weights):
+    quantization = {"quantization_config": FP8} if weights == "fp8" else {}
+    return dict(SHAPES[shape], **quantization, architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=vocab_size,
                 max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=500000.0, rope_scaling=LLAMA3_ROPE,
                 hidden_act="silu", attention_bias=False, mlp_bias=False, tie_word_embeddings=False,
                 torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2)
@@ -43,6 +54,7 @@ def make_config(shape, vocab_size):
 class Maker:
     def __init__(self, config, seed):
         self.config = config
+        self.is_fp8 = "quantization_config" in config
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.random = torch.Generator(self.device).manual_seed(seed)
 
@@ -50,6 +62,16 @@ class Maker:
         """Keeps the size of what it is applied to, times the gain."""
         values = torch.empty(rows, columns, dtype=torch.bfloat16, device=self.device)
         return values.normal_(0, gain / columns**0.5, generator=self.random).cpu()
+
+    def linear(self, name, rows, columns, gain):
+        """The tensors of a linear layer."""
+        matrix = self.matrix(rows, columns, gain)
+        if not self.is_fp8:
+            return {name + ".weight": matrix}
+        matrix = matrix.to(self.device)
+        scales = matrix.abs().amax(1, keepdim=True).float() / torch.finfo(torch.float8_e4m3fn).max
+        codes = (matrix / scales).to(torch.float8_e4m3fn)
+        return {name + ".weight": codes.cpu(), name + ".weight_scale": scales.cpu()}
 
     def norm(self):
         return torch.ones(self.config["hidden_size"], dtype=torch.bfloat16)
@@ -67,8 +89,9 @@ class Maker:
         prefix = f"model.layers.{index}."
         # What is added to the hidden state shrinks with depth, as in trained models.
         gain = {"self_attn.o_proj": 0.2, "mlp.down_proj": 0.2}
-        tensors = {prefix + name + ".weight": self.matrix(rows, columns, gain.get(name, 1.0))
-                   for name, (rows, columns) in self.sizes().items()}
+        tensors = {}
+        for name, (rows, columns) in self.sizes().items():
+            tensors.update(self.linear(prefix + name, rows, columns, gain.get(name, 1.0)))
         tensors[prefix + "input_layernorm.weight"] = self.norm()
         tensors[prefix + "post_attention_layernorm.weight"] = self.norm()
         return tensors
@@ -125,11 +148,12 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, default="8b")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vocab-size", type=int, default=128256)
+    parser.add_argument("--format", choices=["bf16", "fp8"], default="bf16", help="of the linear layers")
     parser.add_argument("--rank", type=int, default=16, help="of the adapter")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     own_folder.take(options.out, OWN_FILES)
-    maker = Maker(make_config(options.shape, options.vocab_size), options.seed)
+    maker = Maker(make_config(options.shape, options.vocab_size, options.format), options.seed)
     total = write_base(maker, options.out / "base")
     write_adapter(maker, options.out / "variant", options.rank)
     family = {"name": f"random-{options.shape}", "base": {"name": "base", "path": "base"},

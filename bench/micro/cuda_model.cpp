@@ -43,9 +43,10 @@ Model::Model(CudaDevice& device, Ops& ops, const Options& options)
            .num_kv_heads = shape_.kv_heads,
            .head_dim = shape_.head_dim,
            .dtype = DType::kBF16},
-          kv_bytes()),
+          kv_bytes(options.prompt)),
       norm_(device, DType::kF32, 1, shape_.dim),
-      rope_(device, DType::kF32, max_positions(), shape_.head_dim) {
+      rope_(device, DType::kF32, std::max(max_positions(), options.prompt), shape_.head_dim) {
+  fill_tables(device);
   const int64_t rows = ops.repeated_rows(batch_);
   auto make = [&](int64_t columns) { return Tensor(device, DType::kBF16, rows, columns); };
   hidden_ = make(shape_.dim);
@@ -70,9 +71,21 @@ Model::Model(CudaDevice& device, Ops& ops, const Options& options)
       layer.adapters.push_back(make_adapter(ops, corrections));
   }
   if (shape_.experts > 0) make_experts(ops, values);
-  table_ = values.matrix(ops, shape_.vocab, shape_.dim);
-  const int32_t blocks = blocks_for(max_positions());
-  for (int32_t i = 0; i < batch_ * blocks; ++i) blocks_.push_back(i);
+  // Files of 8-bit floats leave the head alone.
+  const DType head = options.dtype == DType::kFp8 ? DType::kBF16 : options.dtype;
+  table_ = RandomWeights(head, shape_.vocab * shape_.dim).matrix(ops, shape_.vocab, shape_.dim);
+  const int32_t blocks = std::max(batch_ * blocks_for(max_positions()), blocks_for(options.prompt));
+  for (int32_t i = 0; i < blocks; ++i) blocks_.push_back(i);
+}
+
+// Numbers that keep rows as large as they are: products of zeros would be faster.
+void Model::fill_tables(Device& device) {
+  for (const Tensor* tensor : {&norm_, &rope_}) {
+    const std::vector<float> values(tensor->bytes() / sizeof(float),
+                                    tensor == &norm_ ? 1.0f : 0.7f);
+    device.to_device(tensor->view().data, values.data(), tensor->bytes());
+    device.synchronize();
+  }
 }
 
 void Model::make_experts(Ops& ops, const RandomWeights& values) {
@@ -89,7 +102,7 @@ void Model::make_experts(Ops& ops, const RandomWeights& values) {
 }
 
 // With experts it is that of one sequence.
-double Model::bytes() const {
+double Model::bytes(int32_t batch) const {
   double total = static_cast<double>(table_->bytes());
   for (const Layer& layer : layers_) {
     for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
@@ -98,7 +111,7 @@ double Model::bytes() const {
   if (shape_.experts > 0)
     total += static_cast<double>(shape_.layers * shape_.experts_of_row) *
              static_cast<double>(expert_matrices_[0]->bytes() + expert_matrices_[1]->bytes());
-  const double positions = static_cast<double>(batch_) * context_;
+  const double positions = static_cast<double>(batch) * context_;
   return total + positions * 4.0 * shape_.layers * shape_.kv_heads * shape_.head_dim;
 }
 
@@ -123,13 +136,46 @@ double Model::ms_of_step(Ops& ops, const Plan& plan) {
   return best;
 }
 
-size_t Model::kv_bytes() const {
+double Model::weights_of_layers() const {
+  double total = 0;
+  for (const Layer& layer : layers_) {
+    for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      total += static_cast<double>((*matrix)->rows()) * static_cast<double>((*matrix)->columns());
+  }
+  return total;
+}
+
+double Model::ms_of_prompt(Ops& ops, int32_t tokens) {
+  auto make = [&](int64_t columns) { return Tensor(ops.device(), DType::kBF16, tokens, columns); };
+  const Tensor hidden = make(shape_.dim), normed = make(shape_.dim),
+               qkv = make(shape_.qkv_columns()), attended = make(shape_.q_columns()),
+               gate_up = make(2 * shape_.ffn), activated = make(shape_.ffn);
+  views_ = {hidden.view(),    normed.view(),          qkv.view(), attended.view(), gate_up.view(),
+            activated.view(), TensorView(low_.view())};
+  slices_ = {{0, tokens, 0, blocks_}};
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < tokens; ++i) prompt.push_back(i * 7 % static_cast<int32_t>(shape_.vocab));
+  double best = INFINITY;
+  for (int32_t run = 0; run < 4; ++run) {
+    ops.embed(*table_, prompt, views_.hidden);
+    ops.device().synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int32_t i = 0; i < shape_.layers; ++i)
+      queue_layer(ops, layers_[static_cast<size_t>(i)], kv_.layer(i), {});
+    ops.device().synchronize();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    if (run > 0) best = std::min(best, took.count());
+  }
+  return best;
+}
+
+size_t Model::kv_bytes(int32_t prompt) const {
   const KvLayout layout{.num_layers = shape_.layers,
                         .num_kv_heads = shape_.kv_heads,
                         .head_dim = shape_.head_dim,
                         .dtype = DType::kBF16};
-  return layout.block_bytes() * static_cast<size_t>(batch_) *
-         static_cast<size_t>(blocks_for(max_positions()));
+  return layout.block_bytes() *
+         static_cast<size_t>(std::max(batch_ * blocks_for(max_positions()), blocks_for(prompt)));
 }
 
 Model::Adapter Model::make_adapter(Ops& ops, const RandomWeights& values) const {
@@ -199,17 +245,18 @@ void Model::queue_layer(Ops& ops, const Layer& layer, const KvLayerView& kv, con
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
   const Parts& parts = work.parts;
   const Views& v = views_;
-  auto norm = [&] {
+  auto norm = [&](const WeightMatrix* next) {
+    if (next != nullptr) ops.expect_product(*next, v.normed);
     if (parts.norms) ops.rms_norm(v.hidden, norm_.view().f32(), 1e-5f, v.normed);
   };
-  norm();
+  norm(layer.qkv.get());
   if (parts.small_products) ops.linear(*layer.qkv, v.normed, v.qkv);
   correct(ops, layer, &Adapter::qkv, work, v.normed, v.qkv);
   if (parts.rotation) ops.rotate_and_store(v.qkv, rope, slices_, kv);
   if (parts.attention) ops.attention(v.qkv, {shape_.heads, scale, 0}, slices_, kv, v.attended);
   if (parts.small_products) ops.linear(*layer.output, v.attended, v.hidden, Accumulate::kAdd);
   correct(ops, layer, &Adapter::output, work, v.attended, v.hidden);
-  norm();
+  norm(layer.gate_up.get());
   queue_ffn(ops, layer, work);
 }
 
@@ -227,6 +274,7 @@ void Model::queue_ffn(Ops& ops, const Layer& layer, const Work& work) {
   }
   if (parts.large_products) ops.linear(*layer.gate_up, v.normed, v.gate_up);
   correct(ops, layer, &Adapter::gate_up, work, v.normed, v.gate_up);
+  ops.expect_product(*layer.down, v.activated);
   if (parts.activation) ops.gated_activation(v.gate_up, Activation::kSilu, v.activated);
   if (parts.large_products) ops.linear(*layer.down, v.activated, v.hidden, Accumulate::kAdd);
   correct(ops, layer, &Adapter::down, work, v.activated, v.hidden);

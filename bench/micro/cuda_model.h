@@ -53,6 +53,7 @@ class Model {
     int32_t context = 1024;
     DType dtype = DType::kBF16;  // of the weights
     int32_t num_adapters = 1;
+    int32_t prompt = 0;  // tokens that there is room for
   };
 
   Model(CudaDevice& device, Ops& ops, const Options& options);
@@ -61,8 +62,8 @@ class Model {
 
   int64_t vocab() const { return shape_.vocab; }
 
-  // Bytes that a step of the base model reads.
-  double bytes() const;
+  // Bytes that a step of so many sequences of the base model reads.
+  double bytes(int32_t batch) const;
 
   static constexpr int kNoAdapter = -1;
 
@@ -89,6 +90,13 @@ class Model {
   // Milliseconds of a step in the fastest of three runs.
   double ms_of_step(Ops& ops, const Plan& plan);
 
+  // Milliseconds of all layers for a prompt of so many tokens, in one chunk; the fastest of three
+  // runs after one that does not count.
+  double ms_of_prompt(Ops& ops, int32_t tokens);
+
+  // Of the products that a token passes through, the head left out.
+  double weights_of_layers() const;
+
  private:
   static constexpr int32_t kWarmUp = 4;
   static constexpr int32_t kSteps = 40;
@@ -112,7 +120,8 @@ class Model {
   // Layers take turns with the experts of these, which are far larger than any cache.
   static constexpr size_t kExpertLayers = 2;
 
-  size_t kv_bytes() const;
+  size_t kv_bytes(int32_t prompt) const;
+  void fill_tables(Device& device);
   void make_experts(Ops& ops, const RandomWeights& values);
   Adapter make_adapter(Ops& ops, const RandomWeights& values) const;
   void step(Ops& ops, const Work& work, int32_t number);

@@ -246,7 +246,7 @@ class Bench {
 
   void expansion() {
     const CudaMatrix& matrix = *all(&ExpertMatrices::gate_up)[0];
-    if (!matrix.is_quantized()) return;
+    if (!matrix.is_strips()) return;
     Tensor plain(device_, DType::kBF16, matrix.rows(), matrix.columns());
     const double ms =
         ms_of([&] { expand_strips(device_.stream(), matrix.stacks()[0], 0, plain.view()); });

@@ -2,11 +2,13 @@
 // ("paths") or each kind of operation ("parts") left out in turn; products of few rows alone; the
 // operations of a prompt's chunks.
 //   ops_cuda_bench [8b|70b|small|mixtral] [batch] [context]
-//   [step|paths|parts|products|prefill|sampling] [bf16|q4_0|...]
+//   [step|whole|paths|parts|products|prefill|sampling] [bf16|fp8|q4_0|...]
+// "whole": a prompt of 8192 tokens through all layers, then steps of one and of all sequences.
 // "sampling": steps with each way to sample and with adapters and batches that change.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,6 +22,7 @@ namespace droidspeak::cuda {
 namespace {
 
 constexpr double kPeakBandwidth = 4.8e12;  // bytes a second, H200
+constexpr int32_t kWholePrompt = 8192;
 
 struct NamedPaths {
   std::string_view name;
@@ -48,8 +51,25 @@ void bench_paths(CudaDevice& device, Model& model, size_t num_paths) {
     const double ms = model.ms_of_step(*ops, model.fixed_plan(Model::kNoAdapter));
     const double lora_ms = model.ms_of_step(*ops, model.fixed_plan(0));
     fmt::print("{:<24} {:>10.3f} {:>10.1f} {:>7.1f}% {:>12.3f} {:>12.1f}\n", named.name, ms,
-               batch * 1000 / ms, 100 * model.bytes() / (ms * 1e-3) / kPeakBandwidth, lora_ms,
+               batch * 1000 / ms, 100 * model.bytes(batch) / (ms * 1e-3) / kPeakBandwidth, lora_ms,
                batch * 1000 / lora_ms);
+  }
+}
+
+void bench_whole(CudaDevice& device, Model& model, int32_t prompt) {
+  constexpr double kPeakRate = 990e12;  // bf16 operations a second, H200
+  auto ops = make_ops(device, Precision::kFast, {});
+  const double ms = model.ms_of_prompt(*ops, prompt);
+  const double operations = 2.0 * prompt * model.weights_of_layers();
+  fmt::print(
+      "prompt of {}: {:.1f} ms, products {:.0f} TFLOP/s of all time, {:.1f}% of bf16's peak\n",
+      prompt, ms, operations / ms * 1e-9, 100 * operations / (ms * 1e-3) / kPeakRate);
+  for (int32_t batch : {1, model.batch()}) {
+    Model::Work work;
+    for (int32_t i = 0; i < batch; ++i) work.rows.push_back({i, Model::kNoAdapter});
+    const double step = model.ms_of_step(*ops, [&](int32_t) { return work; });
+    fmt::print("step of {}: {:.3f} ms, {:.1f} tokens/s, {:.1f}% of the bandwidth\n", batch, step,
+               batch * 1000 / step, 100 * model.bytes(batch) / (step * 1e-3) / kPeakBandwidth);
   }
 }
 
@@ -185,10 +205,20 @@ class PrefillBench {
     const auto matrix = values.matrix(*ops_, outputs, columns);
     Tensor in(device_, DType::kBF16, kRows, columns);
     Tensor out(device_, DType::kBF16, kRows, outputs);
+    fill(in);
     const double ms = ms_of([&] { ops_->linear(*matrix, in.view(), out.view()); });
     fmt::print(
         "{:<22} {:>10.3f} ms {:>8.0f} TFLOP/s\n", name, ms,
         2.0 * kRows * static_cast<double>(outputs) * static_cast<double>(columns) / ms * 1e-9);
+  }
+
+  // Products of zeros would be faster.
+  void fill(const Tensor& rows) {
+    std::vector<uint16_t> values(rows.bytes() / sizeof(uint16_t));
+    std::minstd_rand random(1);
+    for (uint16_t& value : values) value = static_cast<uint16_t>(0x3f00 | (random() >> 8 & 0x80ff));
+    device_.to_device(rows.view().data, values.data(), rows.bytes());
+    device_.synchronize();
   }
 
   void others() {
@@ -237,12 +267,14 @@ int run(int count, char** arguments) {
   }
   const std::string_view format = count > 5 ? arguments[5] : "bf16";
   const auto* quantized = std::ranges::find(kStripDtypes, format, name_of);
-  if (format != name_of(DType::kBF16) && quantized == std::end(kStripDtypes)) {
+  constexpr DType kOthers[] = {DType::kBF16, DType::kFp8};
+  const auto* other = std::ranges::find(kOthers, format, name_of);
+  if (other == std::end(kOthers) && quantized == std::end(kStripDtypes)) {
     fmt::print(stderr, "unknown format of weights \"{}\": bf16 or one that stays quantised\n",
                format);
     return EXIT_FAILURE;
   }
-  const DType dtype = quantized == std::end(kStripDtypes) ? DType::kBF16 : *quantized;
+  const DType dtype = other == std::end(kOthers) ? *quantized : *other;
   CudaDevice device;
   if (what == "prefill") {
     PrefillBench(device, *shape, dtype).run();
@@ -259,9 +291,12 @@ int run(int count, char** arguments) {
                .batch = batch,
                .context = context,
                .dtype = dtype,
-               .num_adapters = samples ? kMixedAdapters : 1});
+               .num_adapters = samples ? kMixedAdapters : 1,
+               .prompt = what == "whole" ? kWholePrompt : 0});
   fmt::print("{} {} batch {} context {}\n", name, format, batch, context);
-  if (samples) {
+  if (what == "whole") {
+    bench_whole(device, model, kWholePrompt);
+  } else if (samples) {
     bench_sampling(device, *packer, model);
     bench_mixture(device, *packer, model);
   } else if (what == "parts") {

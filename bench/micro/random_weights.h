@@ -23,6 +23,10 @@ class RandomWeights {
     }
     for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random() >> 8);
     const auto step = static_cast<size_t>(traits(dtype).block_bytes);
+    if (dtype == DType::kFp8) {
+      make_fp8(step);
+      return;
+    }
     const uint16_t scale = strip_format(dtype).has_supers ? 0x0400 : 0x1000;  // f16, 2^-14, 2^-11
     for (size_t at = 0; at < bytes_.size(); at += step) {
       store(at + (dtype == DType::kQ6_K ? 208 : 0), scale);
@@ -40,6 +44,17 @@ class RandomWeights {
   }
 
  private:
+  // Of the deviation that the bf16 ones have.
+  void make_fp8(size_t step) {
+    const float scale = 4e-5f;
+    for (size_t at = 0; at < bytes_.size(); at += step) {
+      std::memcpy(bytes_.data() + at, &scale, sizeof scale);
+      for (size_t i = at + sizeof scale; i < at + step; ++i) {
+        if ((bytes_[i] & std::byte{0x7f}) == std::byte{0x7f}) bytes_[i] = std::byte{0};
+      }
+    }
+  }
+
   void store(size_t at, uint16_t bits) { std::memcpy(bytes_.data() + at, &bits, sizeof bits); }
 
   DType dtype_;

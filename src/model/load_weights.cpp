@@ -9,6 +9,7 @@
 #include "model/checkpoint.h"
 #include "model/row_order.h"
 #include "model/weights.h"
+#include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace droidspeak {
@@ -288,11 +289,11 @@ class WeightLoader {
     w.ffn_output_norm = upload_norm(tensors.ffn_output_norm);
     w.q_norm = upload_norm(tensors.q_norm);
     w.k_norm = upload_norm(tensors.k_norm);
-    w.qkv = pack(tensors.qkv, where + " q/k/v", most_felt());
-    w.output = pack(tensors.output, where + " attention output", precision);
+    w.qkv = pack_dense(tensors.qkv, where + " q/k/v", most_felt());
+    w.output = pack_dense(tensors.output, where + " attention output", precision);
     if (!tensors.gate_up.empty()) {
-      w.gate_up = pack(tensors.gate_up, where + " gate/up", precision);
-      w.down = pack(tensors.down, where + " down", precision);
+      w.gate_up = pack_dense(tensors.gate_up, where + " gate/up", precision);
+      w.down = pack_dense(tensors.down, where + " down", precision);
     }
     load_experts(tensors, where, precision, w);
     w.qkv_bias = upload_bias(tensors.qkv_bias);
@@ -327,14 +328,28 @@ class WeightLoader {
     return precision_ == Precision::kFast ? Precision::kFine : precision_;
   }
 
+  enum class Fp8 { kExpand, kKeep };
+
+  // What all rows of a layer are multiplied with: 8-bit floats stay as they are for devices that
+  // take them.
+  std::unique_ptr<WeightMatrix> pack_dense(const FileParts& parts,
+                                           const std::string& what,
+                                           Precision precision) {
+    const bool keeps_fp8 =
+        precision != Precision::kExact && ops_.takes_fp8() &&
+        std::ranges::none_of(parts, [](const FilePart& part) { return part.is_transposed; });
+    return pack(parts, what, precision, keeps_fp8 ? Fp8::kKeep : Fp8::kExpand);
+  }
+
   std::unique_ptr<WeightMatrix> pack(const FileParts& parts,
                                      const std::string& what,
-                                     Precision precision) {
+                                     Precision precision,
+                                     Fp8 fp8 = Fp8::kExpand) {
     buffers_.resize(std::max(buffers_.size(), parts.size()));
     std::vector<MatrixPart> in_memory;
     for (size_t i = 0; i < parts.size(); ++i) {
       const FileTensor& tensor = parts[i].tensor;
-      const DType dtype = read_matrix(tensor, precision, buffers_[i]);
+      const DType dtype = read_matrix(tensor, precision, fp8, buffers_[i]);
       if (parts[i].is_transposed) transpose(dtype, parts[i].rows(), buffers_[i]);
       in_memory.push_back(
           {dtype, parts[i].rows(), parts[i].columns(), buffers_[i], parts[i].row_order});
@@ -351,10 +366,14 @@ class WeightLoader {
   // unless all bits count.
   static DType read_matrix(const FileTensor& tensor,
                            Precision precision,
+                           Fp8 fp8,
                            std::vector<std::byte>& out) {
     tensor.read(out);
-    if (precision == Precision::kExact || !tensor.bytes.are_made() || tensor.dtype != DType::kF32)
-      return tensor.dtype;
+    const bool expands = tensor.dtype == DType::kFp8 && fp8 == Fp8::kExpand;
+    if (expands) expand_to_floats(tensor.dtype, out);
+    const DType dtype = expands ? DType::kF32 : tensor.dtype;
+    if (precision == Precision::kExact || !tensor.bytes.are_made() || dtype != DType::kF32)
+      return dtype;
     const size_t count = out.size() / sizeof(float);
     for (size_t i = 0; i < count; ++i) {
       float value = 0;
@@ -364,6 +383,16 @@ class WeightLoader {
     }
     out.resize(count * sizeof(uint16_t));
     return DType::kBF16;
+  }
+
+  static void expand_to_floats(DType dtype, std::vector<std::byte>& matrix) {
+    const DTypeTraits& block = traits(dtype);
+    const size_t blocks = matrix.size() / static_cast<size_t>(block.block_bytes);
+    std::vector<std::byte> expanded(blocks * static_cast<size_t>(block.block_elements) *
+                                    sizeof(float));
+    dequantize(dtype, matrix,
+               {reinterpret_cast<float*>(expanded.data()), expanded.size() / sizeof(float)});
+    matrix.swap(expanded);
   }
 
   // To [rows, columns]; elements are floats of some kind, as safetensors have them.

@@ -96,18 +96,21 @@ class FieldHash {
 
 Digest configuration_digest(const ModelConfig& config, const ModelUse& use) {
   FieldHash hash;
-  const auto& [precision, max_positions] = use;
+  const auto& [precision, max_positions, rounds_activations] = use;
   hash.add_all(config, precision, max_positions, rotation_of(config.rope, max_positions));
+  if (rounds_activations) hash.add(rounds_activations);
   return hash.finish();
 }
 
-Digest formula_digest(const ModelConfig& config, int32_t max_positions) {
+Digest formula_digest(const ModelConfig& config, const ModelUse& use) {
+  const int32_t max_positions = use.max_positions;
   ModelConfig formula = config;
   formula.max_positions = 0;
   formula.rope = rope_in_force(config.rope, max_positions);
   if (config.local_rope) formula.local_rope = rope_in_force(*config.local_rope, max_positions);
   FieldHash hash;
   hash.add(formula);
+  if (use.rounds_activations) hash.add(use.rounds_activations);
   return hash.finish();
 }
 

@@ -110,6 +110,8 @@ struct ModelConfig {
 struct ModelUse {
   Precision precision = Precision::kFast;
   int32_t max_positions = 0;  // the length limit in force
+  // Products round activations to 8-bit floats (WeightMatrix::rounds_input()).
+  bool rounds_activations = false;
 };
 
 // Digest of everything besides weights that shapes K/V and layer inputs: what the config says and
@@ -119,7 +121,7 @@ Digest configuration_digest(const ModelConfig& config, const ModelUse& use);
 // Digest of what a model does with its weights, whatever the precision: the config without its
 // length limit, of which only the RoPE counts that the limit in force selects. Plan books carry it,
 // so it stays the same from release to release: a new field is added to it where it is not blank.
-Digest formula_digest(const ModelConfig& config, int32_t max_positions);
+Digest formula_digest(const ModelConfig& config, const ModelUse& use);
 
 // Empty when `variant` fits `base`: what their files make of dimensions, parts, windows, factors
 // and rotation is the same, however they say it. Else what does not fit.

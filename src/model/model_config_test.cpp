@@ -97,6 +97,7 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
       [](Case& c) { c.use.precision = Precision::kExact; },
       [](Case& c) { c.use.max_positions = 2047; },
       [](Case& c) { c.use.max_positions = 1024; },
+      [](Case& c) { c.use.rounds_activations = true; },
   };
   std::set<Digest> digests;
   for (size_t i = 0; i < changes.size(); ++i) {
@@ -110,7 +111,7 @@ TEST(ConfigurationDigest, DiffersWhenAnyFieldDiffers) {
 Digest formula_with(const std::function<void(ModelConfig&)>& change, int32_t max_positions = 2048) {
   ModelConfig config = some_config();
   change(config);
-  return formula_digest(config, max_positions);
+  return formula_digest(config, {.max_positions = max_positions});
 }
 
 TEST(FormulaDigest, DiffersWhereWeightsAreUsedOtherwise) {
@@ -162,9 +163,19 @@ TEST(FormulaDigest, KnowsNoLengthButForTheRopeThatItSelects) {
   EXPECT_NE(formula_with(local), formula_with(local, 1024));
 }
 
+TEST(FormulaDigest, DiffersWhereActivationsAreRounded) {
+  ModelUse use{.max_positions = 2048};
+  const Digest plain = formula_digest(some_config(), use);
+  use.rounds_activations = true;
+  EXPECT_NE(formula_digest(some_config(), use), plain);
+  use.precision = Precision::kFine;
+  use.rounds_activations = false;
+  EXPECT_EQ(formula_digest(some_config(), use), plain);
+}
+
 // Books that are kept would count for nothing.
 TEST(FormulaDigest, StaysAsBooksHaveIt) {
-  EXPECT_EQ(formula_digest(some_config(), 2048).hex(),
+  EXPECT_EQ(formula_digest(some_config(), {.max_positions = 2048}).hex(),
             "9390b7729e0156d196b051ce55ca82dbe56d311bd6126389b80a27b63307a95e");
 }
 

@@ -44,15 +44,25 @@ void set_sequences(std::span<const BatchSlice> slices, std::vector<SequenceSlice
   for (const BatchSlice& slice : slices) out.push_back(slice.sequence);
 }
 
+ModelUse use_of(const Weights& weights, int32_t max_positions) {
+  auto rounds = [](const std::unique_ptr<WeightMatrix>& matrix) {
+    return matrix && matrix->rounds_input();
+  };
+  return {.precision = weights.precision,
+          .max_positions = max_positions,
+          .rounds_activations = std::ranges::any_of(weights.layers, [&](const LayerWeights& w) {
+            return rounds(w.qkv) || rounds(w.output) || rounds(w.gate_up) || rounds(w.down);
+          })};
+}
+
 }  // namespace
 
 Transformer::Transformer(Ops& ops, std::shared_ptr<const Weights> weights, int32_t max_positions)
     : ops_(ops),
       weights_(std::move(weights)),
       max_positions_(max_positions),
-      configuration_(configuration_digest(
-          config(), {.precision = weights_->precision, .max_positions = max_positions})),
-      formula_(formula_digest(config(), max_positions)),
+      configuration_(configuration_digest(config(), use_of(*weights_, max_positions))),
+      formula_(formula_digest(config(), use_of(*weights_, max_positions))),
       rope_table_(upload_rope_table(
           ops.device(), rotation_of(config().rope, max_positions), max_positions)),
       experts_(ops) {
@@ -136,7 +146,7 @@ TensorView Transformer::store_kv(int32_t layer,
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
   TensorView qkv = qkv_.reshape(ops_.device(), dtype, hidden.rows, c.qkv_columns());
-  TensorView in = normed(hidden, w.attention_norm);
+  TensorView in = normed(hidden, w.attention_norm, w.qkv.get());
   ops_.linear(*w.qkv, in, qkv, Accumulate::kOverwrite, data_or_null(w.qkv_bias));
   apply_lora(slices, layer, &LoraLayer::qkv, in, qkv);
   if (c.parts.qk_norm == QkNorm::kWhole) {
@@ -191,9 +201,10 @@ void Transformer::add_branch(const Branch& branch,
   ops_.add_scaled(added, config().residual_scale, hidden);
 }
 
-TensorView Transformer::normed(TensorView in, const Tensor& norm) {
+TensorView Transformer::normed(TensorView in, const Tensor& norm, const WeightMatrix* next) {
   if (norm.rows() == 0) return in;
   TensorView out = normed_.reshape(ops_.device(), ops_.activation_dtype(), in.rows, in.columns);
+  if (next != nullptr) ops_.expect_product(*next, out);
   ops_.rms_norm(in, data_or_null(norm), config().norm_epsilon, out);
   return out;
 }
@@ -202,7 +213,7 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
   const ModelConfig& c = config();
   const LayerWeights& w = weights_->layers[static_cast<size_t>(layer)];
   DType dtype = ops_.activation_dtype();
-  TensorView in = normed(hidden, w.ffn_norm);
+  TensorView in = normed(hidden, w.ffn_norm, c.experts.count > 0 ? nullptr : w.gate_up.get());
   if (c.experts.count > 0) experts_.add(c, w, layer, slices, in, hidden);
   if (!w.gate_up) return;
   TensorView gate_up = gate_up_.reshape(ops_.device(), dtype, hidden.rows, 2 * c.ffn_dim);
@@ -210,6 +221,7 @@ void Transformer::ffn_block(int32_t layer, std::span<const BatchSlice> slices, T
 
   ops_.linear(*w.gate_up, in, gate_up, Accumulate::kOverwrite, data_or_null(w.gate_up_bias));
   apply_lora(slices, layer, &LoraLayer::gate_up, in, gate_up);
+  if (!w.shared_gate) ops_.expect_product(*w.down, activated);
   ops_.gated_activation(gate_up, c.parts.activation, activated);
   if (w.shared_gate) {
     TensorView gates = shared_gates_.reshape(ops_.device(), DType::kF32, hidden.rows, 1);
@@ -277,11 +289,11 @@ void Transformer::apply_lora(std::span<const BatchSlice> slices,
 }
 
 void Transformer::output_states(TensorView hidden, TensorView out) {
-  ops_.copy(normed(hidden, weights_->output_norm), out);
+  ops_.copy(normed(hidden, weights_->output_norm, nullptr), out);
 }
 
 void Transformer::logits(TensorView hidden, TensorView out) {
-  ops_.linear(weights_->output_matrix(), normed(hidden, weights_->output_norm), out);
+  ops_.linear(weights_->output_matrix(), normed(hidden, weights_->output_norm, nullptr), out);
   const ModelConfig& c = config();
   if (c.logit_scale != 1 || c.logit_cap != 0) ops_.scale(out, c.logit_scale, c.logit_cap);
 }

@@ -79,7 +79,8 @@ class Transformer {
                   TensorView in,
                   TensorView hidden);
   // `in` itself where the norm is empty.
-  TensorView normed(TensorView in, const Tensor& norm);
+  // `next`: what the rows are multiplied with next, or null.
+  TensorView normed(TensorView in, const Tensor& norm, const WeightMatrix* next);
   void ffn_block(int32_t layer, std::span<const BatchSlice> slices, TensorView hidden);
   // The last layer, whose later parts see only the rows that are wanted behind it.
   void output_layer(std::span<const BatchSlice> slices, const KvCache& kv, TensorView hidden);

@@ -53,6 +53,9 @@ class WeightMatrix {
   virtual size_t bytes() const = 0;
   virtual std::string format() const = 0;  // "q4", "q8", "f16", ...
 
+  // Whether products round the other side to 8-bit floats, as DType::kFp8 asks for.
+  virtual bool rounds_input() const { return false; }
+
  private:
   int64_t rows_;
   int64_t columns_;
@@ -188,6 +191,9 @@ class Ops {
   // Rows that a pass over the layers should have to keep the device busy.
   virtual int32_t prefill_rows() const = 0;
 
+  // Whether pack() takes fp8. What cannot be multiplied like that becomes floats there.
+  virtual bool takes_fp8() const { return false; }
+
   // Packs the parts stacked by rows. Throws Failure when a scale or value is not finite.
   virtual std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                              Precision precision) = 0;
@@ -196,6 +202,11 @@ class Ops {
   virtual void embed(const WeightMatrix& table,
                      std::span<const int32_t> tokens,
                      TensorView out) = 0;
+
+  // The next product will be that of `in` with these weights: rows that the next rms_norm() or
+  // gated_activation() writes, and that nothing changes before. A device may prepare them while
+  // they are written.
+  virtual void expect_product(const WeightMatrix& /*weights*/, TensorView /*in*/) {}
 
   // out (+)= in * weights^T (+ bias). bias: [weights.rows()] f32 device memory or null.
   virtual void linear(const WeightMatrix& weights,

@@ -2,8 +2,11 @@
 // The order of the float operations is that of ggml, so that results are equal to the bit.
 #include "tensor/dequantize.h"
 
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "tensor/half.h"
@@ -257,6 +260,18 @@ void expand_affine8(const uint8_t* __restrict block, float* __restrict out) {
   for (int i = 0; i < kSmallBlock; ++i) out[i] = static_cast<float>(quants[i]) * scale + minimum;
 }
 
+// f32 scale, 32 codes.
+void expand_fp8(const uint8_t* __restrict block, float* __restrict out) {
+  static const std::array<float, 256> table = [] {
+    std::array<float, 256> values{};
+    for (int code = 0; code < 256; ++code)
+      values[static_cast<size_t>(code)] = float_from_e4m3(static_cast<uint8_t>(code));
+    return values;
+  }();
+  const float scale = load_f32(block);
+  for (int i = 0; i < kSmallBlock; ++i) out[i] = scale * table[block[4 + i]];
+}
+
 template <auto kExpand>
 void expand_blocks(DType dtype, const uint8_t* bytes, std::span<float> out) {
   auto elements = static_cast<size_t>(traits(dtype).block_elements);
@@ -280,6 +295,16 @@ float float_from_int(int32_t value) {
 }
 
 }  // namespace
+
+float float_from_e4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const int fraction = code & 7;
+  if (exponent == 15 && fraction == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -9)
+                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
 
 float mxfp4_half_scale(uint8_t exponent) {
   // 2^(exponent - 128); the two smallest are no normal floats.
@@ -342,6 +367,8 @@ void dequantize(DType dtype, std::span<const std::byte> bytes, std::span<float> 
       return expand_blocks<expand_affine4>(dtype, source, out);
     case DType::kAffine8:
       return expand_blocks<expand_affine8>(dtype, source, out);
+    case DType::kFp8:
+      return expand_blocks<expand_fp8>(dtype, source, out);
   }
 }
 

@@ -16,6 +16,9 @@ inline constexpr int8_t kNonLinear4[16] = {-127, -104, -83, -65, -49, -35, -22, 
 inline constexpr int8_t kMxfp4Halves[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                             0, -1, -2, -3, -4, -6, -8, -12};
 
+// What the 256 codes of an 8-bit float with four bits of exponent stand for.
+float float_from_e4m3(uint8_t code);
+
 // Half of the power of two that an mxfp4 block is scaled by.
 float mxfp4_half_scale(uint8_t exponent);
 // What scales run `run` of 32 elements of an iq4_xs block, beside the block's f16 scale.

@@ -1,5 +1,6 @@
 // Element types, the GGUF block formats included: a block packs several elements and their scales.
-// The affine formats lie in no file: they hold what other formats spread over several tensors.
+// The affine formats and fp8 lie in no file: they hold what other formats spread over several
+// tensors.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,10 @@ enum class DType : uint8_t {
   kMXFP4,
   kAffine4,
   kAffine8,
+  // 32 codes of 8 bits, four of them exponent (E4M3), behind a float that scales them and is the
+  // same for the whole row. Activations are to be rounded to such codes, too, by a scale for each
+  // row.
+  kFp8,
 };
 
 struct DTypeTraits {

@@ -17,11 +17,11 @@ namespace droidspeak {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr DType kAllTypes[] = {DType::kF32,    DType::kF16,   DType::kBF16,    DType::kI8,
-                               DType::kI32,    DType::kQ8_0,  DType::kQ4_0,    DType::kQ4_1,
-                               DType::kQ5_0,   DType::kQ5_1,  DType::kQ4_K,    DType::kQ5_K,
-                               DType::kQ6_K,   DType::kQ2_K,  DType::kQ3_K,    DType::kIQ4_NL,
-                               DType::kIQ4_XS, DType::kMXFP4, DType::kAffine4, DType::kAffine8};
+constexpr DType kAllTypes[] = {
+    DType::kF32,     DType::kF16,     DType::kBF16, DType::kI8,     DType::kI32,    DType::kQ8_0,
+    DType::kQ4_0,    DType::kQ4_1,    DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,
+    DType::kQ6_K,    DType::kQ2_K,    DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
+    DType::kAffine4, DType::kAffine8, DType::kFp8};
 
 // By the definition of IEEE half: 1 sign, 5 exponent, 10 fraction bits.
 float f16_by_definition(uint16_t bits) {
@@ -235,6 +235,22 @@ TEST(Dequantize, ReadsFromAnyAlignment) {
     EXPECT_EQ(std::memcmp(aligned.data(), shifted.data(), aligned.size() * sizeof(float)), 0)
         << name_of(dtype);
   }
+}
+
+TEST(Dequantize, Fp8IsItsScaleTimesWhatCodesStandFor) {
+  const float scale = 0.375f;
+  std::vector<std::byte> bytes(8 * 36);
+  std::vector<float> expected;
+  for (int i = 0; i < 256; ++i) {
+    std::byte* block = bytes.data() + i / 32 * 36;
+    std::memcpy(block, &scale, sizeof scale);
+    const auto code = static_cast<uint8_t>(i % 128 == 127 ? 0 : i);  // all ones is no number
+    block[4 + i % 32] = static_cast<std::byte>(code);
+    expected.push_back(scale * float_from_e4m3(code));
+  }
+  std::vector<float> values(256);
+  dequantize(DType::kFp8, bytes, values);
+  EXPECT_EQ(values, expected);
 }
 
 TEST(Dequantize, NothingFromNothing) {

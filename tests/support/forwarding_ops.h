@@ -19,6 +19,8 @@ class ForwardingOps : public Ops {
 
   int32_t prefill_rows() const override { return inner_.prefill_rows(); }
 
+  bool takes_fp8() const override { return inner_.takes_fp8(); }
+
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     return inner_.pack(parts, precision);
@@ -26,6 +28,10 @@ class ForwardingOps : public Ops {
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
     inner_.embed(table, tokens, out);
+  }
+
+  void expect_product(const WeightMatrix& weights, TensorView in) override {
+    inner_.expect_product(weights, in);
   }
 
   void linear(const WeightMatrix& weights,

@@ -217,6 +217,10 @@ QuantizationConfig::ScaleBlock read_block(const JsonFields& json, std::string_vi
   return {sizes[0], sizes[1]};
 }
 
+bool is_static(const JsonFields& json) {
+  return json.is_text("activation_scheme") && json.get_string("activation_scheme") == "static";
+}
+
 QuantizationConfig read_fp8(const JsonFields& json) {
   constexpr std::string_view formats[] = {"e4m3"};
   constexpr std::string_view types[] = {"fp8"};
@@ -227,7 +231,8 @@ QuantizationConfig read_fp8(const JsonFields& json) {
                             .layout = Layout::kBytes,
                             .code = Code::kFloat,
                             .bits = 8,
-                            .zero = Zero::kMiddle};
+                            .zero = Zero::kMiddle,
+                            .rounds_input = !is_static(json)};
   if (json.has("weight_block_size")) {
     config.scale_block = read_block(json, "weight_block_size");
     config.scale_suffix = "weight_scale_inv";
@@ -244,7 +249,8 @@ QuantizationConfig read_fbgemm(const JsonFields& json) {
           .layout = Layout::kBytes,
           .code = Code::kFloat,
           .bits = 8,
-          .zero = Zero::kMiddle};
+          .zero = Zero::kMiddle,
+          .rounds_input = true};
 }
 
 QuantizationConfig read_mxfp4(const JsonFields& json) {
@@ -278,6 +284,15 @@ bool orders_columns(const JsonFields& weights) {
   return order == "group" || order == "dynamic";
 }
 
+// Each row by a scale of its own.
+bool rounds_input(const JsonFields& group) {
+  if (group.is_blank("input_activations")) return false;
+  const auto input = group.find_object("input_activations");
+  return input && input->is_text("type") && input->get_string("type") == "float" &&
+         input->has("num_bits") && input->get_int("num_bits", 1, 32) == 8 &&
+         !input->is_text("dynamic") && input->get_bool_or("dynamic", false);
+}
+
 // One of config_groups.
 QuantizationConfig read_group(const JsonFields& group, const std::string& default_format) {
   constexpr std::string_view types[] = {"int", "float"};
@@ -297,7 +312,8 @@ QuantizationConfig read_group(const JsonFields& group, const std::string& defaul
       .zero = weights->get_bool_or("symmetric", true) ? Zero::kMiddle : Zero::kStored,
       .scale_block = read_strategy(*weights),
       .needs_group_index = orders_columns(*weights),
-      .has_whole_groups = strategy_of(*weights) == "group"};
+      .has_whole_groups = strategy_of(*weights) == "group",
+      .rounds_input = rounds_input(group)};
   if (config.layout == Layout::kBytes && config.bits != 8)
     weights->refuse("num_bits", fmt::format("8 for {}", format));
   if (config.code == Code::kFloat && config.layout == Layout::kPacked)

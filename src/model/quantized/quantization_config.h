@@ -1,7 +1,8 @@
 // What "quantization_config" of a config.json says about how weights lie in the file. Weights are
-// read as they are meant; rounding of activations, which some schemes ask for, is left out: they
-// are computed in the engine's own precision. Whatever else such an object says and is not done is
-// refused by name.
+// read as they are meant. Rounding of activations, which some schemes ask for, is noted where both
+// sides are 8-bit floats (DType::kFp8), which devices may multiply as they are; otherwise
+// activations are computed in the engine's own precision. Whatever else such an object says and is
+// not done is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ struct QuantizationConfig {
   bool may_scale_rows = false;     // one scale for everything, or else one for each row
   bool needs_group_index = false;  // columns are not in the order of their groups
   bool has_whole_groups = false;   // the last one is not cut off, as it may be elsewhere
+  bool rounds_input = false;       // activations are to be 8-bit floats, each row by its scale
   std::string_view scale_suffix = "weight_scale";
   std::string_view other_scale_suffix = {};  // where there is none of that name
 

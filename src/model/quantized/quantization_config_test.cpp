@@ -210,6 +210,34 @@ TEST_F(Config, OfFloatsHasCodesOfEightBits) {
                  "\"kv_cache_scheme\" is");
 }
 
+TEST_F(Config, OfFloatsSaysWhetherEachRowOfActivationsIsRounded) {
+  auto rounds = [](std::string_view more) {
+    return read(fmt::format(R"({{"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {{"g": {{"weights": {{"num_bits": 8, "type": "float",
+        "strategy": "channel"}} {}}}}}}})",
+                            more))
+        .rounds_input;
+  };
+  EXPECT_TRUE(
+      rounds(R"(, "input_activations": {"num_bits": 8, "type": "float", "dynamic": true})"));
+  for (const char* dynamic : {"false", "null", "\"local\""}) {
+    EXPECT_FALSE(rounds(fmt::format(
+        R"(, "input_activations": {{"num_bits": 8, "type": "float", "dynamic": {}}})", dynamic)));
+  }
+  EXPECT_FALSE(rounds(R"(, "input_activations": {"num_bits": 8, "type": "float"})"));
+  EXPECT_FALSE(rounds(R"(, "input_activations": {"num_bits": 8, "type": "int", "dynamic": true})"));
+  EXPECT_FALSE(
+      rounds(R"(, "input_activations": {"num_bits": 16, "type": "float", "dynamic": true})"));
+  EXPECT_FALSE(rounds(R"(, "input_activations": {})"));
+  EXPECT_FALSE(rounds(R"(, "input_activations": null)"));
+  EXPECT_FALSE(rounds(""));
+  EXPECT_TRUE(read(R"({"quant_method": "fp8"})").rounds_input);
+  EXPECT_TRUE(read(R"({"quant_method": "fp8", "activation_scheme": "dynamic"})").rounds_input);
+  EXPECT_FALSE(read(R"({"quant_method": "fp8", "activation_scheme": "static"})").rounds_input);
+  EXPECT_TRUE(read(R"({"quant_method": "fbgemm_fp8"})").rounds_input);
+  EXPECT_FALSE(read(R"({"quant_method": "gptq", "bits": 8, "group_size": 8})").rounds_input);
+}
+
 TEST_F(Config, OfCompressedTensorsSaysWhatHasOneScale) {
   using Block = QuantizationConfig::ScaleBlock;
   auto block = [](std::string_view weights) {

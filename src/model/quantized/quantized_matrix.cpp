@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "formats/byte_reader.h"
 #include "model/quantized/unpack.h"
+#include "tensor/dequantize.h"
 
 namespace droidspeak {
 namespace {
@@ -173,8 +174,9 @@ void QuantizedMatrix::read_group_index() {
 }
 
 DType QuantizedMatrix::best_dtype() const {
-  if (config_.code == QuantizationConfig::Code::kFloat || columns_ % kBlock != 0)
-    return DType::kF32;
+  if (columns_ % kBlock != 0) return DType::kF32;
+  if (config_.code == QuantizationConfig::Code::kFloat)
+    return config_.rounds_input && groups_ == 1 ? DType::kFp8 : DType::kF32;
   for (int64_t first = 0; first < columns_; first += kBlock) {
     const auto begin = group_of_.begin() + first;
     if (std::adjacent_find(begin, begin + kBlock, std::not_equal_to<>()) != begin + kBlock)

@@ -34,8 +34,9 @@ class QuantizedMatrix {
 
   int64_t columns() const { return columns_; }
 
-  // The format that holds it without loss: q4_0, q8_0 or an affine one where 32 columns side by
-  // side have one scale, else f32.
+  // The format that holds it without loss: fp8 where a row has one scale and the
+  // other side is rounded alike, q4_0, q8_0 or an affine
+  // one where 32 columns side by side have one, else f32.
   DType dtype() const { return dtype_; }
 
   // All rows in that format. Throws Failure naming the tensor.

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,6 +18,7 @@
 #include "model/quantized/quantized_tensors.h"
 #include "model/quantized/unpack.h"
 #include "model/weights.h"
+#include "support/forwarding_ops.h"
 #include "tensor/dequantize.h"
 
 namespace droidspeak {
@@ -63,14 +66,73 @@ INSTANTIATE_TEST_SUITE_P(All,
                                          std::pair("int8-zeros", DType::kAffine8),
                                          std::pair("fp8-tensor", DType::kF32),
                                          std::pair("fp8-scalar", DType::kF32),
+                                         std::pair("fp8-channel", DType::kFp8),
                                          std::pair("fp8-channel", DType::kF32),
                                          std::pair("fp8-block", DType::kF32),
-                                         std::pair("fbgemm", DType::kF32)),
+                                         std::pair("fbgemm", DType::kFp8)),
                          [](const auto& one) {
                            std::string name = one.param.first;
                            std::ranges::replace(name, '-', '_');
                            return name + "_as_" + std::string(name_of(one.param.second));
                          });
+
+// The CPU's operations, as a device that may take 8-bit floats: notes as what matrices come to it.
+class NotingOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  bool takes_fp8() const override { return takes; }
+
+  std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts, Precision) override {
+    for (const MatrixPart& part : parts) dtypes.insert(part.dtype);
+    return ForwardingOps::pack(parts, Precision::kExact);
+  }
+
+  bool takes = true;
+  std::set<DType> dtypes;
+};
+
+class Float8Folder : public testing::Test {
+ protected:
+  std::set<DType> dtypes_of(const std::filesystem::path& model,
+                            Precision precision = Precision::kFast) {
+    ops_.dtypes.clear();
+    load_weights(ops_, model, precision);
+    return ops_.dtypes;
+  }
+
+  static std::filesystem::path golden(const char* name) {
+    return std::filesystem::path(DROIDSPEAK_SOURCE_DIR) / "tests/data/models/quantized" / name;
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  std::unique_ptr<Ops> cpu_ = make_cpu_ops(*device_, 1);
+  NotingOps ops_{*cpu_};
+};
+
+TEST_F(Float8Folder, ComesAsItIsToADeviceThatMultipliesSuchFloats) {
+  for (const char* name : {"fp8-channel", "fbgemm"})
+    EXPECT_TRUE(dtypes_of(golden(name)).contains(DType::kFp8)) << name;
+  for (const char* name : {"fp8-tensor", "fp8-scalar"})
+    EXPECT_FALSE(dtypes_of(golden(name)).contains(DType::kFp8)) << name << " has fixed scales";
+  EXPECT_FALSE(dtypes_of(golden("fp8-block")).contains(DType::kFp8)) << "scales by block";
+}
+
+TEST_F(Float8Folder, IsExpandedWhereItLeavesActivationsAlone) {
+  const TemporaryFolder copy;
+  const std::filesystem::path path = copy.path() / "model";
+  std::filesystem::copy(golden("fp8-channel"), path);
+  auto config = nlohmann::json::parse(read_file(path / "config.json"));
+  config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = nullptr;
+  write_file_atomically(path / "config.json", config.dump());
+  EXPECT_FALSE(dtypes_of(path).contains(DType::kFp8));
+}
+
+TEST_F(Float8Folder, IsExpandedForOtherDevicesAndForExactPrecision) {
+  EXPECT_FALSE(dtypes_of(golden("fbgemm"), Precision::kExact).contains(DType::kFp8));
+  ops_.takes = false;
+  EXPECT_FALSE(dtypes_of(golden("fbgemm")).contains(DType::kFp8));
+}
 
 // By the definition: sign, four bits of exponent (bias 7), three of fraction; all ones is no
 // number.

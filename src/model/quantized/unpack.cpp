@@ -1,9 +1,7 @@
 #include "model/quantized/unpack.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/check.h"
 #include "tensor/half.h"
@@ -81,16 +79,6 @@ std::vector<uint8_t> transposed(std::span<const uint8_t> codes, int64_t rows, in
   return out;
 }
 
-float float_from_e4m3(uint8_t code) {
-  const int exponent = code >> 3 & 15;
-  const int fraction = code & 7;
-  if (exponent == 15 && fraction == 7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(fraction), -9)
-                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
 void store_block(
     DType dtype, std::span<const uint8_t> codes, float scale, int32_t zero, std::byte* block) {
   switch (dtype) {
@@ -103,6 +91,9 @@ void store_block(
     case DType::kAffine4:
       block = store(scale, block);
       return store_nibbles(codes, store(-scale * static_cast<float>(zero), block));
+    case DType::kFp8:
+      std::memcpy(store(scale, block), codes.data(), 32);
+      return;
     default:
       check(dtype == DType::kAffine8, "a block format that holds codes");
       block = store(scale, block);

@@ -23,11 +23,8 @@ std::vector<uint8_t> unpack_awq_lines(std::span<const uint32_t> words);
 // [columns, rows] of what is [rows, columns].
 std::vector<uint8_t> transposed(std::span<const uint8_t> codes, int64_t rows, int64_t columns);
 
-// What the 256 codes of an 8-bit float with four bits of exponent stand for.
-float float_from_e4m3(uint8_t code);
-
 // Writes 32 codes of weights scale * (code - zero) as one block of q4_0, q8_0 (whose zero is 8 or
-// 128), affine4 or affine8.
+// 128), affine4 or affine8, or codes of floats as one of fp8.
 void store_block(
     DType dtype, std::span<const uint8_t> codes, float scale, int32_t zero, std::byte* block);
 

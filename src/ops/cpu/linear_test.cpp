@@ -73,6 +73,34 @@ TEST_F(LinearTest, EqualsReferenceForEveryDtype) {
   }
 }
 
+// What CUDA's products of 8-bit floats are held against, itself against numbers worked out by hand.
+TEST(Fp8Reference, RowsBecomeTheNearestCodesOfTheirScale) {
+  const Floats row = {448, 0.3f, -17, 19, 0.001f, 0.0009f, -0.0f, 3.25f};
+  const Floats codes = {448, 0.3125f, -16, 20, 0x1p-9f, 0, 0, 3.25f};
+  EXPECT_EQ(through_fp8(row, 8), codes);
+  Floats rows;
+  Floats expected;
+  for (float factor : {0x1p-12f, 0.0f, 1.0f, 0x1p20f}) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      rows.push_back(factor * row[i]);
+      expected.push_back(factor * codes[i]);
+    }
+  }
+  EXPECT_EQ(through_fp8(rows, 8), expected) << "each row has its scale";
+  EXPECT_EQ(through_fp8({1e-38f, 0, -1e-39f, 0}, 4), Floats(4)) << "too small for an inverse";
+}
+
+TEST(Fp8Reference, NoElementMovesByMoreThanASixteenth) {
+  std::mt19937 random{3};
+  const Floats rows = random_floats(random, 5 * 300);
+  const Floats seen = through_fp8(rows, 300);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float smallest =
+        4.0f / 448 * 0x1p-9f;  // half a step below the normal codes, for rows of 4
+    ASSERT_LE(std::abs(seen[i] - rows[i]), std::max(std::abs(rows[i]) / 16, smallest));
+  }
+}
+
 TEST_F(LinearTest, EqualsReferenceForOddShapesOfFloats) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (Shape s :

@@ -103,6 +103,32 @@ Floats through_int8(const Floats& rows, Precision precision) {
   return out;
 }
 
+Floats through_fp8(const Floats& rows, int64_t columns) {
+  constexpr float kLargest = 448;
+  Floats magnitudes;  // by code
+  for (uint8_t code = 0; code < 127; ++code) magnitudes.push_back(float_from_e4m3(code));
+  // Of two numbers that are as near the one with an even code.
+  auto nearest = [&](float value) {
+    const float magnitude = std::abs(value);
+    size_t best = 0;
+    auto distance = [&](size_t code) { return std::abs(magnitudes[code] - magnitude); };
+    for (size_t code = 1; code < magnitudes.size(); ++code) {
+      const bool is_even_tie = distance(code) == distance(best) && code % 2 == 0;
+      if (distance(code) < distance(best) || is_even_tie) best = code;
+    }
+    return std::copysign(magnitudes[best], value);
+  };
+  Floats out;
+  for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(columns)) {
+    const auto row = std::span(rows).subspan(begin, static_cast<size_t>(columns));
+    float largest = 0;
+    for (float value : row) largest = std::max(largest, std::abs(value));
+    const float inverse = largest >= 1e-35f ? kLargest / largest : 0;
+    for (float value : row) out.push_back(nearest(value * inverse) * (largest / kLargest));
+  }
+  return out;
+}
+
 Floats multiply(const Floats& in, const Floats& weights, int64_t columns) {
   const int64_t rows = std::ssize(in) / columns;
   const int64_t outputs = std::ssize(weights) / columns;

@@ -30,6 +30,10 @@ TensorView view_of(Floats& values, int64_t rows, int64_t columns);
 // 1/128 of an int8 step.
 Floats through_int8(const Floats& rows, Precision precision);
 
+// Every row through 8-bit floats (E4M3) by one scale, a 448th of its largest magnitude, as
+// DType::kFp8 means it; rows below 1e-35 become zeros.
+Floats through_fp8(const Floats& rows, int64_t columns);
+
 // in [rows, columns] * weights [outputs, columns]^T
 Floats multiply(const Floats& in, const Floats& weights, int64_t columns);
 

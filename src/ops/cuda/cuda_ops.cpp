@@ -8,6 +8,7 @@
 #include "ops/cuda/experts/grouped_experts.h"
 #include "ops/cuda/fit/low_rank_fit.h"
 #include "ops/cuda/fit/normal_equations.h"
+#include "ops/cuda/fp8/quantize_rows.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/products/linear.h"
 #include "ops/cuda/products/lora.h"
@@ -32,6 +33,11 @@ constexpr int32_t kTranslateRows = 4096;
 
 bool is_activation(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16;
+}
+
+bool are_all_fp8(std::span<const MatrixPart> parts) {
+  return std::ranges::all_of(parts,
+                             [](const MatrixPart& part) { return part.dtype == DType::kFp8; });
 }
 
 bool has_same_shape(const TensorView& a, const TensorView& b) {
@@ -77,13 +83,16 @@ class CudaOps final : public Ops {
 
   int32_t max_head_dim() const override { return kLargestHeadDim; }
 
+  bool takes_fp8() const override { return activation_dtype_ == DType::kBF16; }
+
   std::unique_ptr<WeightMatrix> pack(std::span<const MatrixPart> parts,
                                      Precision precision) override {
     check(!parts.empty(), "a matrix has parts");
     if (precision == Precision::kExact) return packer_.pack(parts, DType::kF32);
-    if (stacks_of(parts).empty()) return packer_.pack(parts, DType::kBF16);
+    const bool keeps_fp8 = are_all_fp8(parts) && can_multiply_fp8(parts);
+    if (!keeps_fp8 && stacks_of(parts).empty()) return packer_.pack(parts, DType::kBF16);
     linear_.make_room_for_expanded();
-    return packer_.pack_strips(parts);
+    return keeps_fp8 ? packer_.pack_fp8(parts) : packer_.pack_strips(parts);
   }
 
   void embed(const WeightMatrix& table, std::span<const int32_t> tokens, TensorView out) override {
@@ -91,6 +100,10 @@ class CudaOps final : public Ops {
     if (tokens.empty()) return;
     if (is_tracing_) return trace_.spoil();
     cuda::embed(stream_, as_cuda(table), tokens_.send(tokens), out);
+  }
+
+  void expect_product(const WeightMatrix& weights, TensorView in) override {
+    if (!is_tracing_ && inputs_ == nullptr) linear_.expect(as_cuda(weights), in);
   }
 
   void linear(const WeightMatrix& weights,
@@ -123,6 +136,8 @@ class CudaOps final : public Ops {
     check(has_same_shape(in, out) && in.dtype == out.dtype, "shapes of a norm");
     if (is_tracing_) return trace_.add(Operation::kNorm, in, as_address(weight), epsilon, out);
     if (in.rows == 0 || joiner_.rms_norm(in, weight, epsilon, out)) return;
+    if (const auto place = place_for_rounded(in, out))
+      return norm_and_quantize(stream_, in, weight, epsilon, out, *place);
     cuda::rms_norm(stream_, in, weight, epsilon, out);
   }
 
@@ -131,6 +146,8 @@ class CudaOps final : public Ops {
           "shapes of a gated activation");
     if (is_tracing_) return trace_.add(Operation::kActivation, in, activation, out);
     if (in.rows == 0 || joiner_.gated_activation(in, activation, out)) return;
+    if (const auto place = place_for_rounded(in, out))
+      return activate_and_quantize(stream_, in, activation, out, *place);
     cuda::gated_activation(stream_, in, activation, out);
   }
 
@@ -380,6 +397,18 @@ class CudaOps final : public Ops {
 
  private:
   static const void* as_address(const float* values) { return values; }
+
+  // With any number of rows: one row means the same alone and among many.
+  bool can_multiply_fp8(std::span<const MatrixPart> parts) const {
+    int64_t rows = 0;
+    for (const MatrixPart& part : parts) rows += part.rows;
+    return linear_.multiplies_fp8(rows, parts.front().columns);
+  }
+
+  std::optional<RoundedPlace> place_for_rounded(TensorView in, TensorView out) {
+    if (!can_round_while_writing(in, out)) return std::nullopt;
+    return linear_.place_for_rounded(out);
+  }
 
   // Operations use this stream, and if there are some these inputs, from now on.
   void launch_on(cudaStream_t stream, const StepGraphs::Inputs* inputs) {

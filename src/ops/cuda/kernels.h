@@ -13,6 +13,9 @@ namespace droidspeak::cuda {
 // tokens: [out.rows] device memory.
 void embed(cudaStream_t stream, const CudaMatrix& table, const int32_t* tokens, TensorView out);
 
+// From so many rows on the sum over a row is added up in another order.
+inline constexpr int64_t kManyNormRows = 512;
+
 void rms_norm(
     cudaStream_t stream, TensorView in, const float* weight, float epsilon, TensorView out);
 

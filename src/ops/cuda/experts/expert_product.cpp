@@ -14,9 +14,9 @@ constexpr int64_t kSmallStripItem = 8;
 constexpr int64_t kLargeStripItem = 16;
 
 bool is_like(const CudaMatrix& a, const CudaMatrix& b) {
-  if (a.rows() != b.rows() || a.columns() != b.columns() || a.is_quantized() != b.is_quantized())
+  if (a.rows() != b.rows() || a.columns() != b.columns() || a.is_plain() != b.is_plain())
     return false;
-  if (!a.is_quantized()) return a.view().dtype == b.view().dtype;
+  if (a.is_plain()) return a.view().dtype == b.view().dtype;
   return a.stacks().size() == 1 && b.stacks().size() == 1 &&
          a.stacks()[0].shape.dtype == b.stacks()[0].shape.dtype;
 }
@@ -30,7 +30,7 @@ int64_t rows_of_expert_item(std::span<const CudaMatrix* const> weights, int64_t 
   if (!are_alike || std::ssize(weights) > kMostExperts || rows < 1 || first.rows() < 1 ||
       first.columns() % kColumnStep != 0)
     return 0;
-  if (first.is_quantized()) {
+  if (first.is_strips()) {
     if (rows > kMostStripRows || !has_expert_strip_kernels()) return 0;
     return rows <= kSmallStripItem ? kSmallStripItem : kLargeStripItem;
   }
@@ -53,7 +53,7 @@ void multiply_experts(cudaStream_t stream, const ExpertProduct& product) {
                           product.gate->out.rows == product.rows.places() &&
                           product.gate->out.columns % kColumnStep == 0),
         "room for what experts give behind their gate");
-  if (first.is_quantized()) return multiply_expert_strips(stream, product);
+  if (first.is_strips()) return multiply_expert_strips(stream, product);
   multiply_expert_rows(stream, product);
 }
 

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   ExpertItem item;
   if (!find_item(group.items, group.follows, item)) return;
   const ProductTask task = group.of(item);
-  multiply_rows<kRows>(task, memory, [] { wait_for_previous(); });
+  multiply_rows<__nv_bfloat16, kRows>(task, memory, [] { wait_for_previous(); });
 #endif
 }
 

@@ -57,8 +57,8 @@ void GroupedExperts::add_to(OpTrace& trace) const {
   trace.add(*down_.front());
   for (const auto* matrices : {&gate_up_, &down_}) {
     for (const CudaMatrix* matrix : *matrices)
-      trace.add(matrix->is_quantized() ? static_cast<const void*>(matrix->stacks()[0].low)
-                                       : matrix->view().data);
+      trace.add(matrix->is_strips() ? static_cast<const void*>(matrix->stacks()[0].low)
+                                    : matrix->view().data);
   }
   for (const Tensor* tensor : {&logits_, &items_, &weights_, &activated_, &answers_})
     trace.add(tensor->view());

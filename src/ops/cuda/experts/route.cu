@@ -141,7 +141,7 @@ int part_columns(int64_t columns, int parts) {
 }  // namespace
 
 bool can_route(const CudaMatrix& router, TensorView in) {
-  if (router.is_quantized() || router.view().dtype != DType::kBF16 || in.dtype != DType::kBF16 ||
+  if (!router.is_plain() || router.view().dtype != DType::kBF16 || in.dtype != DType::kBF16 ||
       router.rows() > kMostRoutedExperts || router.columns() > kMostColumns ||
       in.rows > kMostFewRows)
     return false;

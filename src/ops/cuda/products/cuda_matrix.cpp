@@ -29,13 +29,20 @@ CudaMatrix::CudaMatrix(Device& device, std::span<const StripShape> shapes)
   }
 }
 
+std::unique_ptr<CudaMatrix> CudaMatrix::of_fp8(Device& device, int64_t rows, int64_t columns) {
+  auto matrix = std::make_unique<CudaMatrix>(device, DType::kI8, rows, columns);
+  matrix->scales_ = Tensor(device, DType::kF32, rows, 1);
+  return matrix;
+}
+
 size_t CudaMatrix::bytes() const {
-  return std::accumulate(planes_.begin(), planes_.end(), values_.bytes(),
+  return std::accumulate(planes_.begin(), planes_.end(), values_.bytes() + scales_.bytes(),
                          [](size_t sum, const Buffer& plane) { return sum + plane.bytes(); });
 }
 
 std::string CudaMatrix::format() const {
-  if (!is_quantized()) return std::string(name_of(view_.dtype));
+  if (is_fp8()) return std::string(name_of(DType::kFp8));
+  if (!is_strips()) return std::string(name_of(view_.dtype));
   std::string names;
   for (const StripStack& stack : stacks_)
     names += (names.empty() ? "" : "+") + std::string(name_of(stack.shape.dtype));

@@ -8,13 +8,13 @@ namespace {
 
 constexpr int kMostSharedBytes = 200 << 10;  // what four normed rows of so many take
 
-template <int kRows>
+template <class Weight, int kRows>
 __global__ void __launch_bounds__(kThreads)
     multiply_few_rows_kernel(const __grid_constant__ ProductTask task) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_start();
-  multiply_rows<kRows>(task, memory, [] { wait_for_previous(); });
+  multiply_rows<Weight, kRows>(task, memory, [] { wait_for_previous(); });
 #endif
 }
 
@@ -22,15 +22,24 @@ bool is_aligned(const float* weight) {
   return reinterpret_cast<uintptr_t>(weight) % sizeof(Pack<float, kVector>) == 0;
 }
 
+void fill_weights(const CudaMatrix& weights, ProductTask& task) {
+  if (!weights.is_fp8()) {
+    task.weights = weights.view().data;
+    return;
+  }
+  const Fp8Rows rows = weights.fp8();
+  task.weights = rows.codes;
+  task.scales = rows.scales;
+}
+
 ProductTask task_of(const FewRowsProduct& product) {
-  const TensorView matrix = product.weights.view();
   ProductTask task{};
-  task.weights = static_cast<const __nv_bfloat16*>(matrix.data);
+  fill_weights(product.weights, task);
   task.in = static_cast<const __nv_bfloat16*>(product.in.data);
   task.in_stride = product.in.row_stride;
   task.rows = static_cast<int>(product.in.rows);
-  task.outputs = static_cast<int>(matrix.rows);
-  task.columns = static_cast<int>(matrix.columns);
+  task.outputs = static_cast<int>(product.weights.rows());
+  task.columns = static_cast<int>(product.weights.columns());
   task.out = product.out.data;
   task.out_stride = product.out.row_stride;
   task.out_dtype = product.out.dtype;
@@ -54,14 +63,14 @@ ProductTask task_of(const FewRowsProduct& product) {
   return task;
 }
 
-template <int kRows>
+template <class Weight, int kRows>
 void launch(cudaStream_t stream, const ProductTask& task) {
   static const int num_multiprocessors = attribute_of_device(cudaDevAttrMultiProcessorCount);
   static const cudaError_t is_allowed =
-      cudaFuncSetAttribute(multiply_few_rows_kernel<kRows>,
+      cudaFuncSetAttribute(multiply_few_rows_kernel<Weight, kRows>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
   check_cuda(is_allowed, "use shared memory for products");
-  launch_chained(multiply_few_rows_kernel<kRows>,
+  launch_chained(multiply_few_rows_kernel<Weight, kRows>,
                  {.grid = dim3(static_cast<unsigned>(num_multiprocessors)),
                   .block = kThreads,
                   .shared_bytes = InputReader::bytes(task, kRows),
@@ -70,17 +79,28 @@ void launch(cudaStream_t stream, const ProductTask& task) {
                  task);
 }
 
+template <class Weight>
+void launch_rows(cudaStream_t stream, const ProductTask& task) {
+  if (task.rows == 1) return launch<Weight, 1>(stream, task);
+  if (task.rows == 2) return launch<Weight, 2>(stream, task);
+  launch<Weight, 4>(stream, task);
+}
+
+// Rows of whole accesses, of a type that there is a kernel for.
+bool has_whole_accesses(const CudaMatrix& weights) {
+  if (weights.is_fp8()) return weights.columns() % WeightAccess<uint8_t>::kElements == 0;
+  return weights.view().dtype == DType::kBF16 && is_packed(weights.view(), kVector);
+}
+
 }  // namespace
 
 bool few_rows_support(const CudaMatrix& weights, TensorView in, TensorView out) {
-  if (weights.is_quantized()) return strip_products_support(weights, in, out);
+  if (weights.is_strips()) return strip_products_support(weights, in, out);
   static const bool has_kernel =
-      runs_here(multiply_few_rows_kernel<kMostFewRows>, kMostSharedBytes);
-  const TensorView matrix = weights.view();
-  if (!has_kernel || in.rows < 1 || in.rows > kMostFewRows || matrix.rows < 1) return false;
-  if (matrix.dtype != DType::kBF16 || in.dtype != DType::kBF16) return false;
-  return is_packed(in, kVector) && is_packed(matrix, kVector) &&
-         matrix.columns <= kMostColumnsOfFewRows &&
+      runs_here(multiply_few_rows_kernel<__nv_bfloat16, kMostFewRows>, kMostSharedBytes);
+  if (!has_kernel || in.rows < 1 || in.rows > kMostFewRows || weights.rows() < 1) return false;
+  return in.dtype == DType::kBF16 && is_packed(in, kVector) && has_whole_accesses(weights) &&
+         weights.columns() <= kMostColumnsOfFewRows &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
 }
 
@@ -91,11 +111,10 @@ bool few_rows_can_norm(TensorView in, const float* weight, TensorView out) {
 }
 
 void multiply_few_rows(cudaStream_t stream, const FewRowsProduct& product) {
-  if (product.weights.is_quantized()) return multiply_strips(stream, product);
+  if (product.weights.is_strips()) return multiply_strips(stream, product);
   const ProductTask task = task_of(product);
-  if (task.rows == 1) return launch<1>(stream, task);
-  if (task.rows == 2) return launch<2>(stream, task);
-  launch<4>(stream, task);
+  if (product.weights.is_fp8()) return launch_rows<uint8_t>(stream, task);
+  launch_rows<__nv_bfloat16>(stream, task);
 }
 
 }  // namespace droidspeak::cuda

@@ -1,7 +1,7 @@
-// Products of one to four bf16 rows with a bf16 matrix, at the speed of memory: every warp reads
-// its share of the matrix straight into registers, far ahead of its use, and begins with that while
-// the kernel before still runs. What a row gives does not depend on the others. Quantised weights
-// go to the kernel of quantized/strip_product.h, which takes more rows.
+// Products of one to four bf16 rows with a matrix of bf16 or fp8, at the speed of memory: every
+// warp reads its share of the matrix straight into registers, far ahead of its use, and begins with
+// that while the kernel before still runs. What a row gives does not depend on the others.
+// Quantised weights go to the kernel of quantized/strip_product.h, which takes more rows.
 #pragma once
 
 #include <optional>

@@ -11,18 +11,21 @@ namespace droidspeak::cuda {
 using Chunk = uint4[kTileOutputs];
 
 // Loads what a warp multiplies, in the same order: groups of columns of a tile, then the next tile.
+template <class Weight>
 class RowLoader {
  public:
+  using Access = WeightAccess<Weight>;
+
   __device__ explicit RowLoader(const ProductTask& task)
       : task_(task),
-        lane_column_(static_cast<int>(threadIdx.x) % 32 * kVector),
+        lane_column_(static_cast<int>(threadIdx.x) % 32 * Access::kElements),
         policy_(evict_first_policy()) {
     open();
   }
 
   // The chunk of the group at hand.
   __device__ __forceinline__ void load(int index, Chunk& chunk) const {
-    const int column = column_ + index * kChunkColumns;
+    const int column = column_ + index * Access::kChunkColumns;
     const bool is_there = column < limit_;
 #pragma unroll
     for (int place = 0; place < kTileOutputs; ++place)
@@ -31,7 +34,7 @@ class RowLoader {
   }
 
   __device__ void next_group() {
-    column_ += kGroupColumns;
+    column_ += Access::kGroupColumns;
     if (column_ - lane_column_ < limit_) return;
     tile_ += tile_step();
     open();
@@ -46,7 +49,8 @@ class RowLoader {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int first = task_.output_of(tile_, 2 * half);
-      rows_[half] = task_.weights + static_cast<int64_t>(first) * task_.columns;
+      rows_[half] =
+          static_cast<const Weight*>(task_.weights) + static_cast<int64_t>(first) * task_.columns;
       steps_[half] = (task_.output_of(tile_, 2 * half + 1) - first) * task_.columns;
     }
   }
@@ -55,10 +59,10 @@ class RowLoader {
   int lane_column_;
   uint64_t policy_;
   int tile_ = first_tile();
-  int column_;                    // of this lane in the first chunk
-  int limit_;                     // columns that there are, 0 after the last group
-  const __nv_bfloat16* rows_[2];  // of the first and the third matrix row of the tile
-  int steps_[2];                  // to the second and the fourth
+  int column_;             // of this lane in the first chunk
+  int limit_;              // columns that there are, 0 after the last group
+  const Weight* rows_[2];  // of the first and the third matrix row of the tile
+  int steps_[2];           // to the second and the fourth
 };
 
 __device__ inline void to_floats(uint4 vector, float (&out)[kVector]) {
@@ -70,24 +74,49 @@ __device__ inline void to_floats(uint4 vector, float (&out)[kVector]) {
   }
 }
 
+// What eight codes stand for.
+__device__ inline void to_floats(uint2 codes, float (&out)[kVector]) {
+  const uint32_t words[] = {codes.x, codes.y};
+#pragma unroll
+  for (int i = 0; i < kVector / 2; ++i) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (16 * (i % 2)));
+    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+    out[2 * i] = values.x;
+    out[2 * i + 1] = values.y;
+  }
+}
+
+// Eight elements of what a lane has of a chunk in one matrix row.
+template <class Weight>
+__device__ __forceinline__ void eight_floats(const uint4& access, int part, float (&out)[kVector]) {
+  if constexpr (sizeof(Weight) == 1) {
+    to_floats(part == 0 ? uint2{access.x, access.y} : uint2{access.z, access.w}, out);
+  } else {
+    to_floats(access, out);
+  }
+}
+
 // Sums of a tile: matrix row by matrix row, of each all rows of the input.
-template <int kRows>
+template <class Weight, int kRows>
 class RowSums {
  public:
   __device__ __forceinline__ void add(const Chunk& chunk, const __nv_bfloat16* in, int pitch) {
-    float x[kRows][kVector];
 #pragma unroll
-    for (int row = 0; row < kRows; ++row)
-      to_floats(*reinterpret_cast<const uint4*>(in + row * pitch), x[row]);
+    for (int part = 0; part < WeightAccess<Weight>::kElements / kVector; ++part) {
+      float x[kRows][kVector];
 #pragma unroll
-    for (int place = 0; place < kTileOutputs; ++place) {
-      float weights[kVector];
-      to_floats(chunk[place], weights);
+      for (int row = 0; row < kRows; ++row)
+        to_floats(*reinterpret_cast<const uint4*>(in + row * pitch + part * kVector), x[row]);
 #pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      for (int place = 0; place < kTileOutputs; ++place) {
+        float weights[kVector];
+        eight_floats<Weight>(chunk[place], part, weights);
 #pragma unroll
-        for (int e = 0; e < kVector; ++e)
-          sums_[place * kRows + row] = fmaf(weights[e], x[row][e], sums_[place * kRows + row]);
+        for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+          for (int e = 0; e < kVector; ++e)
+            sums_[place * kRows + row] = fmaf(weights[e], x[row][e], sums_[place * kRows + row]);
+        }
       }
     }
   }
@@ -121,47 +150,50 @@ class RowSums {
   float sums_[kValues] = {};
 };
 
-template <int kRows>
+template <class Weight, int kRows>
 __device__ void multiply_tile(const ProductTask& task,
                               int tile,
-                              const __nv_bfloat16* in,
-                              RowLoader& loader,
+                              const InputReader& input,
+                              RowLoader<Weight>& loader,
                               Chunk (&chunks)[kDepth]) {
+  using Access = WeightAccess<Weight>;
   const TileOutput<kRows> output(task, tile);
   const float before = output.before();
+  const float factor = sizeof(Weight) == 1 ? output.factor(input.scales()) : 1.0f;
   const int columns = task.columns;
   const int pitch = task.in_pitch();
-  in += static_cast<int>(threadIdx.x) % 32 * kVector;
-  RowSums<kRows> sums;
-  for (int first = 0; first < columns; first += kGroupColumns) {
+  const __nv_bfloat16* in = input.rows() + static_cast<int>(threadIdx.x) % 32 * Access::kElements;
+  RowSums<Weight, kRows> sums;
+  for (int first = 0; first < columns; first += Access::kGroupColumns) {
     loader.next_group();
 #pragma unroll
     for (int i = 0; i < kDepth; ++i) {
-      const int column = first + i * kChunkColumns;
+      const int column = first + i * Access::kChunkColumns;
       if (column < columns) sums.add(chunks[i], in + column, pitch);
       loader.load(i, chunks[i]);
     }
   }
-  output.store(before + sums.reduce());
+  const float sum = sums.reduce();
+  output.store(sizeof(Weight) == 1 ? fmaf(sum, factor, before) : before + sum);
 }
 
 // What a block does; it calls wait() before it reads the input.
-template <int kRows, class Wait>
+template <class Weight, int kRows, class Wait>
 __device__ __forceinline__ void multiply_rows(const ProductTask& task,
                                               unsigned char* memory,
                                               const Wait& wait) {
-  __shared__ InputReader::Squares squares;
-  RowLoader loader(task);
+  __shared__ InputReader::Sums sums;
+  RowLoader<Weight> loader(task);
   Chunk chunks[kDepth];
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) loader.load(i, chunks[i]);
-  const InputReader reader(task, memory, squares);
+  const InputReader reader(task, memory, sums);
   reader.start();
   wait();
   reader.read();
   const int tiles = task.num_tiles();
   for (int tile = first_tile(); tile < tiles; tile += tile_step())
-    multiply_tile<kRows>(task, tile, reader.rows(), loader, chunks);
+    multiply_tile<Weight, kRows>(task, tile, reader, loader, chunks);
 }
 
 }  // namespace droidspeak::cuda

@@ -9,17 +9,26 @@ namespace droidspeak::cuda {
 
 inline constexpr int kWarps = 12;  // of a block, one on each multiprocessor
 inline constexpr int kThreads = 32 * kWarps;
-inline constexpr int kTileOutputs = 4;              // matrix rows that a warp reads together
-inline constexpr int kVector = 8;                   // bf16 in one access
-inline constexpr int kChunkColumns = 32 * kVector;  // in one access of a warp
-inline constexpr int kDepth = 4;                    // chunks of a tile on their way
-inline constexpr int kGroupColumns = kDepth * kChunkColumns;
+inline constexpr int kTileOutputs = 4;  // matrix rows that a warp reads together
+inline constexpr int kVector = 8;       // bf16 in one access
+inline constexpr int kDepth = 4;        // chunks of a tile on their way
+inline constexpr int kPitchStep = 512;  // columns of the widest chunk
+
+// A matrix element: bf16, or uint8_t for the code of an 8-bit float.
+template <class Weight>
+struct WeightAccess {
+  static constexpr int kElements = 16 / static_cast<int>(sizeof(Weight));
+  static constexpr int kChunkColumns = 32 * kElements;  // in one access of a warp
+  static constexpr int kGroupColumns = kDepth * kChunkColumns;
+  static_assert(kChunkColumns <= kPitchStep);
+};
 
 struct ProductTask {
-  const __nv_bfloat16* weights;  // [outputs, columns]
-  const __nv_bfloat16* in;       // [rows, columns]
-  const int32_t* in_rows;        // which rows of `in` they are, null: the first ones
-  void* out;                     // null: only what is gated is wanted
+  const void* weights;      // [outputs, columns] bf16, or codes if there are scales
+  const float* scales;      // [outputs] of 8-bit floats, to which rows are rounded; or null
+  const __nv_bfloat16* in;  // [rows, columns]
+  const int32_t* in_rows;   // which rows of `in` they are, null: the first ones
+  void* out;                // null: only what is gated is wanted
   const float* bias;
   int64_t in_stride;
   int64_t out_stride;
@@ -51,7 +60,7 @@ struct ProductTask {
 
   // Between rows in shared memory.
   __host__ __device__ int in_pitch() const {
-    return (columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
+    return (columns + kPitchStep - 1) / kPitchStep * kPitchStep;
   }
 
   // Matrix row `place` of a tile. Where there is none it is the last one.
@@ -96,6 +105,11 @@ class TileOutput {
     float value = task_.bias != nullptr ? task_.bias[output_] : 0.0f;
     if (task_.accumulate == Accumulate::kAdd) value += is_f32() ? *f32() : to_float(*bf16());
     return value;
+  }
+
+  // What scales the sum; in_scales: of the input's rows.
+  __device__ float factor(const float* in_scales) const {
+    return is_there_ ? task_.scales[output_] * in_scales[row_] : 0.0f;
   }
 
   __device__ void store(float sum) const {

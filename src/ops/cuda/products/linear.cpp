@@ -5,12 +5,10 @@
 #include <bit>
 #include <limits>
 
-#include <cublasLt.h>
-#include <fmt/format.h>
-
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/products/cublas_lt.h"
 #include "ops/cuda/products/few_rows.h"
 #include "ops/cuda/quantized/expand.h"
 #include "ops/cuda/stopwatch.h"
@@ -18,11 +16,9 @@
 namespace droidspeak::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 // For quantised weights as bf16: the largest matrix of a layer of the 8B shape has 224 MiB.
 constexpr size_t kExpandedBytes = size_t{256} << 20;
 constexpr int64_t kExpandedStep = 256;  // matrix rows, unless all of them fit
-constexpr int kMostProposals = 16;
 // Row counts that are worth timing: they come again. Others take what is proposed first.
 constexpr int64_t kMostTimedDecodeRows = 64;
 constexpr int64_t kTimedPrefillStep = 4096;
@@ -30,92 +26,15 @@ constexpr int64_t kTimedPrefillStep = 4096;
 // along, and reads its matrix while the kernel before still runs.
 constexpr float kJoinedGainMs = 0.002f;
 
-void check_cublas(cublasStatus_t status, std::string_view what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Failure(ErrorCode::kUnavailable,
-                fmt::format("cuBLAS could not {}: {}", what, cublasLtGetStatusString(status)));
+void* make_handle() {
+  cublasLtHandle_t handle = nullptr;
+  check_cublas(cublasLtCreate(&handle), "start");
+  return handle;
 }
 
-cudaDataType_t cuda_type(DType dtype) {
-  check(dtype == DType::kF32 || dtype == DType::kBF16, "products are of f32 or bf16");
-  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+cublasComputeType_t compute_type(Math math) {
+  return math == Math::kFull ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_FAST_TF32;
 }
-
-uint32_t alignment_of(const void* data) {
-  constexpr uintptr_t widest = 256;
-  return static_cast<uint32_t>(uintptr_t{1}
-                               << std::countr_zero(reinterpret_cast<uintptr_t>(data) | widest));
-}
-
-class MatrixLayout {
- public:
-  // Column-major, as cuBLAS counts.
-  MatrixLayout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
-    check_cublas(cublasLtMatrixLayoutCreate(&layout_, type, static_cast<uint64_t>(rows),
-                                            static_cast<uint64_t>(columns), stride),
-                 "describe a matrix");
-  }
-
-  ~MatrixLayout() { cublasLtMatrixLayoutDestroy(layout_); }
-
-  MatrixLayout(const MatrixLayout&) = delete;
-  MatrixLayout& operator=(const MatrixLayout&) = delete;
-
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-class Description {
- public:
-  explicit Description(Math math) {
-    const cublasComputeType_t type =
-        math == Math::kFull ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_FAST_TF32;
-    check_cublas(cublasLtMatmulDescCreate(&operation_, type, CUDA_R_32F), "describe a product");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check_cublas(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                &transposed, sizeof transposed),
-                 "transpose a matrix");
-  }
-
-  ~Description() { cublasLtMatmulDescDestroy(operation_); }
-
-  Description(const Description&) = delete;
-  Description& operator=(const Description&) = delete;
-
-  cublasLtMatmulDesc_t get() const { return operation_; }
-
- private:
-  cublasLtMatmulDesc_t operation_ = nullptr;
-};
-
-class Preference {
- public:
-  Preference() {
-    check_cublas(cublasLtMatmulPreferenceCreate(&preference_), "make a preference");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    // Split sums are added up in f32, whatever is fastest.
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  }
-
-  ~Preference() { cublasLtMatmulPreferenceDestroy(preference_); }
-
-  Preference(const Preference&) = delete;
-  Preference& operator=(const Preference&) = delete;
-
-  template <class T>
-  void set(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-    check_cublas(cublasLtMatmulPreferenceSetAttribute(preference_, attribute, &value, sizeof value),
-                 "set a preference");
-  }
-
-  cublasLtMatmulPreference_t get() const { return preference_; }
-
- private:
-  cublasLtMatmulPreference_t preference_ = nullptr;
-};
 
 }  // namespace
 
@@ -126,7 +45,7 @@ class Linear::Plan {
   enum class Way { kPlain, kLibrary, kFewRows };
 
   Plan(cublasLtHandle_t handle, const Shape& s)
-      : operation_(s.dtype == DType::kF32 ? s.math : Math::kFull),
+      : operation_(compute_type(s.dtype == DType::kF32 ? s.math : Math::kFull)),
         weights_(cuda_type(s.dtype), s.columns, s.outputs, s.columns),
         in_(cuda_type(s.dtype), s.columns, s.rows, s.in_stride),
         out_(cuda_type(s.out_dtype), s.outputs, s.rows, s.out_stride) {
@@ -235,11 +154,9 @@ Linear::Linear(CudaDevice& device, const FastPaths& paths)
     : device_(device),
       paths_(paths),
       stream_(device.stream()),
-      workspace_(device.allocate(kWorkspaceBytes)) {
-  cublasLtHandle_t handle = nullptr;
-  check_cublas(cublasLtCreate(&handle), "start");
-  handle_ = handle;
-}
+      handle_(make_handle()),
+      workspace_(device.allocate(kWorkspaceBytes)),
+      fp8_(handle_, workspace_) {}
 
 Linear::~Linear() {
   cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_));
@@ -284,7 +201,7 @@ void Linear::make_room_for_expanded() {
 }
 
 bool Linear::takes_few_rows(const Product& product) {
-  if (product.weights.is_quantized())
+  if (!product.weights.is_plain())
     return paths_.few_row_products && few_rows_support(product.weights, product.in, product.out);
   return paths_.few_row_products && product.in.rows > 0 &&
          few_rows_support(product.weights, product.in, product.out) &&
@@ -293,19 +210,22 @@ bool Linear::takes_few_rows(const Product& product) {
 
 void Linear::run(const Product& product) {
   if (product.in.rows == 0) return;
-  if (!product.weights.is_quantized()) return run_plan(plan_for(product), product);
-  if (!takes_few_rows(product)) return run_expanded(product);
+  if (product.weights.is_plain()) return run_plan(plan_for(product), product);
   const auto& [weights, in, out, accumulate, bias, math] = product;
-  multiply_few_rows(stream_, {weights, in, out, accumulate, bias});
+  if (takes_few_rows(product))
+    return multiply_few_rows(stream_, {weights, in, out, accumulate, bias});
+  make_room_for_expanded();
+  if (weights.is_fp8()) return fp8_.run(stream_, product, expanded_);
+  run_expanded(product);
 }
 
 void Linear::run_expanded(const Product& product) {
   const auto& [weights, in, out, accumulate, bias, math] = product;
-  make_room_for_expanded();
   const auto fitting =
       static_cast<int64_t>(expanded_.bytes() / bytes_of(DType::kBF16, weights.columns()));
   const int64_t most = std::max(int64_t{kStripRows}, fitting / kExpandedStep * kExpandedStep);
   check(most <= fitting, "room for expanded weights");
+  fp8_.forget();
   for (const StripStack& stack : weights.stacks()) {
     const int64_t rows = stack.shape.rows;
     for (int64_t begin = 0; begin < rows; begin += rows <= fitting ? rows : most) {

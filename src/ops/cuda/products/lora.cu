@@ -161,7 +161,7 @@ const void* values_of(const WeightMatrix& matrix) {
 }
 
 bool is_bf16(const WeightMatrix& matrix) {
-  return !as_cuda(matrix).is_quantized() && as_cuda(matrix).view().dtype == DType::kBF16;
+  return as_cuda(matrix).is_plain() && as_cuda(matrix).view().dtype == DType::kBF16;
 }
 
 struct LoraExtent {

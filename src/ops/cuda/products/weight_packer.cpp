@@ -69,6 +69,22 @@ bool convert_row(const SourceRow& row, DType dtype, std::span<float> values, std
                   row));
 }
 
+// Codes of a row side by side, and its scale. False when a value is not finite.
+bool split_fp8_row(const SourceRow& row, std::byte* codes, float& scale) {
+  const DTypeTraits& block = traits(row.dtype);
+  const auto step = static_cast<size_t>(block.block_bytes);
+  const auto elements = static_cast<size_t>(block.block_elements);
+  std::memcpy(&scale, row.bytes.data(), sizeof scale);
+  bool is_finite = all_finite({&scale, 1});
+  for (size_t at = 0; at < row.bytes.size(); at += step, codes += elements) {
+    check(std::memcmp(row.bytes.data() + at, &scale, sizeof scale) == 0, "a scale for a row");
+    std::memcpy(codes, row.bytes.data() + at + sizeof scale, elements);
+    for (size_t i = 0; i < elements; ++i)
+      is_finite &= (std::to_integer<int>(codes[i]) & 0x7f) != 0x7f;
+  }
+  return is_finite;
+}
+
 // Planes of the strips of a piece, one behind the other.
 struct PiecePlanes {
   StripPlanes bytes;
@@ -113,6 +129,38 @@ std::unique_ptr<CudaMatrix> WeightPacker::pack(std::span<const MatrixPart> parts
       }
     });
     device_.to_device(matrix->view().row_range(first, first + count).data, host,
+                      static_cast<size_t>(count) * row_bytes);
+    piece.is_copied.record(device_.stream());
+  }
+  if (bad_row >= 0) refuse_row(bad_row);
+  return matrix;
+}
+
+std::unique_ptr<CudaMatrix> WeightPacker::pack_fp8(std::span<const MatrixPart> parts) {
+  const std::vector<SourceRow> rows = rows_of(parts);
+  const int64_t columns = parts.front().columns;
+  auto matrix = CudaMatrix::of_fp8(device_, std::ssize(rows), columns);
+  const Fp8Rows to = matrix->fp8();
+  const auto row_bytes = static_cast<size_t>(columns);
+  const auto piece_rows =
+      std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / (row_bytes + sizeof(float))));
+  const int64_t grain = std::max<int64_t>(1, kChunkElements / columns);
+  std::atomic<int64_t> bad_row{-1};
+  for (int64_t first = 0; first < std::ssize(rows); first += piece_rows) {
+    const int64_t count = std::min(piece_rows, std::ssize(rows) - first);
+    const size_t scale_bytes = static_cast<size_t>(count) * sizeof(float);
+    Piece& piece = next_piece(scale_bytes + static_cast<size_t>(count) * row_bytes);
+    auto* scales = static_cast<float*>(piece.host.data());
+    auto* codes = static_cast<std::byte*>(piece.host.data()) + scale_bytes;
+    pool_.for_each(count, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (!split_fp8_row(rows[static_cast<size_t>(first + i)],
+                           codes + static_cast<size_t>(i) * row_bytes, scales[i]))
+          bad_row = first + i;
+      }
+    });
+    device_.to_device(const_cast<float*>(to.scales) + first, scales, scale_bytes);
+    device_.to_device(const_cast<uint8_t*>(to.codes) + first * columns, codes,
                       static_cast<size_t>(count) * row_bytes);
     piece.is_copied.record(device_.stream());
   }

@@ -24,6 +24,8 @@ class WeightPacker {
   // Throws Failure when a value is not finite. The parts may go when it returns; the copies are in
   // order with the compute stream.
   std::unique_ptr<CudaMatrix> pack(std::span<const MatrixPart> parts, DType dtype);
+  // The same as they lie. All parts are fp8.
+  std::unique_ptr<CudaMatrix> pack_fp8(std::span<const MatrixPart> parts);
   // The same as strips. stacks_of(parts) are some.
   std::unique_ptr<CudaMatrix> pack_strips(std::span<const MatrixPart> parts);
 

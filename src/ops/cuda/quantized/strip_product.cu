@@ -168,7 +168,7 @@ bool can_gate(const CudaMatrix& weights) {
 bool strip_products_support(const CudaMatrix& weights, TensorView in, TensorView out) {
   static const bool has_kernel =
       runs_here(multiply_strips_kernel<DType::kQ4_0, 2>, kMostStripBytes);
-  return has_kernel && weights.is_quantized() && weights.rows() > 0 && in.rows >= 1 &&
+  return has_kernel && weights.is_strips() && weights.rows() > 0 && in.rows >= 1 &&
          in.rows <= kMostStripRows && in.dtype == DType::kBF16 && is_packed(in, kVector) &&
          (out.dtype == DType::kBF16 || out.dtype == DType::kF32);
 }

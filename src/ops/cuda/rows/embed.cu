@@ -21,7 +21,7 @@ __global__ void embed_kernel(
 
 void embed(cudaStream_t stream, const CudaMatrix& table, const int32_t* tokens, TensorView out) {
   for (const StripStack& stack : table.stacks()) embed_strips(stream, stack, tokens, out);
-  if (table.is_quantized()) return;
+  if (table.is_strips()) return;
   const TensorView rows = table.view();
   with_activation_type(rows.dtype, [&]<class From>(From) {
     with_activation_type(out.dtype, [&]<class To>(To) {

@@ -7,7 +7,6 @@ namespace droidspeak::cuda {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int64_t kManyRows = 512;
 
 template <class T>
 struct NormTask {
@@ -98,7 +97,7 @@ void rms_norm(
     const bool is_wide = is_packed(in, size) && is_packed(out, size) &&
                          reinterpret_cast<uintptr_t>(weight) % (size * sizeof(float)) == 0;
     // Many small blocks keep more of memory busy, one large block is done sooner.
-    if (is_wide && in.rows >= kManyRows) return launch<T, size, 4>(stream, task, in.rows);
+    if (is_wide && in.rows >= kManyNormRows) return launch<T, size, 4>(stream, task, in.rows);
     if (is_wide) return launch<T, size, 1>(stream, task, in.rows);
     launch<T, 1, 1>(stream, task, in.rows);
   });

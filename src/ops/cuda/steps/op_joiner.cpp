@@ -5,14 +5,6 @@
 #include "ops/cuda/kernels.h"
 
 namespace droidspeak::cuda {
-namespace {
-
-bool is_same(const TensorView& a, const TensorView& b) {
-  return a.data == b.data && a.rows == b.rows && a.columns == b.columns &&
-         a.row_stride == b.row_stride && a.dtype == b.dtype;
-}
-
-}  // namespace
 
 void OpJoiner::flush() {
   if (norm_) {

@@ -36,7 +36,14 @@ void OpTrace::add(const TensorView& view) {
 // A stack has one allocation, of which its format and shape give the places of the planes. It ends
 // where the next one begins, the last one with the matrix.
 void OpTrace::add(const WeightMatrix& matrix) {
-  if (!as_cuda(matrix).is_quantized()) return add(as_cuda(matrix).view());
+  if (as_cuda(matrix).is_fp8()) {
+    const Fp8Rows rows = as_cuda(matrix).fp8();
+    add(static_cast<const void*>(rows.codes));
+    add(static_cast<const void*>(rows.scales));
+    add(rows.rows);
+    return add(rows.columns);
+  }
+  if (!as_cuda(matrix).is_strips()) return add(as_cuda(matrix).view());
   add(matrix.rows());
   add(matrix.columns());
   add(as_cuda(matrix).stacks().size());
