@@ -432,7 +432,9 @@ std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier,
   if (found != Presence::kHit) return std::nullopt;
   if (ahead != nullptr) ahead->note_awaited(tier.tier());
   auto arrivals = std::make_shared<Arrivals>(
-      Arrivals::Parts{host, sizes, pieces_are(), tier.tier()}, std::vector{entry});
+      Arrivals::Parts{host, sizes, pieces_are(), tier.tier(),
+                      ahead != nullptr ? ahead->load() : arriving.next_load()},
+      std::vector{entry});
   arrivals->add_wanted();
   tier.read(arrivals->entries(), arrivals);
   std::optional<PinnedEntry> arrived = arrivals->wait_for(0, kLongestRead);

@@ -37,6 +37,12 @@ struct EntryRead {
   auto operator<=>(const EntryRead&) const = default;
 };
 
+// Who waits: entries of one load are read for one request, say.
+struct LoadId {
+  uint64_t value = 0;
+  auto operator<=>(const LoadId&) const = default;
+};
+
 // K/V of so many layers of a block, from a multiple of it on, lies together in tiers that are read
 // over a network: read() gets what is wanted of it in one piece.
 inline constexpr int32_t kLayersTogether = 4;
@@ -76,8 +82,8 @@ class ReadSink {
   // False: what has not begun need not begin; done() without a label all the same.
   virtual bool is_wanted() const = 0;
 
-  // Sinks of one load have the same: a tier may let loads take turns. Lasts as long as the sink.
-  virtual const void* load() const { return this; }
+  // For whom it is read: a tier may let loads take turns.
+  virtual LoadId load() const { return {}; }
 };
 
 // Whose thread read() runs on.
@@ -122,6 +128,12 @@ class CacheTier {
   // Entries in the order of need, straight into the sink's memory. kCaller: returns when all are
   // done. kOwn: returns at once; the tier owns the sink until the last done().
   virtual void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) = 0;
+
+  // Entries of a read() into this sink, by their numbers there, that another load waits for as
+  // well: those that have not begun may begin at its turn.
+  virtual void share(LoadId /*load*/,
+                     const ReadSink& /*sink*/,
+                     std::span<const size_t> /*indices*/) {}
 
   // Whether write() would take so many bytes.
   virtual bool has_room_to_write(uint64_t bytes) const = 0;
