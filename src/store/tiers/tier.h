@@ -155,9 +155,11 @@ class CacheTier {
 
   virtual TierReport report() const = 0;
 
-  // Of a load of these blocks, for tiers behind links; nothing while none of those is measured.
-  virtual std::optional<LinkCost> cost_of(std::span<const Digest> /*keys*/) const {
-    return link_cost(report());
+  // Of a load of these blocks, for tiers behind links, by a report() of its own; nothing while none
+  // of those is measured. Of a remote store's servers each has its share, whichever blocks it is.
+  virtual std::optional<LinkCost> cost_of(const TierReport& report,
+                                          std::span<const Digest> /*keys*/) const {
+    return link_cost(report);
   }
 
   // Panics when what it keeps disagrees with itself.
