@@ -44,7 +44,7 @@ double gigabytes() {
 }
 
 void wait_for_server(const CacheStore& store) {
-  while (!store.link_cost_of(Tier::kRemote, {}))
+  while (!store.link_cost_of(Tier::kRemote, {}, store.link_reports()))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 

@@ -68,7 +68,7 @@ std::optional<fs::path> link_at(const FileDescriptor& at, const fs::path& part) 
 }  // namespace
 
 // From an open folder on: ".." and links are those of the folders that are open, whatever goes by
-// their paths. It may lead out of the root and back.
+// their paths. It ends where ".." leads out of the root: going on would tell what there is outside.
 class FilesBelow::Walk {
  public:
   Walk(const FilesBelow& below, const FileDescriptor& folder, const fs::path& name)
@@ -82,18 +82,16 @@ class FilesBelow::Walk {
       const fs::path part = std::move(rest_.back());
       rest_.pop_back();
       const bool is_last = rest_.empty();
-      if (is_last && (part == ".." || is_outside())) return std::nullopt;
+      const bool is_up = part == "..";
+      if (is_last && is_up) return std::nullopt;
       FileDescriptor next(::openat(at_.get(), part.c_str(), is_last ? kInput : kFolder));
       if (next.get() >= 0) {
-        has_climbed_ |= part == "..";
         at_ = std::move(next);
+        if (is_up && !below_.holds(at_, name_)) return std::nullopt;
         continue;
       }
       const int error = errno;
-      if (error != ELOOP && error != ENOTDIR) {
-        if (is_not_there(error) && is_outside()) return std::nullopt;
-        fail_to_open(name_, error);
-      }
+      if (error != ELOOP && error != ENOTDIR) fail_to_open(name_, error);
       const std::optional<fs::path> target = link_at(at_, part);
       if (!target || ++num_links_ > kMaxLinks) return std::nullopt;
       if (target->is_absolute()) return open_absolute(*target);
@@ -109,8 +107,6 @@ class FilesBelow::Walk {
                  [](const fs::path& part) { return !part.empty(); });
   }
 
-  bool is_outside() const { return has_climbed_ && !below_.holds(at_, name_); }
-
   std::optional<FileDescriptor> open_absolute(fs::path path) const {
     for (auto part = rest_.rbegin(); part != rest_.rend(); ++part) path /= *part;
     const std::optional<fs::path> resolved = below_.resolve(path);
@@ -121,7 +117,6 @@ class FilesBelow::Walk {
   const fs::path& name_;
   FileDescriptor at_;
   std::vector<fs::path> rest_;  // the next one last
-  bool has_climbed_ = false;
   int num_links_ = 0;
 };
 

@@ -27,7 +27,8 @@ class FilesBelow {
   std::optional<FileDescriptor> open(const std::filesystem::path& path,
                                      const std::filesystem::path& name) const;
   // A file of `folder`, which was opened here: of that very folder, whatever goes by its path now.
-  // A link there leads on from the folder that it lies in. Otherwise as above.
+  // A link there leads on from the folder that it lies in, and out of the root and back only as an
+  // absolute path. Otherwise as above.
   std::optional<FileDescriptor> open_in(const FileDescriptor& folder,
                                         const std::string& file,
                                         const std::filesystem::path& name) const;

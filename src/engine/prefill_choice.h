@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "model/family.h"
 #include "sharing/lazy_translator.h"
 #include "sharing/stored_context.h"
+#include "store/tier_report.h"
 
 namespace droidspeak {
 
@@ -19,6 +21,7 @@ struct PrefillChoice {
   std::string provenance = {};                           // of what the prompt becomes; empty: exact
   double quality = 1;                                    // 1: as good as full prefill
   double predicted_seconds = 0;                          // from admission to the first token
+  PerTier<std::optional<LinkCost>> links = {};           // that it loads over, by that prediction
   std::string fallback = {};               // why what was asked for by name cannot be done
   std::string fallback_kind = "no_cache";  // the same for the counter
   // Blocks that the own cache has are computed again, because a plan book wants E that it lacks.

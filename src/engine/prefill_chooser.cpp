@@ -22,6 +22,7 @@ Error invalid_plan(std::string message) {
 struct PrefillChooser::Search {
   Sequence& sequence;
   TierSet avoided;
+  std::vector<TierReport> links;
   std::vector<PrefillChoice> candidates = {};
 };
 
@@ -118,7 +119,7 @@ PrefillChoice PrefillChooser::choose(Sequence& sequence,
   }
   if (sequence.num_generated() > 0) return choose_again(sequence, avoided);
   if (is_by_name && sharing.plan != "auto") return choose_by_name(sequence, avoided);
-  Search search{sequence, avoided};
+  Search search{sequence, avoided, store_.link_reports()};
   add_exact(search);
   add_auto(search);
   double min_quality = sequence.request.min_quality.value_or(options_.min_quality);
@@ -139,14 +140,14 @@ std::optional<PrefillChoice> PrefillChooser::refill_inputs(const Sequence& seque
   refill.refills_inputs = true;
   refill.stored.cut(complete);
   refill.num_resident = std::min(refill.num_resident, complete);
-  refill.predicted_seconds = predict(sequence, refill);
+  predict(sequence, store_.link_reports(), refill);
   if (!has_time(sequence, refill.predicted_seconds)) return std::nullopt;
   return refill;
 }
 
 PrefillChoice PrefillChooser::compute(const Sequence& sequence) const {
   PrefillChoice choice;
-  choice.predicted_seconds = predict(sequence, choice);
+  predict(sequence, {}, choice);
   return choice;
 }
 
@@ -205,11 +206,8 @@ TierSet PrefillChooser::add_without(Search& search, PrefillChoice choice, TierSe
   choice.stored.avoided = avoided;
   if (avoided.any()) shorten(choice, avoided);
   if (choice.stored.num_blocks() == 0) return {};
-  PrefillWork work = work_of(search.sequence, choice);
-  choice.predicted_seconds = costs_.prefill_seconds(work);
+  TierSet read = predict(search.sequence, search.links, choice);
   search.candidates.push_back(std::move(choice));
-  TierSet read;
-  for (size_t i = 0; i < kNumTiers; ++i) read[i] = work.load_bytes[i] > 0;
   return read;
 }
 
@@ -398,7 +396,7 @@ PrefillChoice PrefillChooser::choose_by_name(Sequence& sequence, TierSet avoided
   auto sender = named_sender(sharing);
   const PairBook* pair = sender ? books_.find(*sender, *sequence.variant) : nullptr;
   bool has_maps = !named.is_raw && pair != nullptr && pair->maps != nullptr;
-  Search search{sequence, avoided};
+  Search search{sequence, avoided, store_.link_reports()};
   if (sender &&
       (is_same_model(*sender, *sequence.variant) || books_.may_share(*sender, *sequence.variant))) {
     SenderCache cache = look_up(sequence, sender);
@@ -422,7 +420,7 @@ PrefillChoice PrefillChooser::choose_by_name(Sequence& sequence, TierSet avoided
 
 // The base's cache is what an activated LoRA itself has in front of its invocation.
 PrefillChoice PrefillChooser::choose_base(Sequence& sequence, TierSet avoided) const {
-  Search search{sequence, avoided};
+  Search search{sequence, avoided, store_.link_reports()};
   add_exact(search);
   PrefillChoice choice = *std::ranges::max_element(
       search.candidates, {}, [](const PrefillChoice& own) { return own.stored.num_blocks(); });
@@ -432,7 +430,7 @@ PrefillChoice PrefillChooser::choose_base(Sequence& sequence, TierSet avoided) c
 }
 
 PrefillChoice PrefillChooser::choose_exact(Sequence& sequence, TierSet avoided) const {
-  Search search{sequence, avoided};
+  Search search{sequence, avoided, store_.link_reports()};
   add_exact(search);
   return pick(search.candidates, 1, 0);
 }
@@ -443,7 +441,10 @@ PrefillChoice PrefillChooser::choose_again(Sequence& sequence, TierSet avoided) 
   PrefillChoice again = before;
   find_resident(again);
   again.stored.avoided = avoided;
-  if (is_stored(again)) return again;
+  if (is_stored(again)) {
+    again.links = work_of(sequence, store_.link_reports(), again).links;
+    return again;
+  }
   PrefillChoice exact = choose_exact(sequence, avoided);
   exact.fallback = "the cache is gone";
   return exact;
@@ -465,48 +466,49 @@ bool PrefillChooser::has_time(const Sequence& sequence, double seconds) const {
   return !deadline || seconds_between(now, *deadline) > seconds;
 }
 
-double PrefillChooser::predict(const Sequence& sequence, const PrefillChoice& choice) const {
-  return costs_.prefill_seconds(work_of(sequence, choice));
+TierSet PrefillChooser::predict(const Sequence& sequence,
+                                std::span<const TierReport> links,
+                                PrefillChoice& choice) const {
+  const PrefillWork work = work_of(sequence, links, choice);
+  choice.predicted_seconds = costs_.prefill_seconds(work);
+  choice.links = work.links;
+  TierSet read;
+  for (size_t i = 0; i < kNumTiers; ++i) read[i] = work.load_bytes[i] > 0;
+  return read;
 }
 
-PrefillWork PrefillChooser::work_of(const Sequence& sequence, const PrefillChoice& choice) const {
+PrefillWork PrefillChooser::work_of(const Sequence& sequence,
+                                    std::span<const TierReport> links,
+                                    const PrefillChoice& choice) const {
   PrefillWork work{.context_tokens = choice.num_tokens()};
   work.suffix_tokens = sequence.num_tokens() - work.context_tokens;
   work.recompute_work = choice.stored.recompute_work();
   work.looked_at_tokens = choice.stored.plan.looked_at_tokens(choice.num_sender_tokens());
   if (work.looked_at_tokens > 0)
     work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();
-  int64_t columns = sequence.variant->transformer->config().d_model;
-  size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
-  auto add_bytes = [&](const Part& part, EntryKind kind, size_t bytes) {
-    std::vector<EntryId> entries;
-    std::ranges::copy_if(part.entries, std::back_inserter(entries),
-                         [kind](EntryId id) { return id.kind == kind; });
-    if (entries.empty()) return;
-    PerTier<uint64_t> counts = store_.count_by_tier(part.keys, entries, choice.stored.avoided);
-    for (size_t i = 0; i < kNumTiers; ++i) work.load_bytes[i] += counts[i] * bytes;
-  };
+  const int64_t columns = sequence.variant->transformer->config().d_model;
+  const size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
+  PerTier<std::vector<Digest>> keys;  // of blocks that lie behind links
   for (const Part& part : parts_of(choice)) {
-    add_bytes(part, EntryKind::kKeyValue, options_.layout.layer_bytes());
-    add_bytes(part, EntryKind::kLayerInput, input_bytes);
+    const std::vector<std::optional<Tier>> tiers =
+        store_.tiers_of(part.keys, part.entries, choice.stored.avoided);
+    auto tier = tiers.begin();
+    for (const Digest& key : part.keys) {
+      for (EntryId entry : part.entries) {
+        const std::optional<Tier> found = *tier++;
+        if (!found) continue;
+        const bool is_kv = entry.kind == EntryKind::kKeyValue;
+        work.load_bytes[index_of(*found)] += is_kv ? options_.layout.layer_bytes() : input_bytes;
+        std::vector<Digest>& there = keys[index_of(*found)];
+        if (is_behind_link(*found) && (there.empty() || there.back() != key)) there.push_back(key);
+      }
+    }
   }
   for (Tier tier : kAllTiers) {
     if (work.load_bytes[index_of(tier)] > 0)
-      work.links[index_of(tier)] = link_cost_of(tier, choice);
+      work.links[index_of(tier)] = store_.link_cost_of(tier, keys[index_of(tier)], links);
   }
   return work;
-}
-
-// Of a remote store's servers each has its share, whichever blocks these are.
-std::optional<LinkCost> PrefillChooser::link_cost_of(Tier tier, const PrefillChoice& choice) const {
-  std::vector<Digest> keys;
-  if (tier == Tier::kPeer) {
-    for (const Part& part : parts_of(choice)) {
-      std::ranges::move(store_.keys_in(tier, part.keys, part.entries, choice.stored.avoided),
-                        std::back_inserter(keys));
-    }
-  }
-  return store_.link_cost_of(tier, keys);
 }
 
 }  // namespace droidspeak

@@ -74,9 +74,6 @@ class PrefillChooser {
   // Leading blocks of the choice that are on the device, or could be read from host memory.
   size_t num_in_memory(PrefillChoice choice) const;
 
-  // Of what the choice would read from the tier.
-  std::optional<LinkCost> link_cost_of(Tier tier, const PrefillChoice& choice) const;
-
   // About what loading it takes in.
   uint64_t load_bytes(const PrefillChoice& choice) const;
 
@@ -150,8 +147,13 @@ class PrefillChooser {
   }
 
   bool is_stored(const PrefillChoice& choice) const;
-  double predict(const Sequence& sequence, const PrefillChoice& choice) const;
-  PrefillWork work_of(const Sequence& sequence, const PrefillChoice& choice) const;
+  // Sets what it costs, by these reports; the tiers that it would read from.
+  TierSet predict(const Sequence& sequence,
+                  std::span<const TierReport> links,
+                  PrefillChoice& choice) const;
+  PrefillWork work_of(const Sequence& sequence,
+                      std::span<const TierReport> links,
+                      const PrefillChoice& choice) const;
   size_t blocks_with_input(const SenderCache& cache, const ReusePlan& plan) const;
 
   const ModelFamily& family_;

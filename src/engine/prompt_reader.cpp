@@ -150,17 +150,17 @@ void PromptReader::start_load(Sequence& sequence, std::shared_ptr<const Translat
   const double block_bytes =
       static_cast<double>(parts_.chooser.load_bytes(choice)) / static_cast<double>(end - resident);
   std::span<const int32_t> blocks = sequence.blocks.blocks();
-  ReuseJob job{.receiver = sequence.variant,
-               .context = {sequence.tokens.begin() + resident * kBlockTokens,
-                           sequence.tokens.begin() + end * kBlockTokens},
-               .translator = std::move(translator),
-               .load = {.stored = choice.stored.behind(choice.num_resident),
-                        .blocks = {blocks.begin() + resident, blocks.begin() + end},
-                        .blocks_together = LoadPatience::blocks_together(
-                            sequence.load_tier,
-                            parts_.chooser.link_cost_of(sequence.load_tier, choice), block_bytes),
-                        .limits = patience_.limits_of(sequence),
-                        .on_progress = parts_.on_progress}};
+  ReuseJob job{
+      .receiver = sequence.variant,
+      .context = {sequence.tokens.begin() + resident * kBlockTokens,
+                  sequence.tokens.begin() + end * kBlockTokens},
+      .translator = std::move(translator),
+      .load = {.stored = choice.stored.behind(choice.num_resident),
+               .blocks = {blocks.begin() + resident, blocks.begin() + end},
+               .blocks_together = LoadPatience::blocks_together(
+                   sequence.load_tier, choice.links[index_of(sequence.load_tier)], block_bytes),
+               .limits = patience_.limits_of(sequence),
+               .on_progress = parts_.on_progress}};
   bool is_in_memory = sequence.load_tier == Tier::kHost;
   TransferThreads& threads = is_in_memory ? parts_.host_threads : parts_.slow_threads;
   sequence.reuse = std::make_unique<ContextReuse>(

@@ -38,8 +38,8 @@ TEST_F(AdapterFields, RefuseFieldsThatChangeTheMeaning) {
       {"layers_pattern", "blocks"},
       {"layers_pattern", {"layers", "blocks"}},
       {"layers_to_transform", "0"},
-      {"layers_to_transform", {-1}},
-      {"layers_to_transform", {0.5}},
+      {"layers_to_transform", -1},
+      {"layers_to_transform", 0.5},
       {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_16"},
       {"init_lora_weights", "olora"},
@@ -55,6 +55,8 @@ TEST_F(AdapterFields, RefuseFieldsThatChangeTheMeaning) {
     EXPECT_THAT(refusal_with(field, value),
                 HasSubstr(std::string("field \"") + field + "\" is " + value.dump()));
   }
+  EXPECT_THAT(refusal_with("layers_to_transform", {0, -1}),
+              HasSubstr("field \"layers_to_transform[1]\" is -1"));
 }
 
 TEST_F(AdapterFields, RefuseUnknownFieldsThatAreNotBlank) {
@@ -142,7 +144,7 @@ TEST_F(AdapterFields, RefuseInvocationsThatCannotBe) {
   for (const Json& value : values) {
     EXPECT_THAT(refusal_with("alora_invocation_tokens", value),
                 AllOf(HasSubstr("adapter_config.json"),
-                      HasSubstr("field \"alora_invocation_tokens\" is"), HasSubstr("0 to 319")))
+                      HasSubstr("field \"alora_invocation_tokens"), HasSubstr("0 to 319")))
         << value;
   }
 }

@@ -323,9 +323,6 @@ class AdapterReader {
   std::vector<std::vector<std::byte>> bytes_;                 // of the file's tensors
 };
 
-AdapterFiles::AdapterFiles(const AdapterPath& path, const ModelConfig& base, Precision precision)
-    : AdapterFiles(AdapterOpener(path), base, precision) {}
-
 AdapterFiles::AdapterFiles(const AdapterOpener& opener,
                            const ModelConfig& base,
                            Precision precision)
@@ -356,6 +353,13 @@ LoraLayer AdapterFiles::pack_layer(Ops& ops, int32_t layer) const {
   }
   for (auto& [linear, parts] : downs) linear->down = ops.pack(parts, precision_);
   return packed;
+}
+
+std::shared_ptr<const Adapter> AdapterFiles::pack(Ops& ops) const {
+  auto adapter = std::make_shared<Adapter>(begin_adapter());
+  for (int32_t layer = 0; layer < num_layers(); ++layer)
+    adapter->layers.push_back(pack_layer(ops, layer));
+  return adapter;
 }
 
 uint64_t max_adapter_bytes(const ModelConfig& base) {

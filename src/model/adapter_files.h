@@ -25,7 +25,6 @@ class AdapterFiles {
  public:
   // Throws Failure naming file, field or tensor and what is wrong. kFast keeps 16-bit matrices as
   // they are.
-  AdapterFiles(const AdapterPath& path, const ModelConfig& base, Precision precision);
   AdapterFiles(const AdapterOpener& opener, const ModelConfig& base, Precision precision);
 
   // Where it was found; without links where its path has a root.
@@ -39,6 +38,7 @@ class AdapterFiles {
   int32_t num_layers() const { return static_cast<int32_t>(layers_.size()); }
 
   LoraLayer pack_layer(Ops& ops, int32_t layer) const;
+  std::shared_ptr<const Adapter> pack(Ops& ops) const;  // all of it
 
  private:
   friend class AdapterReader;
@@ -70,8 +70,6 @@ class AdapterFiles {
 // Reads what was opened; throws Failure.
 using ReadAdapter =
     std::function<AdapterFiles(const AdapterOpener&, const ModelConfig&, Precision)>;
-
-std::shared_ptr<const Adapter> pack_adapter(Ops& ops, const AdapterFiles& files);
 
 // The largest file with tensors that is read: as large as what it corrects, in 32 bits.
 uint64_t max_adapter_bytes(const ModelConfig& base);

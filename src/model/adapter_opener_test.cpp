@@ -64,8 +64,9 @@ TEST_F(AdapterRoot, HoldsFoldersAndGgufFiles) {
   EXPECT_EQ(refusal_of("mine"), "");
   EXPECT_EQ(refusal_of("mine.gguf"), "");
   EXPECT_EQ(refusal_of(root() / "mine"), "");
-  EXPECT_EQ(AdapterFiles(AdapterPath(root(), "./mine"), base_, Precision::kFast).path(),
-            fs::canonical(root()) / "mine");
+  EXPECT_EQ(
+      AdapterFiles(AdapterOpener(AdapterPath(root(), "./mine")), base_, Precision::kFast).path(),
+      fs::canonical(root()) / "mine");
   fs::copy(root() / "mine.gguf", root() / "mine.txt");
   EXPECT_THAT(refusal_of("mine.txt"), HasSubstr("expected an adapter's folder or GGUF file"));
 }

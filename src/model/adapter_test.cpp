@@ -39,7 +39,7 @@ TEST_F(Adapters, PutEachPairInItsPlace) {
 
 TEST_F(Adapters, NeedNoFilesOnceTheyAreRead) {
   write();
-  AdapterFiles files(folder_.path(), base_, Precision::kExact);
+  AdapterFiles files(AdapterOpener(folder_.path()), base_, Precision::kExact);
   std::filesystem::resize_file(folder_.path() / "adapter_model.safetensors", 16);
   LoraLayer layer = files.pack_layer(*ops_, 1);
   EXPECT_EQ(layer.down.down->columns(), 128);
@@ -51,8 +51,9 @@ TEST_F(Adapters, RefuseAFileThatWasCut) {
   auto size = std::filesystem::file_size(path);
   for (uintmax_t kept : {uintmax_t{0}, uintmax_t{4}, uintmax_t{100}, size / 2, size - 1}) {
     std::filesystem::resize_file(path, kept);
-    EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                HasSubstr("adapter_model.safetensors"))
+    EXPECT_THAT(
+        failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+        HasSubstr("adapter_model.safetensors"))
         << kept;
     write();
   }
@@ -101,12 +102,12 @@ TEST_F(Adapters, KeepScaledHalvesThatOverflowIn32Bits) {
       {kQueryA, DType::kF16, {2, 64}, std::as_bytes(std::span<const uint16_t>(halves))},
       {kQueryB, DType::kF16, {64, 2}, std::as_bytes(std::span<const uint16_t>(halves))}};
   write_safetensors(folder_.path() / "adapter_model.safetensors", tensors, {});
-  auto adapter = load_adapter(*ops_, folder_.path(), base_, Precision::kFast);
+  auto adapter = AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast).pack(*ops_);
   EXPECT_EQ(adapter->layers[0].qkv.parts[0].up->format(), "f32");
   EXPECT_EQ(adapter->layers[0].qkv.down->format(), "f16");
   config_["lora_alpha"] = 4;
   write_config();
-  adapter = load_adapter(*ops_, folder_.path(), base_, Precision::kFast);
+  adapter = AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast).pack(*ops_);
   EXPECT_EQ(adapter->layers[0].qkv.parts[0].up->format(), "f16");
 }
 
@@ -144,8 +145,9 @@ TEST_F(Adapters, RefuseTensorsThatAreNoFloats) {
   std::string content = read_file(path);
   content.replace(content.find("F32"), 3, "I32");
   std::ofstream(path, std::ios::binary) << content;
-  EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-              AllOf(HasSubstr(kQueryA), HasSubstr("is I32: expected F32, F16 or BF16")));
+  EXPECT_THAT(
+      failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+      AllOf(HasSubstr(kQueryA), HasSubstr("is I32: expected F32, F16 or BF16")));
 }
 
 TEST_F(Adapters, RefuseTensorsThatFitNoLayer) {
@@ -289,23 +291,27 @@ TEST_F(Adapters, RefuseAFileLargerThanTheBase) {
   write();
   std::filesystem::path path = folder_.path() / "adapter_model.safetensors";
   std::filesystem::resize_file(path, max_adapter_bytes(base_) + 1);
-  EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-              HasSubstr("an adapter of this base has at most"));
+  EXPECT_THAT(
+      failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+      HasSubstr("an adapter of this base has at most"));
 }
 
 TEST_F(Adapters, RefuseWhatIsNoRegularFile) {
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
     write();
     std::filesystem::remove(folder_.path() / name);
-    EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                HasSubstr(name));
+    EXPECT_THAT(
+        failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+        HasSubstr(name));
     ASSERT_EQ(::mkfifo((folder_.path() / name).c_str(), 0600), 0);  // opening it would wait
-    EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                AllOf(HasSubstr(name), HasSubstr("not a regular file")));
+    EXPECT_THAT(
+        failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+        AllOf(HasSubstr(name), HasSubstr("not a regular file")));
     std::filesystem::remove(folder_.path() / name);
     std::filesystem::create_directory(folder_.path() / name);
-    EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-                AllOf(HasSubstr(name), HasSubstr("not a regular file")));
+    EXPECT_THAT(
+        failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+        AllOf(HasSubstr(name), HasSubstr("not a regular file")));
     std::filesystem::remove(folder_.path() / name);
   }
 }
@@ -381,15 +387,17 @@ TEST_F(Adapters, MayFillTheirBoundAndTheirHeader) {
     uint64_t header = 0;
     std::memcpy(&header, read_file(path).data(), sizeof header);
     write_safetensors(path, tensors, {{"note", std::string(size - header, 'x')}});
-    return failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); });
+    return failure_of(
+        [&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); });
   };
   const uint64_t most = 256 * (9 * 2 * 4 + 256);  // nine names of linear layers in four layers
   EXPECT_EQ(refusal_of_header(most), "");
   EXPECT_THAT(refusal_of_header(most + 8), HasSubstr("adapter_model.safetensors"));
   write();
   std::filesystem::resize_file(path, max_adapter_bytes(base_));
-  EXPECT_THAT(failure_of([&] { AdapterFiles(folder_.path(), base_, Precision::kFast); }),
-              testing::Not(HasSubstr("an adapter of this base has at most")));
+  EXPECT_THAT(
+      failure_of([&] { AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kFast); }),
+      testing::Not(HasSubstr("an adapter of this base has at most")));
 }
 
 TEST_F(Adapters, KeepHalvesOnlyWhereAllOfThemSuffice) {
@@ -402,7 +410,8 @@ TEST_F(Adapters, KeepHalvesOnlyWhereAllOfThemSuffice) {
         {kQueryA, DType::kF16, {2, 64}, std::as_bytes(std::span<const uint16_t>(ones))},
         {kQueryB, DType::kF16, {64, 2}, std::as_bytes(std::span<const uint16_t>(up))}};
     write_safetensors(folder_.path() / "adapter_model.safetensors", tensors, {});
-    return load_adapter(*ops_, folder_.path(), base_, precision)
+    return AdapterFiles(AdapterOpener(folder_.path()), base_, precision)
+        .pack(*ops_)
         ->layers[0]
         .qkv.parts[0]
         .up->format();

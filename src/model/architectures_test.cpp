@@ -68,7 +68,7 @@ TEST_F(Architectures, SmolLm3SaysWhichLayersRotate) {
   EXPECT_EQ(read(by_interval).unrotated_layers, (std::vector<int32_t>{1, 3}));
   EXPECT_THAT(refusal(config, "no_rope_layers", {1, 0}), HasSubstr("0 or 1 for every layer"));
   EXPECT_THAT(refusal(config, "no_rope_layers", {1, 0, 2, 0, 1}),
-              HasSubstr("field \"no_rope_layers\""));
+              HasSubstr("field \"no_rope_layers[2]\" is 2"));
   EXPECT_THAT(refusal(config, "layer_types", json(5, "sliding_attention")),
               HasSubstr("field \"layer_types\""));
   EXPECT_THAT(refusal(by_interval, "no_rope_layer_interval", 0),

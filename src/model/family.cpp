@@ -202,7 +202,7 @@ void ModelFamily::add_adapter(const std::string& name,
                               BaseTokenizer& tokenizer) {
   const AdapterOpener opener(folder);
   tokenizer.require_fit(opener);
-  add_adapter(name, folder, pack_adapter(ops_, {opener, config(), precision_}));
+  add_adapter(name, folder, AdapterFiles(opener, config(), precision_).pack(ops_));
 }
 
 void ModelFamily::add_adapter(const std::string& name,

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "model/adapter_config.h"
 #include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "model/row_order.h"
 #include "support/gguf_writer.h"
 
@@ -61,7 +62,7 @@ class GgufAdapter : public testing::Test {
     return folder_.path() / "adapter.gguf";
   }
 
-  AdapterFiles read() const { return {write(), base_, Precision::kExact}; }
+  AdapterFiles read() const { return {AdapterOpener(write()), base_, Precision::kExact}; }
 
   std::string refusal() const {
     try {

@@ -69,9 +69,15 @@ const json& JsonFields::get(std::string_view field, std::string_view expected) c
 
 void JsonFields::refuse(std::string_view field, std::string_view expected) const {
   auto found = value_->find(field);
+  refuse_value(field, found != value_->end() ? &*found : nullptr, expected);
+}
+
+void JsonFields::refuse_value(std::string_view field,
+                              const json* value,
+                              std::string_view expected) const {
   std::string shown = "missing";
-  if (found != value_->end()) {
-    shown = found->dump(-1, ' ', false, json::error_handler_t::replace);
+  if (value != nullptr) {
+    shown = value->dump(-1, ' ', false, json::error_handler_t::replace);
     if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
   }
   throw Failure(ErrorCode::kInvalidArgument,
@@ -108,12 +114,16 @@ int64_t JsonFields::get_int(std::string_view field, int64_t low, int64_t high) c
 }
 
 std::vector<int64_t> JsonFields::get_ints(std::string_view field, int64_t low, int64_t high) const {
-  std::string expected = fmt::format("integers from {} to {}", low, high);
-  const json& value = get(field, expected);
-  auto refuse_it = [&] { refuse(field, expected); };
-  if (!value.is_array()) return {int_of(value, low, high, refuse_it)};
+  const std::string expected = fmt::format("integers from {} to {}", low, high);
+  const json& list = get(field, expected);
+  if (!list.is_array()) return {int_of(list, low, high, [&] { refuse(field, expected); })};
   std::vector<int64_t> numbers;
-  for (const json& item : value) numbers.push_back(int_of(item, low, high, refuse_it));
+  for (size_t i = 0; i < list.size(); ++i) {
+    numbers.push_back(int_of(list[i], low, high, [&] {
+      refuse_value(fmt::format("{}[{}]", field, i), &list[i],
+                   fmt::format("an integer from {} to {}", low, high));
+    }));
+  }
   return numbers;
 }
 

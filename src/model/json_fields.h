@@ -54,6 +54,9 @@ class JsonFields {
 
  private:
   JsonFields(std::filesystem::path path, std::string prefix, const nlohmann::json& value);
+  [[noreturn]] void refuse_value(std::string_view field,
+                                 const nlohmann::json* value,  // null: missing
+                                 std::string_view expected) const;
   const nlohmann::json* find(std::string_view field) const;
   const nlohmann::json& get(std::string_view field, std::string_view expected) const;
 

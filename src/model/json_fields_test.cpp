@@ -68,7 +68,7 @@ TEST(JsonFields, IntegersLieInTheirRange) {
   EXPECT_THROW(fields->get_int("a", -2, 5), Failure);
   EXPECT_THROW(fields->get_int("b", -3, 4), Failure);
   EXPECT_EQ(fields.refusal([](const JsonFields& f) { f.get_ints("mixed", 1, 5); }),
-            "c.json: field \"mixed\" is [1,6]: expected integers from 1 to 5");
+            "c.json: field \"mixed[1]\" is 6: expected an integer from 1 to 5");
 }
 
 TEST(JsonFields, HaveTheirKind) {

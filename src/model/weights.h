@@ -92,12 +92,6 @@ std::shared_ptr<const Weights> load_weights(Ops& ops,
                                             const std::filesystem::path& path,
                                             Precision precision);
 
-// Loads a PEFT folder for a base of this config. kFast keeps 16-bit matrices as they are.
-std::shared_ptr<const Adapter> load_adapter(Ops& ops,
-                                            const std::filesystem::path& folder,
-                                            const ModelConfig& base,
-                                            Precision precision);
-
 // The config alone, without reading weights.
 ModelConfig load_config(const std::filesystem::path& path);
 // The same, and throws Failure unless every tensor is there, of the right shape and understood.

@@ -16,23 +16,6 @@ namespace {
 constexpr int64_t kMostEighths = 40;  // of an octave
 static_assert(kMostStepFactor == 1 << kMostEighths / 8 && kLeastStepFactor * kMostStepFactor == 1);
 
-struct StepPlace {
-  const std::filesystem::path& file;
-  size_t layer;
-  const char* half;
-  size_t channel;
-};
-
-float factor_of(int64_t eighths, const StepPlace& place) {
-  if (eighths < -kMostEighths || eighths > kMostEighths) {
-    throw Failure(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: field \"layers[{}].{}[{}]\" is {}: expected {} to {}", place.file.string(),
-                    place.layer, place.half, place.channel, eighths, -kMostEighths, kMostEighths));
-  }
-  return static_cast<float>(std::exp2(static_cast<double>(eighths) / 8));
-}
-
 }  // namespace
 
 CodedModel coded_model_of(const ModelFamily& family, const StoreOptions& options) {
@@ -53,13 +36,13 @@ std::vector<float> read_step_factors(const std::filesystem::path& path, const Mo
     json.refuse("layers", fmt::format("{} of them", config.num_layers));
   auto channels = static_cast<size_t>(config.kv_columns());
   std::vector<float> factors;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i].accept_only({"keys", "values"});
+  for (const JsonFields& layer : layers) {
+    layer.accept_only({"keys", "values"});
     for (const char* half : {"keys", "values"}) {
-      std::vector<int64_t> eighths = layers[i].get_ints(half, INT64_MIN, INT64_MAX);
-      if (eighths.size() != channels) layers[i].refuse(half, fmt::format("{} numbers", channels));
-      for (size_t c = 0; c < channels; ++c)
-        factors.push_back(factor_of(eighths[c], {path, i, half, c}));
+      std::vector<int64_t> eighths = layer.get_ints(half, -kMostEighths, kMostEighths);
+      if (eighths.size() != channels) layer.refuse(half, fmt::format("{} numbers", channels));
+      for (int64_t of_channel : eighths)
+        factors.push_back(static_cast<float>(std::exp2(static_cast<double>(of_channel) / 8)));
     }
   }
   return factors;

@@ -252,7 +252,7 @@ TEST(StepFactors, OfAnotherModelAreRefusedByName) {
   EXPECT_NE(refusal_of_steps(path, "[]"), "");
   const std::string far = R"({"keys": [0, 0], "values": [0, -41]})";
   EXPECT_NE(refusal_of_steps(path, "{\"layers\": [" + good + "," + far + "]}")
-                .find("\"layers[1].values[1]\" is -41: expected -40 to 40"),
+                .find("\"layers[1].values[1]\" is -41: expected an integer from -40 to 40"),
             std::string::npos);
 }
 

@@ -296,15 +296,19 @@ size_t CacheStore::longest_prefix(std::span<const Digest> keys,
   return count;
 }
 
+std::vector<std::optional<Tier>> CacheStore::tiers_of(std::span<const Digest> keys,
+                                                      std::span<const EntryId> wanted,
+                                                      TierSet avoided) const {
+  if (state_->below.empty())  // where else
+    return std::vector<std::optional<Tier>>(keys.size() * wanted.size(), Tier::kHost);
+  return state_->tiers_of(keys, wanted, avoided);
+}
+
 PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
                                             std::span<const EntryId> wanted,
                                             TierSet avoided) const {
   PerTier<uint64_t> counts{};
-  if (state_->below.empty()) {  // where else
-    counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
-    return counts;
-  }
-  for (std::optional<Tier> tier : state_->tiers_of(keys, wanted, avoided)) {
+  for (std::optional<Tier> tier : tiers_of(keys, wanted, avoided)) {
     if (tier) ++counts[index_of(*tier)];
   }
   return counts;
@@ -334,19 +338,6 @@ std::vector<std::optional<Tier>> CacheStore::State::tiers_of(std::span<const Dig
   return tiers;
 }
 
-std::vector<Digest> CacheStore::keys_in(Tier tier,
-                                        std::span<const Digest> keys,
-                                        std::span<const EntryId> wanted,
-                                        TierSet avoided) const {
-  std::vector<std::optional<Tier>> tiers = state_->tiers_of(keys, wanted, avoided);
-  std::vector<Digest> there;
-  for (size_t k = 0; k < keys.size(); ++k) {
-    auto of_block = std::span(tiers).subspan(k * wanted.size(), wanted.size());
-    if (std::ranges::find(of_block, tier) != of_block.end()) there.push_back(keys[k]);
-  }
-  return there;
-}
-
 Tier CacheStore::tier_of(std::span<const Digest> keys,
                          std::span<const EntryId> wanted,
                          TierSet avoided) const {
@@ -373,11 +364,22 @@ void CacheStore::wait_for_answers(std::span<const Digest> keys,
   for (const auto& tier : state_->below) tier->wait_for_answers(keys, wanted, until);
 }
 
-std::optional<LinkCost> CacheStore::link_cost_of(Tier tier, std::span<const Digest> keys) const {
-  for (const auto& candidate : state_->below) {
-    if (candidate->tier() == tier) return candidate->cost_of(keys);
+std::vector<TierReport> CacheStore::link_reports() const {
+  std::vector<TierReport> reports;
+  for (const auto& tier : state_->below) {
+    if (is_behind_link(tier->tier())) reports.push_back(tier->report());
   }
-  return std::nullopt;
+  return reports;
+}
+
+std::optional<LinkCost> CacheStore::link_cost_of(Tier tier,
+                                                 std::span<const Digest> keys,
+                                                 std::span<const TierReport> reports) const {
+  auto report = std::ranges::find(reports, tier, &TierReport::tier);
+  auto found =
+      std::ranges::find(state_->below, tier, [](const auto& each) { return each->tier(); });
+  if (report == reports.end() || found == state_->below.end()) return std::nullopt;
+  return (*found)->cost_of(*report, keys);
 }
 
 std::optional<PinnedEntry> CacheStore::fetch(const Digest& key, EntryId id) {
@@ -432,7 +434,9 @@ std::optional<PinnedEntry> CacheStore::State::read(CacheTier& tier,
   if (found != Presence::kHit) return std::nullopt;
   if (ahead != nullptr) ahead->note_awaited(tier.tier());
   auto arrivals = std::make_shared<Arrivals>(
-      Arrivals::Parts{host, sizes, pieces_are(), tier.tier()}, std::vector{entry});
+      Arrivals::Parts{host, sizes, pieces_are(), tier.tier(),
+                      ahead != nullptr ? ahead->load() : arriving.next_load()},
+      std::vector{entry});
   arrivals->add_wanted();
   tier.read(arrivals->entries(), arrivals);
   std::optional<PinnedEntry> arrived = arrivals->wait_for(0, kLongestRead);

@@ -147,8 +147,12 @@ class CacheStore {
   size_t longest_prefix(std::span<const Digest> keys,
                         std::span<const EntryId> wanted,
                         TierSet avoided = {}) const;
-  // How many of `wanted` of these blocks, which are stored, would be read from each tier but those
-  // avoided.
+  // Where each of `wanted` of these blocks would be read from, by key and wanted, but from those
+  // avoided; nothing: nowhere.
+  std::vector<std::optional<Tier>> tiers_of(std::span<const Digest> keys,
+                                            std::span<const EntryId> wanted,
+                                            TierSet avoided = {}) const;
+  // How many of them, which are stored, would be read from each tier.
   PerTier<uint64_t> count_by_tier(std::span<const Digest> keys,
                                   std::span<const EntryId> wanted,
                                   TierSet avoided = {}) const;
@@ -174,14 +178,13 @@ class CacheStore {
   std::unique_ptr<ReadAhead> read_ahead(std::vector<EntryRead> in_order_of_need,
                                         TierSet avoided = {});
   std::optional<PinnedEntry> fetch(const Digest& key, EntryId id, ReadAhead& ahead);
-  // Those of these blocks of which something would be read from the tier.
-  std::vector<Digest> keys_in(Tier tier,
-                              std::span<const Digest> keys,
-                              std::span<const EntryId> wanted,
-                              TierSet avoided = {}) const;
-  // What reading these blocks from a tier costs that lies behind links; nothing for others, or
-  // while none of its links is measured.
-  std::optional<LinkCost> link_cost_of(Tier tier, std::span<const Digest> keys) const;
+  // Of the tiers that lie behind links.
+  std::vector<TierReport> link_reports() const;
+  // What reading these blocks from a tier costs that lies behind links, by these reports; nothing
+  // for others, or while none of its links is measured.
+  std::optional<LinkCost> link_cost_of(Tier tier,
+                                       std::span<const Digest> keys,
+                                       std::span<const TierReport> reports) const;
 
   // Forgets everything under these keys, or everything that `owner` has put: in this process, and
   // in those whose files were found at start. What is being put or read meanwhile does not come

@@ -38,9 +38,18 @@ class GatedFileSystem final : public FileSystem {
     delay_ = delay;
   }
 
-  void wait_until_hanging() {
+  void wait_until_hanging(uint64_t count = 1) {
     MutexLock lock(mutex_);
-    while (num_hanging_ == 0) changed_.wait(mutex_);
+    while (num_hanging_ < count) changed_.wait(mutex_);
+  }
+
+  // Whether so many hang within the time.
+  bool hang_within(uint64_t count, std::chrono::milliseconds limit) {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    MutexLock lock(mutex_);
+    while (num_hanging_ < count && std::chrono::steady_clock::now() < until)
+      changed_.wait_for(mutex_, limit);
+    return num_hanging_ >= count;
   }
 
   Result<size_t> read(const FileHandle& file,

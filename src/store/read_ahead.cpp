@@ -185,6 +185,17 @@ CacheTier* ReadAhead::tier_of(const EntryRead& entry) const {
   return nullptr;
 }
 
+CacheTier* ReadAhead::find_tier(Tier tier) const {
+  auto found = std::ranges::find(parts_.tiers, tier, &CacheTier::tier);
+  return found != parts_.tiers.end() ? *found : nullptr;
+}
+
+std::optional<Arriving> ReadAhead::find_shared(const EntryRead& entry) const {
+  std::optional<Arriving> shared = parts_.table.find(entry);
+  if (shared && find_tier(shared->arrivals->tier()) == nullptr) return std::nullopt;
+  return shared;
+}
+
 void ReadAhead::begin_more() {
   while (!waiting_.empty() && arriving_bytes_ + kPieceBytes <= kMostBytes &&
          parts_.table.has_room_for(kPieceBytes))
@@ -199,13 +210,15 @@ void ReadAhead::begin(const EntryRead& entry) {
 
 void ReadAhead::begin_piece(uint64_t most_bytes) {
   std::map<CacheTier*, std::vector<EntryRead>> by_tier;
+  std::map<std::shared_ptr<Arrivals>, std::vector<size_t>> of_others;
   uint64_t bytes = 0;
   while (!waiting_.empty() && bytes < most_bytes) {
     EntryRead entry = waiting_.front();
     waiting_.pop_front();
     is_waiting_.erase(entry);
-    if (std::optional<Arriving> shared = parts_.table.find(entry)) {
+    if (std::optional<Arriving> shared = find_shared(entry)) {
       shared->arrivals->add_wanted();
+      of_others[shared->arrivals].push_back(shared->index);
       arriving_.insert_or_assign(entry, std::move(*shared));
       bytes += bytes_of(entry.id);
     } else if (CacheTier* tier = tier_of(entry)) {
@@ -215,17 +228,19 @@ void ReadAhead::begin_piece(uint64_t most_bytes) {
   }
   arriving_bytes_ += bytes;
   parts_.table.add_bytes(bytes);
+  for (const auto& [arrivals, indices] : of_others)
+    find_tier(arrivals->tier())->share(load_, *arrivals, indices);
   for (auto& [tier, entries] : by_tier) {
     auto arrivals = std::make_shared<Arrivals>(
-        Arrivals::Parts{parts_.host, parts_.sizes, parts_.pieces_are, tier->tier()},
+        Arrivals::Parts{parts_.host, parts_.sizes, parts_.pieces_are, tier->tier(), load_},
         std::move(entries));
     for (size_t i = 0; i < arrivals->entries().size(); ++i) {
       arrivals->add_wanted();
       arriving_.insert_or_assign(arrivals->entries()[i], Arriving{arrivals, i});
     }
     arrivals->count_into(arrived_bytes_);
-    parts_.table.add(arrivals);
     tier->read(arrivals->entries(), arrivals);
+    parts_.table.add(arrivals);
   }
 }
 

@@ -41,6 +41,7 @@ class Arrivals final : public ReadSink {
     BlockEncoding sizes;  // says what an entry of the layout looks like
     PiecesAre pieces_are = PiecesAre::kDecoded;
     Tier tier = Tier::kHost;
+    LoadId load = {};
   };
 
   Arrivals(Parts parts, std::vector<EntryRead> entries);
@@ -56,9 +57,7 @@ class Arrivals final : public ReadSink {
 
   bool is_wanted() const override { return num_wanted_.load(std::memory_order_relaxed) > 0; }
 
-  const void* load() const override {
-    return arrived_bytes_ ? static_cast<const void*>(arrived_bytes_.get()) : this;
-  }
+  LoadId load() const override { return parts_.load; }
 
   // How many readers wait for entries of it, each counted once for each entry.
   void add_wanted() { num_wanted_.fetch_add(1, std::memory_order_relaxed); }
@@ -118,6 +117,8 @@ class ArrivalTable {
 
   bool has_room_for(uint64_t bytes) const;
 
+  LoadId next_load() { return {++num_loads_}; }
+
   // A read of the entry that has not failed.
   std::optional<Arriving> find(const EntryRead& entry) const;
   void add(const std::shared_ptr<Arrivals>& arrivals);
@@ -131,6 +132,7 @@ class ArrivalTable {
   void forget_ended() REQUIRES(mutex_);
 
   std::atomic<uint64_t> bytes_ = 0;
+  std::atomic<uint64_t> num_loads_ = 0;
   mutable Mutex mutex_;
   std::unordered_map<EntryRead, Place, EntryReadHash> places_ GUARDED_BY(mutex_);
   size_t limit_ GUARDED_BY(mutex_) = 4096;
@@ -159,6 +161,8 @@ class ReadAhead {
 
   bool is_stopped() const { return is_stopped_; }
 
+  LoadId load() const { return load_; }
+
   const std::vector<CacheTier*>& tiers() const { return parts_.tiers; }
 
   // Which tier the reader waits for, or has waited for last, whatever that has and knows by now;
@@ -171,15 +175,19 @@ class ReadAhead {
   uint64_t held_bytes() const;
 
  private:
-  explicit ReadAhead(const ReadAheadParts& parts) : parts_(parts) {}
+  explicit ReadAhead(const ReadAheadParts& parts) : parts_(parts), load_(parts.table.next_load()) {}
 
   void begin_more() REQUIRES(mutex_);
   void begin_piece(uint64_t most_bytes) REQUIRES(mutex_);
   void begin(const EntryRead& entry) REQUIRES(mutex_);
   size_t bytes_of(EntryId id) const;
   CacheTier* tier_of(const EntryRead& entry) const;
+  // Another reader's read of it, from a tier that this one reads from too.
+  std::optional<Arriving> find_shared(const EntryRead& entry) const;
+  CacheTier* find_tier(Tier tier) const;
 
   const ReadAheadParts parts_;
+  const LoadId load_;
   // Of what was begun here; shared with reads that outlive this.
   const std::shared_ptr<std::atomic<uint64_t>> arrived_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);

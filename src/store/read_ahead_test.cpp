@@ -25,9 +25,16 @@ class LinkTier final : public CacheTier {
     std::shared_ptr<ReadSink> sink;
   };
 
-  explicit LinkTier(ReadThread thread = ReadThread::kOwn) : thread_(thread) {}
+  struct Shared {
+    LoadId load;
+    const ReadSink* sink;
+    std::vector<size_t> indices;
+  };
 
-  Tier tier() const override { return Tier::kRemote; }
+  explicit LinkTier(ReadThread thread = ReadThread::kOwn, Tier tier = Tier::kRemote)
+      : thread_(thread), tier_(tier) {}
+
+  Tier tier() const override { return tier_; }
 
   ReadThread read_thread() const override { return thread_; }
 
@@ -55,6 +62,10 @@ class LinkTier final : public CacheTier {
     begun.push_back({std::move(entries), std::move(sink)});
   }
 
+  void share(LoadId load, const ReadSink& sink, std::span<const size_t> indices) override {
+    shared.push_back({load, &sink, {indices.begin(), indices.end()}});
+  }
+
   bool has_room_to_write(uint64_t /*bytes*/) const override { return false; }
 
   void write(const BlockLabel& /*label*/, std::vector<PendingEntry> /*entries*/) override {}
@@ -80,11 +91,13 @@ class LinkTier final : public CacheTier {
   std::map<EntryRead, Presence> presence;
   std::set<EntryRead> pinned;
   std::vector<Begun> begun;
+  std::vector<Shared> shared;
   bool fails_at_once = false;
   bool throws = false;
 
  private:
   const ReadThread thread_;
+  const Tier tier_;
 };
 
 class ReadingAhead : public testing::Test {
@@ -119,7 +132,7 @@ class ReadingAhead : public testing::Test {
   FakeClock clock_;
   HostTier host_{std::make_shared<HostMemory>(kHostBytes, nullptr), make_eviction_policy("lru"),
                  clock_};
-  LinkTier caller_{ReadThread::kCaller};
+  LinkTier caller_{ReadThread::kCaller, Tier::kDisk};
   LinkTier link_;
   ArrivalTable table_;
   BlockEncoding sizes_;
@@ -229,6 +242,27 @@ TEST_F(ReadingAhead, TwoWhoWantTheSameShareARead) {
   EXPECT_FALSE(link_.begun[1].sink->is_wanted());
 }
 
+TEST_F(ReadingAhead, TheTierIsToldWhoElseWaits) {
+  auto first = read({entry(1, kv(0)), entry(2, kv(0)), entry(3, kv(0))});
+  EXPECT_THAT(link_.shared, IsEmpty());
+  auto second = read({entry(2, kv(0)), entry(3, kv(0)), entry(4, kv(0))});
+  ASSERT_THAT(link_.shared, SizeIs(1));
+  EXPECT_EQ(link_.shared[0].load, second->load());
+  EXPECT_EQ(link_.shared[0].sink, link_.begun.at(0).sink.get());
+  EXPECT_THAT(link_.shared[0].indices, ElementsAre(1, 2));
+  EXPECT_EQ(link_.begun[0].sink->load(), first->load());
+  EXPECT_EQ(link_.begun.at(1).sink->load(), second->load());
+  EXPECT_NE(first->load(), second->load());
+}
+
+TEST_F(ReadingAhead, AReadFromATierThatIsAvoidedIsNotShared) {
+  auto first = read({entry(1, kv(0))});
+  LinkTier peers(ReadThread::kOwn, Tier::kPeer);
+  peers.presence[entry(1, kv(0))] = Presence::kHit;
+  ReadAhead avoiding({host_, {&peers}, table_, sizes_}, {entry(1, kv(0))});
+  EXPECT_THAT(peers.begun, SizeIs(1));
+}
+
 TEST_F(ReadingAhead, AReadThatNobodyWantsAnyMoreIsNotShared) {
   read({entry(1, kv(0))}).reset();
   EXPECT_FALSE(link_.begun.at(0).sink->is_wanted());
@@ -251,7 +285,10 @@ TEST_F(ReadingAhead, AStoppedOneGivesAndBeginsNothing) {
 TEST_F(ReadingAhead, BeginsAQuarterOfAGigabyteInFourPieces) {
   auto ahead = read(inputs_of(300));
   ASSERT_THAT(link_.begun, SizeIs(4));
-  for (const LinkTier::Begun& read : link_.begun) EXPECT_THAT(read.entries, SizeIs(64));
+  for (const LinkTier::Begun& read : link_.begun) {
+    EXPECT_THAT(read.entries, SizeIs(64));
+    EXPECT_EQ(read.sink->load(), ahead->load());
+  }
   for (size_t i = 0; i < 64; ++i) {
     ASSERT_THAT(link_.begun, SizeIs(4)) << i;
     deliver(0, i, std::span(bytes_).first(1));

@@ -50,18 +50,21 @@ std::optional<LinkCost> link_cost(const TierReport& peers,
   size_t total = 0;
   double longest = 0;  // were each block one byte
   double queued_seconds = 0;
-  for (const auto& [address, blocks] : num_blocks) {
-    auto link = std::ranges::find(peers.links, address, &LinkReport::address);
-    const bool is_known = link != peers.links.end() && link->is_up && link->bytes_per_second > 0;
-    const LinkCost own =
-        is_known ? LinkCost{link->round_trip_seconds, link->bytes_per_second, link->queued_bytes}
-                 : *usual;
+  auto add = [&](size_t blocks, const LinkCost& own) {
     total += blocks;
     longest = std::max(longest, static_cast<double>(blocks) / own.bytes_per_second);
     queued_seconds =
         std::max(queued_seconds, static_cast<double>(own.queued_bytes) / own.bytes_per_second);
     cost.round_trip_seconds = std::max(cost.round_trip_seconds, own.round_trip_seconds);
+  };
+  std::map<std::string, size_t> not_measured = num_blocks;
+  for (const LinkReport& link : peers.links) {
+    auto found = not_measured.find(link.address);
+    if (found == not_measured.end() || !link.is_up || link.bytes_per_second <= 0) continue;
+    add(found->second, {link.round_trip_seconds, link.bytes_per_second, link.queued_bytes});
+    not_measured.erase(found);
   }
+  for (const auto& [address, blocks] : not_measured) add(blocks, *usual);
   cost.bytes_per_second = static_cast<double>(total) / longest;
   cost.queued_bytes = static_cast<uint64_t>(queued_seconds * cost.bytes_per_second);
   return cost;

@@ -109,4 +109,4 @@ def test_a_wrong_invocation_is_named(activated, tmp_path):
     config = family.parent / "adapters" / "alpha" / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"alora_invocation_tokens": [320]}))
     done = activated.run("generate", "--family", family, "--model", "alpha", "--prompt", "x", "--device", "cpu")
-    assert done.returncode == 1 and 'field "alora_invocation_tokens" is [320]: expected' in done.stderr
+    assert done.returncode == 1 and 'field "alora_invocation_tokens[0]" is 320: expected' in done.stderr

@@ -12,6 +12,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "model/weights.h"
 
 using namespace droidspeak;  // NOLINT(google-build-using-namespace)
@@ -90,7 +92,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const ModelConfig& config : configs) {
     for (Precision precision : {Precision::kFast, Precision::kExact}) {
       try {
-        correct_a_row(*ops, *load_adapter(*ops, folder.path(), config, precision), config);
+        correct_a_row(*ops,
+                      *AdapterFiles(AdapterOpener(folder.path()), config, precision).pack(*ops),
+                      config);
       } catch (const Failure&) {
       }
     }

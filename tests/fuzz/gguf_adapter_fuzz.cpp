@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 
 using namespace droidspeak;  // NOLINT(google-build-using-namespace)
 
@@ -37,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const ModelConfig& base : bases) {
     for (Precision precision : {Precision::kFast, Precision::kExact}) {
       try {
-        const AdapterFiles files(path, base, precision);
+        const AdapterFiles files(AdapterOpener(path), base, precision);
         check(files.num_layers() == base.num_layers, "an adapter has the layers of its base");
       } catch (const Failure&) {
       }

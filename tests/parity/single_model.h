@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "kv/kv_cache.h"
 #include "model/activation.h"
+#include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "model/family.h"
 #include "sharing/prompt_runner.h"
 #include "store/cache_store.h"
@@ -35,7 +37,8 @@ class SingleModel {
     variant->transformer =
         std::make_shared<Transformer>(*ops_, weights, weights->config.max_positions);
     if (!adapter.empty()) {
-      variant->adapter = load_adapter(*ops_, adapter, weights->config, options.precision);
+      variant->adapter =
+          AdapterFiles(AdapterOpener(adapter), weights->config, options.precision).pack(*ops_);
       variant->adapter_digest = variant->adapter->digest;
     }
     variant_ = variant;

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "formats/safetensors.h"
 #include "model/adapter_files.h"
+#include "model/adapter_opener.h"
 #include "support/tiny_model.h"
 
 namespace droidspeak {
@@ -74,7 +75,7 @@ class AdapterTest : public testing::Test {
 
   std::shared_ptr<const Adapter> load() {
     write();
-    return load_adapter(*ops_, folder_.path(), base_, Precision::kExact);
+    return AdapterFiles(AdapterOpener(folder_.path()), base_, Precision::kExact).pack(*ops_);
   }
 
   Digest digest() { return load()->digest; }

@@ -54,7 +54,7 @@ TEST_F(Config, WhatIsNotDoneIsRefusedByName) {
   expect_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", "\"fmt\" is \"e5m2\"");
   expect_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})", "\"weight_block_size\"");
   expect_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 1]})",
-                 "\"weight_block_size\"");
+                 "\"weight_block_size[0]\"");
   expect_refused(R"({"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}})",
                  "\"kv_cache_scheme\" is");
 }

@@ -45,7 +45,8 @@ DiskTier::DiskTier(const DiskTierOptions& options, FileSystem& files, const Cloc
           [this](const EntryRead& wanted, size_t index, ReadSink& sink) {
             read_one(wanted, index, sink);
           },
-          most_readers_of_one(options)),
+          most_readers_of_one(options),
+          clock),
       threads_(clock) {
   prepare_cache_folder(options_.folder);
   remove_abandoned_temporaries(options_.folder);
@@ -95,10 +96,12 @@ void DiskTier::look_up(std::span<const Digest> keys,
     const Digest& key = keys[i / wanted.size()];
     if (queue_.find(key, wanted[i % wanted.size()])) found[i] = Presence::kHit;
   }
+  const std::vector<Digest> hanging = readers_.hanging();
   MutexLock lock(mutex_);
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] == Presence::kHit) continue;
     const Digest& key = keys[i / wanted.size()];
+    if (std::ranges::find(hanging, key) != hanging.end()) continue;
     if (index_.find(key, wanted[i % wanted.size()]) != nullptr) found[i] = Presence::kHit;
   }
 }

@@ -68,6 +68,7 @@ class DiskTier final : public CacheTier {
     return options_.num_readers > 0 ? ReadThread::kOwn : ReadThread::kCaller;
   }
 
+  // Blocks of which a read hangs are not there.
   void look_up(std::span<const Digest> keys,
                std::span<const EntryId> wanted,
                std::span<Presence> found) const override;
@@ -75,6 +76,10 @@ class DiskTier final : public CacheTier {
   // An entry on its way to the disk, in memory still.
   std::optional<PinnedEntry> pin(const Digest& key, EntryId id) const override;
   void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) override;
+
+  void share(LoadId load, const ReadSink& sink, std::span<const size_t> indices) override {
+    readers_.share(load, sink, indices);
+  }
 
   bool has_room_to_write(uint64_t bytes) const override { return queue_.has_room(bytes); }
 

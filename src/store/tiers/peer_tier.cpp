@@ -263,8 +263,9 @@ void PeerTier::drain() {
   directory_->drain();
 }
 
-std::optional<LinkCost> PeerTier::cost_of(std::span<const Digest> keys) const {
-  return link_cost(report(), index_.count_by_address(keys, std::chrono::steady_clock::now()));
+std::optional<LinkCost> PeerTier::cost_of(const TierReport& report,
+                                          std::span<const Digest> keys) const {
+  return link_cost(report, index_.count_by_address(keys, std::chrono::steady_clock::now()));
 }
 
 TierReport PeerTier::report() const {

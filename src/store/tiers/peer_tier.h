@@ -69,7 +69,8 @@ class PeerTier final : public CacheTier {
   // bytes_written: what others have read from here.
   TierReport report() const override;
 
-  std::optional<LinkCost> cost_of(std::span<const Digest> keys) const override;
+  std::optional<LinkCost> cost_of(const TierReport& report,
+                                  std::span<const Digest> keys) const override;
 
   // Where others reach this node.
   std::string address() const { return server_->address(); }

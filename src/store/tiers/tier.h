@@ -37,6 +37,12 @@ struct EntryRead {
   auto operator<=>(const EntryRead&) const = default;
 };
 
+// Who waits: entries of one load are read for one request, say.
+struct LoadId {
+  uint64_t value = 0;
+  auto operator<=>(const LoadId&) const = default;
+};
+
 // K/V of so many layers of a block, from a multiple of it on, lies together in tiers that are read
 // over a network: read() gets what is wanted of it in one piece.
 inline constexpr int32_t kLayersTogether = 4;
@@ -76,8 +82,8 @@ class ReadSink {
   // False: what has not begun need not begin; done() without a label all the same.
   virtual bool is_wanted() const = 0;
 
-  // Sinks of one load have the same: a tier may let loads take turns. Lasts as long as the sink.
-  virtual const void* load() const { return this; }
+  // For whom it is read: a tier may let loads take turns.
+  virtual LoadId load() const { return {}; }
 };
 
 // Whose thread read() runs on.
@@ -123,6 +129,12 @@ class CacheTier {
   // done. kOwn: returns at once; the tier owns the sink until the last done().
   virtual void read(std::vector<EntryRead> entries, std::shared_ptr<ReadSink> sink) = 0;
 
+  // Entries of a read() into this sink, by their numbers there, that another load waits for as
+  // well: those that have not begun may begin at its turn.
+  virtual void share(LoadId /*load*/,
+                     const ReadSink& /*sink*/,
+                     std::span<const size_t> /*indices*/) {}
+
   // Whether write() would take so many bytes.
   virtual bool has_room_to_write(uint64_t bytes) const = 0;
   // Entries of a block that are not here yet. Drops and counts what there is no room for.
@@ -143,9 +155,11 @@ class CacheTier {
 
   virtual TierReport report() const = 0;
 
-  // Of a load of these blocks, for tiers behind links; nothing while none of those is measured.
-  virtual std::optional<LinkCost> cost_of(std::span<const Digest> /*keys*/) const {
-    return link_cost(report());
+  // Of a load of these blocks, for tiers behind links, by a report() of its own; nothing while none
+  // of those is measured. Of a remote store's servers each has its share, whichever blocks it is.
+  virtual std::optional<LinkCost> cost_of(const TierReport& report,
+                                          std::span<const Digest> /*keys*/) const {
+    return link_cost(report);
   }
 
   // Panics when what it keeps disagrees with itself.

@@ -1,4 +1,4 @@
-#include "model/adapter_files.h"
+#include "model/weights.h"
 
 namespace droidspeak {
 namespace {
@@ -20,20 +20,6 @@ size_t Adapter::bytes() const {
       total += packed_bytes(expert.gate_up) + packed_bytes(expert.down);
   }
   return total;
-}
-
-std::shared_ptr<const Adapter> load_adapter(Ops& ops,
-                                            const std::filesystem::path& folder,
-                                            const ModelConfig& base,
-                                            Precision precision) {
-  return pack_adapter(ops, {folder, base, precision});
-}
-
-std::shared_ptr<const Adapter> pack_adapter(Ops& ops, const AdapterFiles& files) {
-  auto adapter = std::make_shared<Adapter>(files.begin_adapter());
-  for (int32_t layer = 0; layer < files.num_layers(); ++layer)
-    adapter->layers.push_back(files.pack_layer(ops, layer));
-  return adapter;
 }
 
 }  // namespace droidspeak
