@@ -26,15 +26,18 @@ TEST_P(QuantizedParity, LogitsEqualTransformers) {
   for (int32_t chunk : {512, 7}) expect_golden(model, golden, chunk, 1e-3f);
 }
 
-// As served: packed weights, activations of 8 bits on the CPU, of bf16 with CUDA.
+// As served: packed weights, activations of 8 bits on the CPU, of bf16 with CUDA, or of 8-bit floats
+// where the file asks for them.
 TEST_P(QuantizedParity, FastLogitsStayClose) {
   const Golden golden = read_golden(folder() / "golden.json");
   const bool is_cpu = device() == DeviceKind::kCpu;
+  const bool may_round = folder().filename() == "fbgemm" || folder().filename() == "fp8-channel";
   SingleModel model(folder(), {},
                     {.device = device(),
                      .precision = Precision::kFast,
                      .kv_dtype = is_cpu ? DType::kF16 : DType::kBF16});
-  expect_golden(model, golden, 512, (is_cpu ? 0.03f : 0.1f) * largest_logit(golden));
+  const float share = is_cpu ? 0.03f : may_round ? 0.2f : 0.1f;
+  expect_golden(model, golden, 512, share * largest_logit(golden));
 }
 
 INSTANTIATE_TEST_SUITE_P(All,
