@@ -488,8 +488,11 @@ PrefillWork PrefillChooser::work_of(const Sequence& sequence,
     work.second_suffix_tokens = sequence.num_tokens() - choice.num_sender_tokens();
   const int64_t columns = sequence.variant->transformer->config().d_model;
   const size_t input_bytes = bytes_of(options_.input_dtype, kBlockTokens * columns);
+  auto bytes_of_kind = [&](EntryKind kind) {
+    return kind == EntryKind::kKeyValue ? options_.layout.layer_bytes() : input_bytes;
+  };
   PerTier<std::vector<Digest>> keys;  // of blocks that lie behind links
-  for (const Part& part : parts_of(choice)) {
+  auto look_up = [&](const Part& part) {
     const std::vector<std::optional<Tier>> tiers =
         store_.tiers_of(part.keys, part.entries, choice.stored.avoided);
     auto tier = tiers.begin();
@@ -497,11 +500,27 @@ PrefillWork PrefillChooser::work_of(const Sequence& sequence,
       for (EntryId entry : part.entries) {
         const std::optional<Tier> found = *tier++;
         if (!found) continue;
-        const bool is_kv = entry.kind == EntryKind::kKeyValue;
-        work.load_bytes[index_of(*found)] += is_kv ? options_.layout.layer_bytes() : input_bytes;
+        work.load_bytes[index_of(*found)] += bytes_of_kind(entry.kind);
         std::vector<Digest>& there = keys[index_of(*found)];
         if (is_behind_link(*found) && (there.empty() || there.back() != key)) there.push_back(key);
       }
+    }
+  };
+  auto count = [&](const Part& part) {
+    for (EntryKind kind : {EntryKind::kKeyValue, EntryKind::kLayerInput}) {
+      std::vector<EntryId> entries;
+      std::ranges::copy_if(part.entries, std::back_inserter(entries),
+                           [kind](EntryId id) { return id.kind == kind; });
+      const PerTier<uint64_t> counts =
+          store_.count_by_tier(part.keys, entries, choice.stored.avoided);
+      for (size_t i = 0; i < kNumTiers; ++i) work.load_bytes[i] += counts[i] * bytes_of_kind(kind);
+    }
+  };
+  for (const Part& part : parts_of(choice)) {
+    if (links.empty()) {
+      count(part);
+    } else {
+      look_up(part);
     }
   }
   for (Tier tier : kAllTiers) {

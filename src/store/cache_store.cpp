@@ -299,8 +299,6 @@ size_t CacheStore::longest_prefix(std::span<const Digest> keys,
 std::vector<std::optional<Tier>> CacheStore::tiers_of(std::span<const Digest> keys,
                                                       std::span<const EntryId> wanted,
                                                       TierSet avoided) const {
-  if (state_->below.empty())  // where else
-    return std::vector<std::optional<Tier>>(keys.size() * wanted.size(), Tier::kHost);
   return state_->tiers_of(keys, wanted, avoided);
 }
 
@@ -308,6 +306,10 @@ PerTier<uint64_t> CacheStore::count_by_tier(std::span<const Digest> keys,
                                             std::span<const EntryId> wanted,
                                             TierSet avoided) const {
   PerTier<uint64_t> counts{};
+  if (state_->below.empty()) {  // where else
+    counts[index_of(Tier::kHost)] = keys.size() * wanted.size();
+    return counts;
+  }
   for (std::optional<Tier> tier : tiers_of(keys, wanted, avoided)) {
     if (tier) ++counts[index_of(*tier)];
   }
