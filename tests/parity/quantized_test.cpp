@@ -26,8 +26,8 @@ TEST_P(QuantizedParity, LogitsEqualTransformers) {
   for (int32_t chunk : {512, 7}) expect_golden(model, golden, chunk, 1e-3f);
 }
 
-// As served: packed weights, activations of 8 bits on the CPU, of bf16 with CUDA, or of 8-bit floats
-// where the file asks for them.
+// As served: packed weights, activations of 8 bits on the CPU, of bf16 with CUDA, or of 8-bit
+// floats where the file asks for them.
 TEST_P(QuantizedParity, FastLogitsStayClose) {
   const Golden golden = read_golden(folder() / "golden.json");
   const bool is_cpu = device() == DeviceKind::kCpu;
