@@ -206,10 +206,11 @@ TEST_F(Peers, CostWhatTheLinkToTheOneThatHasTheBlocksDoes) {
     return reader.num_found(kBlocks) == kEntries && reader.num_read(kBlocks) == kEntries &&
            reader.peers().report().links.size() == 2;
   });
-  for (const LinkReport& link : reader.peers().report().links) {
+  const TierReport report = reader.peers().report();
+  for (const LinkReport& link : report.links) {
     const bool is_first = link.address == first.peers().address();
     const std::vector<Digest> keys = {test_key(is_first ? 2 : 0), test_key(is_first ? 3 : 1)};
-    std::optional<LinkCost> cost = reader.peers().cost_of(reader.peers().report(), keys);
+    std::optional<LinkCost> cost = reader.peers().cost_of(report, keys);
     ASSERT_TRUE(cost);
     EXPECT_NEAR(cost->bytes_per_second / link.bytes_per_second, 1, 1e-9) << link.address;
   }
