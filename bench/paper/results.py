@@ -118,9 +118,9 @@ class Results:
 
     def _by_pair(self, kind: str, convert) -> dict[tuple[Pair, str], object]:
         found = {}
-        for path in sorted(self.folder.glob(f"{kind}.*.json")):
-            if match := re.fullmatch(rf"{kind}\.(.+)-from-([^.]+)\.(.+)\.json", path.name):
-                found[Pair(match[1], match[2]), match[3]] = convert(json.loads(path.read_text()))
+        for path in sorted(self.folder.glob(f"{kind}.*.json.gz")):
+            if match := re.fullmatch(rf"{kind}\.(.+)-from-([^.]+)\.(.+)\.json\.gz", path.name):
+                found[Pair(match[1], match[2]), match[3]] = convert(json.loads(gzip.decompress(path.read_bytes())))
         return found
 
     @property

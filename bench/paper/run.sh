@@ -7,7 +7,7 @@
 #
 # Settings, by environment:
 #   DATA       folder of the data sets (.jsonl.gz)
-#   OUT        where results go, one JSON file each
+#   OUT        where results go, one .json.gz each
 #   FAMILY     family.json
 #   PAIRS      sender:receiver ...; default: those of the family's plan books
 #   DEVICE     cpu, cuda or auto: where the product and the baselines run
@@ -45,16 +45,17 @@ sender_of() { echo "${1%%:*}"; }
 receiver_of() { echo "${1##*:}"; }
 name_of() { echo "$(receiver_of "$1")-from-$(sender_of "$1")"; }
 
-# start NAME COMMAND...: standard output becomes OUT/NAME.json, unless it is there.
+# start NAME COMMAND...: standard output becomes OUT/NAME.json.gz, unless it is there.
 start() {
   local name=$1
   shift
-  [ -s "$OUT/$name.json" ] && return 0
+  [ -s "$OUT/$name.json.gz" ] && return 0
   while [ "$(jobs -rp | wc -l)" -ge "$PARALLEL" ]; do wait -n || true; done
   {
     local begin=$SECONDS
     if "$@" > "$OUT/$name.part" 2> "$OUT/$name.log"; then
-      mv "$OUT/$name.part" "$OUT/$name.json"
+      gzip -nf "$OUT/$name.part"
+      mv "$OUT/$name.part.gz" "$OUT/$name.json.gz"
       echo "$name: $((SECONDS - begin)) s"
     else
       rm -f "$OUT/$name.part"
